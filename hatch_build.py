@@ -25,4 +25,4 @@ class MachineCode(BuildHookInterface):
             raise FileNotFoundError(f"{missing[0]} is missing: python release/machine_code.py makes it")
         build_data["pure_python"] = False
         build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-        build_data["force_include"] |= {str(path): f"streamsvm/compiling/{path.name}" for path in files}
+        build_data["force_include"] |= {str(path): f"streamsvm/core/compiling/{path.name}" for path in files}

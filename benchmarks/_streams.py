@@ -20,7 +20,7 @@ from common import dict_rows, load_file
 from river import datasets, preprocessing
 from river.datasets import synth
 
-from streamsvm.preprocessing import BoundedScaler
+from streamsvm.learners.preprocessing import BoundedScaler
 
 ROWS = 10_000  # of data, unless asked for otherwise
 GENERATED = 12_000  # of generators with drift

@@ -18,15 +18,15 @@ from common import PAPER, accuracies, argument_parser, load, progress, show, sum
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
-from streamsvm.budget.dispatch import set_strategy
-from streamsvm.budget.merge import merge
-from streamsvm.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
-from streamsvm.budget.merge_table import compiled_degradation, merge_tables
-from streamsvm.budget.smallest import smallest_coefficient
-from streamsvm.kernels import squared_distances
-from streamsvm.learners.bsgd import step
-from streamsvm.memory.slots import scan_row
-from streamsvm.memory.support_vectors import views
+from streamsvm.core.budget.dispatch import set_strategy
+from streamsvm.core.budget.merge import merge
+from streamsvm.core.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
+from streamsvm.core.budget.merge_table import compiled_degradation, merge_tables
+from streamsvm.core.budget.smallest import smallest_coefficient
+from streamsvm.core.kernels import squared_distances
+from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.descent import step
 
 learn_one = step.learn_one  # of the rule, for compiled code
 PARTS = ("accuracy", "time", "decisions")

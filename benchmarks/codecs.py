@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from streamsvm.runtime.endpoints import Rows
+from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 
 FEATURES = 22

@@ -23,14 +23,14 @@ from common import PAPER, RESULTS, Split, argument_parser, dict_rows, load, prog
 from sklearn.datasets import load_digits
 
 from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.core.steps import decisions
+from streamsvm.core.steps.iterates import CHOSEN
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.c import CModel
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import quantised
 from streamsvm.export.reduce import reduced
-from streamsvm.learners.compiled import decisions
-from streamsvm.learners.compiled.iterates import CHOSEN
 
 BITS, BUDGETS, BAND = (32, 16, 8), (100, 500), 1e-4
 SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables

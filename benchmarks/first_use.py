@@ -46,10 +46,10 @@ from river import linear_model
 linear_model.LogisticRegression().learn_one(dict(a=1.0, b=2.0), True)
 """
 NAMES = """
-from streamsvm.compiling import ahead
+from streamsvm.core.compiling import ahead
 print(*(name for name in ahead.names() if name[0].isupper()))
 """
-STATUS = "from streamsvm.compiling.machine_code import status; print(status())"
+STATUS = "from streamsvm.core.compiling.machine_code import status; print(status())"
 
 
 def measured(words: list[str], cache: str, folder: Path) -> tuple[float, float]:

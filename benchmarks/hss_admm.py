@@ -23,7 +23,7 @@ import numpy as np
 from common import argument_parser, load, load_file, progress, show, summary, write
 
 from streamsvm.batch import CSMOClassifier, HSSADMMClassifier
-from streamsvm.hss import HSSMatrix
+from streamsvm.batch.hss import HSSMatrix
 
 VECTORS, BLOCK = 20, 2048
 CS = (0.1, 1.0, 10.0)

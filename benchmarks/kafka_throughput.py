@@ -22,7 +22,7 @@ from common import argument_parser, load_file, progress, show, summary, write
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.runtime import CheckpointFolder, FileSink, LearningLoop, Row
+from streamsvm.stream import CheckpointFolder, FileSink, LearningLoop, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSource, publish
 
 ROWS, FEATURES = 200_000, 22

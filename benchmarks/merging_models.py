@@ -14,8 +14,8 @@ import numpy as np
 from common import PAPER, Split, argument_parser, load, progress, show, summary, write
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.preprocessing import BoundedScaler
-from streamsvm.runtime.merging import merged as merged_of
+from streamsvm.learners.preprocessing import BoundedScaler
+from streamsvm.stream.merging import merged as merged_of
 
 BUDGET = 500
 LEARNERS = {"BSGD": BSGDClassifier, "BSCA": BSCAClassifier}

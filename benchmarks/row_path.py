@@ -19,11 +19,11 @@ from common import argument_parser, dict_rows, progress, show, summary, write
 from numba import njit
 
 from streamsvm import BSGDClassifier
-from streamsvm.learners.bsgd import step as rule
-from streamsvm.learners.compiled.decisions import fill_row
-from streamsvm.learners.compiled.step import add_support_vector, compute_scores, end_row, observe, track_errors
-from streamsvm.memory.slots import fill_kernel_row, scan_row
-from streamsvm.memory.support_vectors import views
+from streamsvm.core.memory.slots import fill_kernel_row, scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.decisions import fill_row
+from streamsvm.core.steps.descent import step as rule
+from streamsvm.core.steps.step import add_support_vector, compute_scores, end_row, observe, track_errors
 
 BUDGET, FEATURES, ROWS, CLUSTERS = 500, 20, 20_000, 60
 CHUNK = 2000  # rows of a loop: few enough that their dicts stay in the cache of the processor, as those that just came
@@ -226,17 +226,17 @@ def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
 
 #: The file of each part, and the work it does.
 PLACES = {
-    "FeatureSpace.fill": ("memory/features.py", "the numbers of the dict go into the row at hand"),
-    "decide": ("learners/compiled/decisions.py", "compiled; numba unpacks its arguments"),
-    "Rule.learn_one": ("learners/compiled/rule.py", "compiled; numba unpacks its arguments"),
-    "scan_row": ("memory/slots.py", "columns that are not zero, squared norm"),
-    "begin_row": ("learners/compiled/step.py", "scan_row, and the row is counted"),
-    "fill_kernel_row": ("memory/slots.py, kernels.py", "kernel values with all support vectors"),
-    "compute_scores": ("learners/compiled/step.py", "dot products with the coefficients of both iterates"),
-    "track_errors": ("learners/compiled/step.py", "recent errors, calibration"),
+    "FeatureSpace.fill": ("core/memory/features.py", "the numbers of the dict go into the row at hand"),
+    "decide": ("core/steps/decisions.py", "compiled; numba unpacks its arguments"),
+    "Rule.learn_one": ("core/steps/rule.py", "compiled; numba unpacks its arguments"),
+    "scan_row": ("core/memory/slots.py", "columns that are not zero, squared norm"),
+    "begin_row": ("core/steps/step.py", "scan_row, and the row is counted"),
+    "fill_kernel_row": ("core/memory/slots.py, core/kernels.py", "kernel values with all support vectors"),
+    "compute_scores": ("core/steps/step.py", "dot products with the coefficients of both iterates"),
+    "track_errors": ("core/steps/step.py", "recent errors, calibration"),
     "step": ("learners/bsgd.py", "the rule: shrinking, shortfall"),
-    "add_support_vector": ("learners/compiled/step.py, budget/merge.py", "append and merge, in few rows"),
-    "end_row": ("learners/compiled/step.py, iterates.py", "the average iterate"),
+    "add_support_vector": ("core/steps/step.py, core/budget/merge.py", "append and merge, in few rows"),
+    "end_row": ("core/steps/step.py, iterates.py", "the average iterate"),
     "Labels.of": ("learners/labels.py", "the label of the decision value"),
     "calls": ("learners/classifier.py, budgeted.py", "the rest: calls in Python"),
 }

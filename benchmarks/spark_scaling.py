@@ -26,9 +26,9 @@ from pyarrow import parquet
 from spark_common import FEATURES, random_rows, session, write_parquet
 
 from streamsvm import BSCAClassifier
+from streamsvm.files.model_file import to_bytes
 from streamsvm.learners import merging
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark.samples import Reservoir, Sample, joined
 
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")

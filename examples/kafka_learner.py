@@ -11,7 +11,7 @@ import sys
 from river import metrics, preprocessing
 
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import CheckpointFolder, LearningLoop
+from streamsvm.stream import CheckpointFolder, LearningLoop
 from streamsvm_kafka import JSONCodec, KafkaSink, KafkaSource
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import Row, load
-from streamsvm.runtime.rows import learner_of
+from streamsvm.stream import Row, load
+from streamsvm.stream.rows import learner_of
 from streamsvm_kafka import JSONCodec
 
 PARTITIONS = 4

@@ -275,8 +275,8 @@ arguments. What is learned about the columns is kept in a transformer in front o
 ```python
 >>> import pathlib, tempfile
 >>> from streamsvm import BSGDClassifier
->>> from streamsvm.runtime import CSVSource, LearningLoop
->>> from streamsvm.tables import TableEncoder
+>>> from streamsvm.stream import CSVSource, LearningLoop
+>>> from streamsvm.stream.tables import TableEncoder
 >>> path = pathlib.Path(tempfile.mkdtemp(), "people.csv")
 >>> _ = path.write_text("id,city,age,y\\n" + "1,Paris,30,yes\\n2,Oslo,NA,no\\n" * 50)
 >>> columns = {"drop": "id", "categorical": "city", "missing": "NA"}

@@ -33,7 +33,7 @@ SOURCES = [
 #: Whatever makes a distribution larger and helps nobody.
 RUBBISH = re.compile(r"__pycache__|\.py[co]$|\.egg-info|/\.(?!gitignore|ci/|github/)")
 #: What the wheel of a platform has beside.
-MACHINE_CODE = {f"streamsvm/compiling/_machine_code.{suffix}" for suffix in ("abi3.so", "json")}
+MACHINE_CODE = {f"streamsvm/core/compiling/_machine_code.{suffix}" for suffix in ("abi3.so", "json")}
 LARGEST_WHEEL = 12_000_000
 VERSION = re.compile(r'^__version__ = "(.*)"$', re.MULTILINE)
 
@@ -87,7 +87,9 @@ def main(folder: Path) -> None:
 
     with zipfile.ZipFile(only(folder, "streamsvm_edge-*.whl")) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        wanted = {name for name in packaged if name.startswith("streamsvm/edge/")}
+        wanted = {name for name in packaged if name.startswith("streamsvm/edge/")} | {
+            f"streamsvm/files/{name}.py" for name in ("__init__", "container")
+        }
         assert names == wanted | {"streamsvm/__init__.py", "streamsvm/py.typed"}, sorted(names)
         part = metadata(wheel, "streamsvm-edge")
     assert part["Version"] == whole["Version"]

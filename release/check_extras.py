@@ -16,7 +16,7 @@ from pathlib import Path
 USES = {
     "kafka": """
 import numpy as np
-from streamsvm.runtime.endpoints import Row
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import Float32Codec, JSONCodec, KafkaSource, client_options
 codec = JSONCodec("y")
 assert codec.decode(codec.encode(Row({"a": 1.5}, "yes"))) == Row({"a": 1.5}, "yes")
@@ -27,7 +27,7 @@ import crc32c
 """,
     "avro": """
 import json
-from streamsvm.runtime.endpoints import Row
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import AvroCodec
 class Registry:
     def schema(self, number):
@@ -38,7 +38,7 @@ assert codec.decode(codec.encode(Row({"a": 1.5}, "yes"))) == Row({"a": 1.5}, "ye
     "batch": """
 import numpy as np
 from streamsvm.batch import CSMOClassifier
-from streamsvm.hss import HSSMatrix
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.linear import OutOfCoreLinearSVC
 X = np.random.default_rng(0).normal(size=(300, 2))
 y = X[:, 0] * X[:, 1] > 0.0
@@ -51,7 +51,7 @@ assert OutOfCoreLinearSVC().fit(X, X[:, 0] > 0.0).score(X, X[:, 0] > 0.0) > 0.95
 import subprocess, sys
 import pyarrow as pa
 from pyarrow import parquet
-from streamsvm.runtime import ArrowSource
+from streamsvm.stream import ArrowSource
 parquet.write_table(pa.table({"a": [i % 7 / 7 for i in range(50)], "y": [i % 7 > 3 for i in range(50)]}), "rows.parquet")
 with ArrowSource("rows.parquet", label="y") as source:
     assert sum(1 for _ in source) == 50
@@ -62,8 +62,8 @@ subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 from pathlib import Path
 from river import datasets
 from streamsvm import BSGDClassifier
-from streamsvm.plots import draw
-from streamsvm.runtime import IterableSource, LearningLoop
+from streamsvm.export.plots import draw
+from streamsvm.stream import IterableSource, LearningLoop
 loop = LearningLoop(IterableSource(datasets.Bananas().take(300)), BSGDClassifier(budget=20))
 loop.run()
 assert draw("learned.png", loop.model, loop.curve) == []
@@ -73,8 +73,8 @@ assert Path("learned.png").read_bytes().startswith(b"\\x89PNG")
 from urllib.request import urlopen
 from river import datasets
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import IterableSource, LearningLoop
-from streamsvm.runtime.monitor import Monitor
+from streamsvm.stream import IterableSource, LearningLoop
+from streamsvm.stream.monitor import Monitor
 loop = LearningLoop(IterableSource(datasets.Bananas().take(100)), BSGDClassifier(budget=20))
 with Monitor(loop) as monitor:
     loop.run()

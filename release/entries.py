@@ -1,4 +1,4 @@
-"""Finds which compiled functions each public estimator calls, and writes them to streamsvm/compiling/entries.json.
+"""Finds which compiled functions each public estimator calls, and writes them to streamsvm/core/compiling/entries.json.
 
     python release/entries.py             # writes
     python release/entries.py --check     # uses all, but for the golden digests, and fails where numba is imported
@@ -165,8 +165,8 @@ def use_command_line(learner: str, regression: bool) -> None:
 
 def entries() -> dict[str, list[str]]:
     """Return the entries that this process has called."""
-    from streamsvm.compiling.numba_functions import Function
-    from streamsvm.compiling.signatures import text_of
+    from streamsvm.core.compiling.numba_functions import Function
+    from streamsvm.core.compiling.signatures import text_of
 
     found: dict[str, list[str]] = {}
     for function in gc.get_objects():
@@ -193,9 +193,9 @@ def use_any(name: str) -> None:
 
 def check_calls() -> None:
     """Call functions with machine code as Python may call any: copies of them, methods, and errors that they raise."""
+    from streamsvm.batch.hss.compositional import CompositionalMatrix
     from streamsvm.batch.tree_descent.walk import lift
-    from streamsvm.hss.compositional import CompositionalMatrix
-    from streamsvm.kernels import exp64
+    from streamsvm.core.kernels import exp64
 
     assert copy.deepcopy([exp64])[0] is pickle.loads(pickle.dumps(exp64)) is exp64  # noqa: S301
     assert type("Holder", (), {"of": exp64})().of.__func__ is exp64
@@ -211,7 +211,7 @@ def check_calls() -> None:
 
 def check(names: list[str]) -> None:
     """Use what is named, where machine code was shipped; fail where that does not suffice."""
-    from streamsvm.compiling.machine_code import in_use, status
+    from streamsvm.core.compiling.machine_code import in_use, status
 
     assert in_use(), status()
     sys.modules["numba"] = None  # type: ignore[assignment] # so that to import it is an error

@@ -464,7 +464,7 @@ static PyType_Slot slots_of_function[] = {
     {0, NULL},
 };
 static PyType_Spec function = {
-    "streamsvm.compiling._machine_code.Function", sizeof(Function), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots_of_function,
+    "streamsvm.core.compiling._machine_code.Function", sizeof(Function), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots_of_function,
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_machine_code", "Machine code.", -1, NULL, NULL, NULL, NULL, NULL};

@@ -2,7 +2,7 @@
 
     python release/machine_code.py FOLDER      # writes _machine_code.abi3.so and _machine_code.json
 
-Numba compiles the entries of `streamsvm/compiling/entries.json` for `entries.PROCESSOR`; their LLVM code becomes position
+Numba compiles the entries of `streamsvm/core/compiling/entries.json` for `entries.PROCESSOR`; their LLVM code becomes position
 independent objects, which a C compiler (CC, or cc) links with `machine_code.c` and a function for each entry that takes Python's
 values. Machine code depends neither on the version of Python nor on that of numba. It needs numpy's headers and Python's.
 """
@@ -30,9 +30,9 @@ if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads its settings 
 import numpy as np
 from llvmlite import binding
 
-from streamsvm.compiling.common import find
-from streamsvm.compiling.machine_code import ABOUT, LIBRARY, sources_digest
-from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse
+from streamsvm.core.compiling.common import find
+from streamsvm.core.compiling.machine_code import ABOUT, LIBRARY, sources_digest
+from streamsvm.core.compiling.signatures import Array, Group, Number, numba_types, parse
 
 #: What numba calls scipy's matrix products and decompositions.
 LINEAR_ALGEBRA = re.compile(rb"numba_(ez_)?xx\w+")

@@ -1,10 +1,10 @@
-"""Writes the table of the merging problem to the package: streamsvm/budget/merge_table.z.
+"""Writes the table of the merging problem to the package: streamsvm/core/budget/merge_table.z.
 
 python release/merge_table.py
 """
 
 from pathlib import Path
 
-from streamsvm.budget import merge_table
+from streamsvm.core.budget import merge_table
 
 Path(merge_table.__file__).with_name("merge_table.z").write_bytes(merge_table.packed(merge_table.computed_tables()))

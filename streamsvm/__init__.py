@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamsvm import batch as batch
-    from streamsvm import budget as budget
+    from streamsvm import core as core
     from streamsvm import edge as edge
     from streamsvm import export as export
-    from streamsvm import hss as hss
     from streamsvm import learners as learners
     from streamsvm import linear as linear
-    from streamsvm import plots as plots
-    from streamsvm import preprocessing as preprocessing
-    from streamsvm import runtime as runtime
-    from streamsvm import tables as tables
-    from streamsvm import thresholds as thresholds
-    from streamsvm.budget.merge import Merge
-    from streamsvm.budget.projection import Projection
-    from streamsvm.budget.removal import Removal
+    from streamsvm import stream as stream
+    from streamsvm.core.budget.merge import Merge
+    from streamsvm.core.budget.projection import Projection
+    from streamsvm.core.budget.removal import Removal
     from streamsvm.export.saving import save
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.one_class import OneClassBSGD
     from streamsvm.learners.svm import SVMClassifier, SVMRegressor
-    from streamsvm.runtime.checkpoint import load
+    from streamsvm.stream.checkpoint import load
 
 __all__ = [
     "BSCAClassifier",
@@ -50,26 +45,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Merge": "budget",
-    "Projection": "budget",
-    "Removal": "budget",
-    "load": "runtime.checkpoint",
+    "Merge": "core.budget",
+    "Projection": "core.budget",
+    "Removal": "core.budget",
+    "load": "stream.checkpoint",
     "save": "export.saving",
 }
-_PARTS = (
-    "batch",
-    "budget",
-    "edge",
-    "export",
-    "hss",
-    "learners",
-    "linear",
-    "plots",
-    "preprocessing",
-    "runtime",
-    "tables",
-    "thresholds",
-)
+_PARTS = ("batch", "core", "edge", "export", "learners", "linear", "stream")
 
 
 if not TYPE_CHECKING:  # a checker of types knows all names there are

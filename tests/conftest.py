@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 
 import checkpoints
-from streamsvm.compiling.common import INTERPRETED
-from streamsvm.runtime import CheckpointFolder
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.stream import CheckpointFolder
 
 settings.register_profile("whole", deadline=None)  # a first example compiles, and a machine may have other work
 settings.load_profile("whole")
@@ -25,12 +25,12 @@ ONCE = (
     "cli",
     "deploy",
     "edge",
+    "export",
+    "files",
     "kafka",
-    "runtime",
-    "storage",
+    "stream",
     "test_extras.py",
     "test_layers.py",
-    "test_plots.py",
     "test_readme.py",
     "test_types.py",
 )

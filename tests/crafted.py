@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from streamsvm.edge.container import pack, unpack
+from streamsvm.files.container import pack, unpack
 
 
 def put_together(path, records=(), root=None, arrays=(), facts=None):

@@ -10,10 +10,10 @@ from sklearn.datasets import make_classification
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.export.describe import program_of
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
-from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.tables import TableEncoder
-from streamsvm.thresholds import TunedThresholdClassifier
+from streamsvm.stream.tables import TableEncoder
 
 LEARNERS = {name: getattr(learners, name) for name in learners.__all__}
 

@@ -21,7 +21,7 @@ from river import base, datasets, preprocessing
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, Merge, Projection, Removal, learners
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor, to_budget
-from streamsvm.hss import HSSMatrix
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks, write_rows
 
 ROWS = 700

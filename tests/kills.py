@@ -147,7 +147,7 @@ def kill_the_broker(url, broker, where, kills, seed):
 
 
 def publish_rows(bootstrap, topic, rows, seed=7):
-    from streamsvm.runtime.endpoints import Row
+    from streamsvm.stream.endpoints import Row
     from streamsvm_kafka import Float32Codec, publish
 
     X = np.random.default_rng(seed).normal(size=(rows, N_FEATURES)).astype("f4")

@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from streamsvm.runtime.checkpoint import load
-from streamsvm.storage.model_file import ModelFileError
+from streamsvm.files.model_file import ModelFileError
+from streamsvm.stream.checkpoint import load
 
 SECONDS, MORE_BYTES = 20, 2**30
 

@@ -5,7 +5,7 @@ from functools import partial
 from river import preprocessing
 
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import DelayedLabels, DelayedLearningLoop, JoinedSource
+from streamsvm.stream import DelayedLabels, DelayedLearningLoop, JoinedSource
 
 
 def make_model(**parameters):

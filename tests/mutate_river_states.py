@@ -15,7 +15,7 @@ from pathlib import Path
 
 from river._river_rust import drift, stats
 
-from streamsvm.storage.river_state import COMPILED, restore, state_of
+from streamsvm.files.river_state import COMPILED, restore, state_of
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.9, 1.0)
 PAIRS = ((0.25, 0.75), (0.0, 1.0), (0.1, 0.2))

@@ -22,9 +22,9 @@ from sklearn.base import BaseEstimator
 import crafted
 import streamsvm
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMOOneClass, HierarchicalSVC
+from streamsvm.files.model_file import ModelFileError
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
-from streamsvm.storage.model_file import ModelFileError
 
 MODELS = [
     lambda: preprocessing.StandardScaler() | streamsvm.BSGDClassifier(budget=6, seed=1),

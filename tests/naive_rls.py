@@ -3,7 +3,7 @@
 import numpy as np
 
 from naive import rbf
-from streamsvm.learners.compiled.triangle import row_start
+from streamsvm.core.steps.triangle import row_start
 
 CHUNK = 64
 FIRST_ROWS = 500

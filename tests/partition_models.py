@@ -5,8 +5,8 @@ import random
 from river import preprocessing
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor
-from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.runtime import CheckpointFolder
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import CheckpointFolder
 
 
 def table(n, seed=0, far=0.0):

@@ -24,7 +24,7 @@ N_FEATURES = 4
 def work(bootstrap, topic, group, folder, end, pause):
     """Be a worker."""
     import warm_learner
-    from streamsvm.runtime import LearningLoop
+    from streamsvm.stream import LearningLoop
     from streamsvm_kafka import Float32Codec, PartitionWorker, partitions
 
     partitions.SESSION_SECONDS, partitions.TAKE_OVER_SECONDS = 2.0, 6.0
@@ -61,7 +61,7 @@ def rows_done(folder):
 
 
 def publish_rows(bootstrap, topic, lengths):
-    from streamsvm.runtime.endpoints import Row
+    from streamsvm.stream.endpoints import Row
     from streamsvm_kafka import Float32Codec, publish
 
     points = np.random.default_rng(7)

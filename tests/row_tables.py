@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamsvm.runtime.endpoints import Rows
+from streamsvm.stream.endpoints import Rows
 
 float32s = st.floats(width=32, allow_nan=True)
 tables = hnp.arrays("<f4", hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6), elements=float32s)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from streamsvm.edge.container import unpack
-from streamsvm.storage.model_file import parts_of, to_bytes
+from streamsvm.files.container import unpack
+from streamsvm.files.model_file import parts_of, to_bytes
 
 
 def dumps(model, trusted=False):

@@ -21,7 +21,7 @@ def models():
 
     from streamsvm import BSCARegressor, BSGDClassifier, KernelRLSRegressor, OneClassBSGD, SVMClassifier, SVMRegressor
     from streamsvm.learners import OnlineLinearSVC
-    from streamsvm.tables import TableEncoder
+    from streamsvm.stream.tables import TableEncoder
 
     small = {"budget": 6, "max_features": 4, "seed": 0}
     two = [x["a"] + x["c"] > 0.3 for x in ROWS]

@@ -8,7 +8,7 @@ from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from streamsvm import BSCAClassifier
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files.model_file import to_bytes
 from streamsvm_spark import cascade_tasks
 
 

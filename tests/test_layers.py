@@ -12,21 +12,7 @@ import streamsvm
 
 ROOT = Path(streamsvm.__file__).parent
 #: From the top down; those in one line do not know each other. A new part needs a place here.
-LAYERS = (
-    "__main__",
-    "cli",
-    "export",
-    "linear batch",
-    "hss sklearn_base",
-    "learners preprocessing plots thresholds",
-    "runtime budget river_base",
-    "tables memory",
-    "kernels frames",
-    "compiling",
-    "storage _threads",
-    "edge",
-    "checks _extras _options _progress _warnings _locks _stopping",
-)
+LAYERS = ("__main__", "cli", "export", "batch linear", "learners stream edge", "core", "files")
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 
 
@@ -81,7 +67,7 @@ def test_no_modules_import_each_other():
 def test_parts_are_attributes_of_the_package():
     code = (
         "import streamsvm\n"
-        "for part in 'batch budget hss learners linear preprocessing runtime tables plots thresholds'.split():\n"
+        "for part in 'batch core edge export learners linear stream'.split():\n"
         "    assert getattr(streamsvm, part).__name__ == f'streamsvm.{part}'\n"
         "    assert part in dir(streamsvm)\n"
         "assert streamsvm.BSGDClassifier is streamsvm.learners.BSGDClassifier\n"

@@ -6,12 +6,12 @@ from typing import get_args
 
 import pytest
 
-from streamsvm import _options
-from streamsvm.budget.merge_search import SEARCHES
-from streamsvm.hss.tree import SPLITS
-from streamsvm.kernels import KERNELS
+from streamsvm.batch.hss.tree import SPLITS
+from streamsvm.core import options as _options
+from streamsvm.core.budget.merge_search import SEARCHES
+from streamsvm.core.kernels import KERNELS
+from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.learners.bsgd import SCHEDULES
-from streamsvm.memory.features import OVERFLOW
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,15 @@ import streamsvm
 import streamsvm_kafka
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, Merge, OneClassBSGD, Removal, SVMRegressor, edge, load, save
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
-from streamsvm.hss import HSSMatrix
 from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.linear import OutOfCoreLinearSVC
-from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.runtime import (
+from streamsvm.stream import (
     BadRow,
     CheckpointFolder,
     CSVSource,
@@ -38,8 +39,7 @@ from streamsvm.runtime import (
     Source,
     open_source,
 )
-from streamsvm.tables import TableEncoder
-from streamsvm.thresholds import TunedThresholdClassifier
+from streamsvm.stream.tables import TableEncoder
 
 X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 row: dict[str, float] = {"a": 1.0, "b": 2}

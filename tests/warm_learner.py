@@ -5,8 +5,8 @@ from river import datasets, preprocessing
 import streamsvm_kafka  # noqa: F401 - imported for the processes to come
 from loops import delayed_loop, make_model
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import CheckpointFolder, FileSink, IterableSource, LearningLoop, open_source
-from streamsvm.runtime.batches import batches_of
+from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, open_source
+from streamsvm.stream.batches import batches_of
 
 __all__ = [
     "BSGDClassifier",

@@ -6,7 +6,7 @@ behind them. To try them without a broker, use an `EmbeddedBroker`, which runs i
 
 from typing import TYPE_CHECKING, Any
 
-from streamsvm._extras import missing_package
+from streamsvm.files.messages import missing_package
 
 try:
     import kafka  # noqa: F401

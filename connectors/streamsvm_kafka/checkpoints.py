@@ -11,11 +11,11 @@ from typing import Any, Self
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from streamsvm._warnings import warn
-from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, check_holds_model, checkpoint_bytes, checkpoint_of
-from streamsvm.runtime.following import FollowedModel, check_says_rows
-from streamsvm.runtime.logs import tell_checkpoint
-from streamsvm.storage.model_file import ModelFileError
+from streamsvm.core.warning import warn
+from streamsvm.files.model_file import ModelFileError
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_holds_model, checkpoint_bytes, checkpoint_of
+from streamsvm.stream.following import FollowedModel, check_says_rows
+from streamsvm.stream.logs import tell_checkpoint
 from streamsvm_kafka.connection import Connection, describe_topic
 from streamsvm_kafka.model_records import Whole, messages_of, name_of
 from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
@@ -90,7 +90,7 @@ class TopicCheckpoints:
     >>> TopicCheckpoints("localhost:9092", "models", "my rows")
     Traceback (most recent call last):
         ...
-    streamsvm.runtime.checkpoint.CheckpointError: kafka://localhost:9092/models: 'my rows' is no name of a model...
+    streamsvm.stream.checkpoint.CheckpointError: kafka://localhost:9092/models: 'my rows' is no name of a model...
     """
 
     def __init__(

@@ -23,8 +23,8 @@ from kafka.errors import (
 )
 from kafka.net.compat import KafkaNetClient
 
-from streamsvm.runtime.endpoints import StreamError
-from streamsvm.runtime.logs import redacting
+from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.logs import redacting
 from streamsvm_kafka.options import Secret, client_options
 
 __all__ = ["BrokerUnreachableError", "Connection", "MissingTopicError", "TopicDescription", "describe_topic"]

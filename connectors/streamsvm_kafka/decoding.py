@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvm.runtime.batches import RawRows
-from streamsvm.runtime.endpoints import BadRow, Row, Rows
+from streamsvm.stream.batches import RawRows
+from streamsvm.stream.endpoints import BadRow, Row, Rows
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
 from streamsvm_kafka.codecs.headers import check_headers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from streamsvm._extras import missing_package
+from streamsvm.files.messages import missing_package
 
 try:
     from confluent_kafka import Producer

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from streamsvm.edge.container import CorruptError, NewerError, unpack
+from streamsvm.files.container import CorruptError, NewerError, unpack
 
 __all__ = ["Assembler", "Message", "Whole", "messages_of", "name_of"]
 

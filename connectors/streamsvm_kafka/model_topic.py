@@ -12,9 +12,9 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from streamsvm._warnings import warn
-from streamsvm.runtime.checkpoint import CheckpointError
-from streamsvm.runtime.rows import listed
+from streamsvm.core.warning import warn
+from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.rows import listed
 from streamsvm_kafka.connection import (
     CONNECT_SECONDS,
     BrokerUnreachableError,

@@ -10,8 +10,8 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from streamsvm.runtime.endpoints import StreamError
-from streamsvm.runtime.rows import listed
+from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.rows import listed
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError
 from streamsvm_kafka.start import Start
 

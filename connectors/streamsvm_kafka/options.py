@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import StreamError
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import StreamError
 
 __all__ = ["Secret", "client_options"]
 

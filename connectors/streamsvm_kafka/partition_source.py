@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from streamsvm.checks import checked_count
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
+from streamsvm.core.checks import checked_count
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.decoding import Decoder
 

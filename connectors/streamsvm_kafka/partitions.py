@@ -14,11 +14,11 @@ from typing import Any
 from kafka import ConsumerRebalanceListener, TopicPartition
 from kafka.errors import IllegalStateError, KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from streamsvm.runtime import CheckpointFolder, LearningLoop
-from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError
-from streamsvm.runtime.endpoints import StreamError
-from streamsvm.runtime.logs import event
-from streamsvm.runtime.timings import Timings
+from streamsvm.stream import CheckpointFolder, LearningLoop
+from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError
+from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.logs import event
+from streamsvm.stream.timings import Timings
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets

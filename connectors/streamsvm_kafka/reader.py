@@ -14,7 +14,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from streamsvm.runtime.endpoints import StreamError
+from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
 from streamsvm_kafka.header_names import read_any_name
 from streamsvm_kafka.offsets import TopicOffsets

@@ -11,7 +11,7 @@ import orjson
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from streamsvm.runtime.endpoints import START_AFRESH, Position, Record, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Row, StreamError
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
@@ -125,7 +125,7 @@ class KafkaSink:
     Examples
     --------
     >>> from streamsvm_kafka import EmbeddedBroker
-    >>> from streamsvm.runtime import Prediction
+    >>> from streamsvm.stream import Prediction
     >>> with EmbeddedBroker() as broker:
     ...     sink = KafkaSink(broker.bootstrap, "predictions", client=broker.client)
     ...     sink.write(Prediction(row=0, y_pred=1, y_true=0, probability=0.75))

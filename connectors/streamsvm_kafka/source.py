@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from streamsvm._warnings import warn
-from streamsvm.checks import checked_count, checked_mapping, shown
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
+from streamsvm.core.checks import checked_count, checked_mapping
+from streamsvm.core.warning import warn
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
 from streamsvm_kafka.decoding import Decoder

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from streamsvm.runtime.endpoints import StreamError
+from streamsvm.stream.endpoints import StreamError
 
 __all__ = ["Start", "parse_start", "start_of"]
 

@@ -19,7 +19,7 @@ from kafka.errors import (
     TransactionalIdAuthorizationFailedError,
 )
 
-from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
+from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 from streamsvm_kafka.sink import DELIVERY_SECONDS, MAX_PENDING
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from streamsvm.runtime.endpoints import StreamError
+from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.options import client_options
@@ -70,7 +70,7 @@ def open_source(
     >>> open_source("kafka://localhost:9092/rows?codec=float32", label=None, stop_at_end=True)
     Traceback (most recent call last):
         ...
-    streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows: codec=float32 needs the number...
+    streamsvm.stream.endpoints.StreamError: kafka://localhost:9092/rows: codec=float32 needs the number...
     """
     bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
     client = client_options({**(options or {}), **version})

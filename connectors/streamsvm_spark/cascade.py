@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm._warnings import kept_warnings, warn
 from streamsvm.batch import CSMOClassifier
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.core.checks import check_number, check_one_of
+from streamsvm.core.warning import kept_warnings, warn
 from streamsvm_spark.candidates import SCHEMA, Candidates, received
 from streamsvm_spark.cascade_model import CascadeSVCModel
 from streamsvm_spark.cascade_tasks import Moments, Read, Scan, Solve, fitted

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from streamsvm._warnings import kept_warnings
 from streamsvm.batch import CSMOClassifier
-from streamsvm.kernels import Kernel
+from streamsvm.core.kernels import Kernel
+from streamsvm.core.warning import kept_warnings
 from streamsvm_spark.candidates import Candidates, facts_batch, received
 from streamsvm_spark.cascade_values import decision_values
 from streamsvm_spark.columns import RowsError, rows_of_batch

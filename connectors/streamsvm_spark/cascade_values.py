@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm._threads import one_blas_thread
 from streamsvm.batch.csmo.columns import Rows, pack, store, subset
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.csmo.tiles import add_products, factors
 from streamsvm.batch.csmo.workers import Workers
-from streamsvm.kernels import RBF, Kernel
+from streamsvm.core.kernels import RBF, Kernel
+from streamsvm.core.threads import one_blas_thread
 from streamsvm_spark.candidates import Candidates
 
 __all__ = ["decision_values"]

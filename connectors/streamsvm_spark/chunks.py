@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamsvm.runtime.endpoints import StreamError
+from streamsvm.stream.endpoints import StreamError
 from streamsvm_spark.columns import column_of
 
 __all__ = ["Chunks"]

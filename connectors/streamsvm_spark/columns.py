@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streamsvm.checks import LARGEST_WEIGHT
+from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm_spark.versions import check_workers
 
 __all__ = [

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from streamsvm._warnings import warn
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import BadRow, Position, Row, Rows, StreamError
+from streamsvm.core.warning import warn
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import BadRow, Position, Row, Rows, StreamError
 from streamsvm_spark.chunks import Chunks
 from streamsvm_spark.columns import RowsError, is_text, rows_of
 from streamsvm_spark.weighted import Weighted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from streamsvm.runtime.checkpoint import checkpoint_of
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files.model_file import to_bytes
+from streamsvm.stream.checkpoint import checkpoint_of
 
 __all__ = ["bytes_of", "learner_of", "shared_learner_of"]
 

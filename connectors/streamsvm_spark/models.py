@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arro
 from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, StructType
 from river import base
 
-from streamsvm.checks import shown
-from streamsvm.sklearn_base import SklearnEstimator
+from streamsvm.core.sklearn_base import SklearnEstimator
+from streamsvm.files.messages import shown
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.files import Files
 from streamsvm_spark.model_bytes import bytes_of, learner_of, shared_learner_of

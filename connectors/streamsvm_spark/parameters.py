@@ -20,7 +20,6 @@ from pyspark.ml.param.shared import (
 )
 from pyspark.sql import DataFrame
 
-from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor
 from streamsvm.learners import (
     BOGD,
     BPAS,
@@ -33,6 +32,8 @@ from streamsvm.learners import (
     ProjectronPP,
     Stoptron,
 )
+from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
+from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm_spark.columns import column_of
 
 __all__ = ["CLASSIFIERS", "REGRESSORS", "CascadeParams", "FitParams", "ScoreParams"]

@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 from river import base, compose
 
-from streamsvm.checks import check_one_of
-from streamsvm.runtime.checkpoint import CheckpointFolder, Checkpoints
-from streamsvm.runtime.drift import DriftWatch
-from streamsvm.runtime.endpoints import Record, Sink, StreamError
-from streamsvm.runtime.loop import LearningLoop
-from streamsvm.runtime.open import open_checkpoints, open_sink
-from streamsvm.runtime.progress import Progress
-from streamsvm.runtime.rows import steps_of
+from streamsvm.core.checks import check_one_of
+from streamsvm.stream.checkpoint import CheckpointFolder, Checkpoints
+from streamsvm.stream.drift import DriftWatch
+from streamsvm.stream.endpoints import Record, Sink, StreamError
+from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.open import open_checkpoints, open_sink
+from streamsvm.stream.progress import Progress
+from streamsvm.stream.rows import steps_of
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.micro_batches import MicroBatches
 from streamsvm_spark.weighted import WeightedLoop

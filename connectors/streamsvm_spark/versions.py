@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from streamsvm._warnings import warn
+from streamsvm.core.warning import warn
 
 __all__ = ["check_workers"]
 

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from streamsvm.runtime.endpoints import Prediction
-from streamsvm.runtime.loop import LearningLoop
-from streamsvm.runtime.rows import GuardedModel
+from streamsvm.stream.endpoints import Prediction
+from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.rows import GuardedModel
 
 __all__ = ["Weighted", "WeightedLoop"]
 

@@ -4,9 +4,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from river import datasets
 
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
 from streamsvm.batch.problem import Bounds
-from streamsvm.hss import HSSMatrix
 
 rows = list(datasets.Bananas())[:3000]
 X, y = np.array([list(x.values()) for x, _ in rows]), np.array([1.0 if label else -1.0 for _, label in rows])

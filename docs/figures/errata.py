@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from streamsvm.budget.merge_table import GRID, golden_sections, weight_degradation
+from streamsvm.core.budget.merge_table import GRID, golden_sections, weight_degradation
 
 
 def best(m: np.ndarray, q: float) -> np.ndarray:

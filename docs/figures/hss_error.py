@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from river import datasets
 
-from streamsvm.hss import HSSMatrix
+from streamsvm.batch.hss import HSSMatrix
 
 X = np.array([list(x.values()) for x, _ in datasets.Phishing()])
 X = (X - X.mean(axis=0)) / X.std(axis=0)

@@ -5,7 +5,7 @@ import numpy as np
 from river import datasets
 from scipy.spatial import ConvexHull
 
-from streamsvm.hss import HSSMatrix
+from streamsvm.batch.hss import HSSMatrix
 
 X = np.array([list(x.values()) for x, _ in datasets.Bananas()])[:2048]
 K = HSSMatrix.compress(X, gamma=1.0, rel_tol=0.05, leaf_size=256)

@@ -6,7 +6,7 @@ The position is the library's own, `golden_sections`; so is the weight degradati
 import matplotlib.pyplot as plt
 import numpy as np
 
-from streamsvm.budget.merge_table import golden_sections, weight_degradation
+from streamsvm.core.budget.merge_table import golden_sections, weight_degradation
 
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axes = plt.subplots(2, 2, figsize=(6, 5.8), layout="constrained")

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from streamsvm.budget.merge_table import merge_tables
+from streamsvm.core.budget.merge_table import merge_tables
 
 figure, axes = plt.subplots(2, 1, figsize=(6, 6.6), sharex=True, layout="constrained")
 names = "Best position h*", "Scaled weight degradation"

@@ -5,7 +5,7 @@ import numpy as np
 from river import datasets
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.kernels import RBF, kernel_matrix
+from streamsvm.core.kernels import RBF, kernel_matrix
 
 C, gamma, passes = 1.0, 1.0, 12
 rows = list(datasets.Bananas())

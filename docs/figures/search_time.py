@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from streamsvm import BSGDClassifier
-from streamsvm.budget import Merge
+from streamsvm.core.budget import Merge
 
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(3000, 4)), rng.random(3000) < 0.5

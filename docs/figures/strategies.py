@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 from river import datasets, evaluate, metrics
 
 from streamsvm import BSGDClassifier
-from streamsvm.budget import Merge, Projection, Removal
+from streamsvm.core.budget import Merge, Projection, Removal
 
 strategies = {
     "Merging": Merge(),

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from river import datasets
 
 from streamsvm import BSCAClassifier
-from streamsvm.plots import draw_boundary
+from streamsvm.export.plots import draw_boundary
 
 rows = list(datasets.Bananas())
 model = BSCAClassifier(budget=50, seed=0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import streamsvm
-from streamsvm.plots import draw_boundary
+from streamsvm.export.plots import draw_boundary
 
 folder = Path(tempfile.mkdtemp())
 subprocess.run([sys.executable, "../browser/build.py", "--out", folder], stdout=subprocess.DEVNULL, check=True)

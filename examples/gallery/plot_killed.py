@@ -14,8 +14,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from river import datasets
 
-from streamsvm.runtime import LearningCurve, Row
-from streamsvm.runtime.checkpoint import read_header
+from streamsvm.stream import LearningCurve, Row
+from streamsvm.stream.checkpoint import read_header
 from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish
 
 folder = Path(tempfile.mkdtemp())

@@ -3,7 +3,7 @@
 The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """
 
-from streamsvm._extras import missing_package
+from streamsvm.files.messages import missing_package
 
 try:
     import sklearn  # noqa: F401

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from streamsvm._warnings import warn
-from streamsvm.compiling.common import compilation
+from streamsvm.core.compiling.common import compilation
+from streamsvm.core.warning import warn
 
 __all__ = ["Alternative", "Stopwatch", "advise", "exact", "hierarchical", "linear", "watch"]
 

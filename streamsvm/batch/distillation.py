@@ -10,10 +10,11 @@ from scipy import sparse
 from sklearn.base import is_classifier, is_outlier_detector
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamsvm._options import LearnerName
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
-from streamsvm.checks import check_number, check_one_of, shown
-from streamsvm.kernels import KERNELS, LARGEST_FEATURE
+from streamsvm.core.checks import check_number, check_one_of
+from streamsvm.core.kernels import KERNELS, LARGEST_FEATURE
+from streamsvm.core.options import LearnerName
+from streamsvm.files.messages import shown
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.budgeted import BudgetedEstimator

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from streamsvm.batch.hss.forest import Forest, add_values, check_forest, pack
 from streamsvm.batch.path_machine import PathMachine
-from streamsvm.hss.forest import Forest, add_values, check_forest, pack
 
 __all__ = ["ForestMachine"]
 

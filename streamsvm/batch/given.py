@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 
-from streamsvm.kernels import LARGEST_KERNEL
+from streamsvm.core.kernels import LARGEST_KERNEL
 
 __all__ = ["GivenRows", "kernel_values"]
 

@@ -11,14 +11,14 @@ from scipy import sparse
 from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_regressor
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm._options import MachineGamma, MachineKernel
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.distillation import to_budget
-from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
-from streamsvm.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
+from streamsvm.core.checks import check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
+from streamsvm.core.options import MachineGamma, MachineKernel
+from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
 
 __all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training", "check_coefficients"]
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _num_samples
 from streamsvm.batch.advice import Alternative, Stopwatch, advise, exact
 from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.core.checks import check_number, check_one_of
 
 __all__ = ["LARGEST_DENSE", "PathMachine", "Prepared"]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import same_rows
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
 
 __all__ = ["Bounds", "Groups", "check_bounds"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 
-from streamsvm.kernels import LARGEST_KERNEL, LINEAR, RBF, Kernel, kernel_matrix
+from streamsvm.core.kernels import LARGEST_KERNEL, LINEAR, RBF, Kernel, kernel_matrix
 
 __all__ = ["ReducedSet", "choose_vectors", "rows_between"]
 

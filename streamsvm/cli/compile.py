@@ -9,9 +9,9 @@ import sys
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.parsing import LEARNERS
-from streamsvm.compiling.ahead import compile_ahead, names
-from streamsvm.compiling.common import INTERPRETED
-from streamsvm.compiling.machine_code import in_use, status
+from streamsvm.core.compiling.ahead import compile_ahead, names
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.machine_code import in_use, status
 
 __all__ = ["run"]
 

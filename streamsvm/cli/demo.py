@@ -16,11 +16,11 @@ from typing import Any
 
 from river import datasets
 
-from streamsvm import plots
-from streamsvm._extras import missing_package
 from streamsvm.cli import CommandError
-from streamsvm.runtime import LearningCurve, Row
-from streamsvm.runtime.checkpoint import read_header, read_newest
+from streamsvm.export import plots
+from streamsvm.files.messages import missing_package
+from streamsvm.stream import LearningCurve, Row
+from streamsvm.stream.checkpoint import read_header, read_newest
 
 __all__ = ["run"]
 

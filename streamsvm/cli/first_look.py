@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
-from streamsvm.runtime import BadRow, Row, Rows, open_source
-from streamsvm.runtime.batches import WrappedSource
-from streamsvm.tables.dates import parsed
-from streamsvm.tables.reading import Reading
+from streamsvm.stream import BadRow, Row, Rows, open_source
+from streamsvm.stream.batches import WrappedSource
+from streamsvm.stream.tables.dates import parsed
+from streamsvm.stream.tables.reading import Reading
 
 __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from streamsvm.cli import UsageError
 from streamsvm.cli.logs import say, says_json
 from streamsvm.cli.streams import monitored, options_of, stopping
-from streamsvm.runtime import CheckpointFolder, LearningLoop, Source
-from streamsvm.runtime.open import open_worker
+from streamsvm.stream import CheckpointFolder, LearningLoop, Source
+from streamsvm.stream.open import open_worker
 
 __all__ = ["check_group", "learn_partitions"]
 

@@ -9,14 +9,14 @@ import json
 import sys
 from pathlib import Path
 
-from streamsvm import plots
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.edge.program import ProgramError
+from streamsvm.export import plots
 from streamsvm.export.describe import program_of
-from streamsvm.runtime import LearningCurve
-from streamsvm.runtime.checkpoint import Checkpoint, read_newest
-from streamsvm.runtime.open import open_models
-from streamsvm.runtime.rows import learner_of
+from streamsvm.stream import LearningCurve
+from streamsvm.stream.checkpoint import Checkpoint, read_newest
+from streamsvm.stream.open import open_models
+from streamsvm.stream.rows import learner_of
 
 __all__ = ["newest", "run"]
 

@@ -10,9 +10,9 @@ from typing import Any
 from streamsvm.cli import UsageError
 from streamsvm.cli.parsing import parse_positive
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import BadRow, DelayedLabels, Row, Rows, StreamError
-from streamsvm.runtime.batches import WrappedSource
-from streamsvm.runtime.open import format_of
+from streamsvm.stream import BadRow, DelayedLabels, Row, Rows, StreamError
+from streamsvm.stream.batches import WrappedSource
+from streamsvm.stream.open import format_of
 
 __all__ = ["delayed_of", "joined_tables", "labels_format", "looked_at", "without_key"]
 

@@ -20,9 +20,9 @@ from streamsvm.cli.parsing import make_drift, make_metric, make_model, parse_cla
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_place, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
-from streamsvm.compiling.ahead import compile_ahead
-from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
-from streamsvm.runtime.open import format_of
+from streamsvm.core.compiling.ahead import compile_ahead
+from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
+from streamsvm.stream.open import format_of
 
 __all__ = ["run"]
 

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm import __version__
-from streamsvm._extras import MissingPackageError
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import add_errors, add_labels, add_logs, add_run, add_streams, add_trusted
 from streamsvm.cli.flags import EXAMPLES, add_table_flags, expanded
 from streamsvm.cli.logs import logged, says_json
 from streamsvm.cli.overview import OVERVIEW
 from streamsvm.cli.values import bound, count, period, place
+from streamsvm.files.messages import MissingPackageError
 
 __all__ = ["main"]
 
@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Imported here and not above: --help must be quick.
-    from streamsvm.memory.features import MAKE_ROOM
-    from streamsvm.runtime import CheckpointError, StreamError
+    from streamsvm.core.memory.features import MAKE_ROOM
+    from streamsvm.stream import CheckpointError, StreamError
 
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.showwarning = lambda message, *_, **__: _warn(arguments, str(message))
@@ -112,7 +112,7 @@ class Version(argparse.Action):
     """Shows the version, and whether numba compiles."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from streamsvm.compiling.machine_code import status
+        from streamsvm.core.compiling.machine_code import status
 
         print(f"streamsvm {__version__}\n{status()}")
         parser.exit()

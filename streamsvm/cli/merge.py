@@ -11,10 +11,10 @@ from pathlib import Path
 from streamsvm.cli import CommandError
 from streamsvm.cli.logs import say
 from streamsvm.cli.streams import stopping
-from streamsvm.runtime import CheckpointError, CheckpointFolder
-from streamsvm.runtime.checkpoint import Checkpoints
-from streamsvm.runtime.merging import Merged, PartMerger
-from streamsvm.runtime.open import open_checkpoints
+from streamsvm.stream import CheckpointError, CheckpointFolder
+from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.merging import Merged, PartMerger
+from streamsvm.stream.open import open_checkpoints
 
 __all__ = ["run"]
 

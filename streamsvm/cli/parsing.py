@@ -10,26 +10,19 @@ from typing import Any
 
 from river import metrics
 
-from streamsvm import (
-    BSCAClassifier,
-    BSCARegressor,
-    BSGDClassifier,
-    BSGDRegressor,
-    Merge,
-    Projection,
-    Removal,
-    SVMClassifier,
-    SVMRegressor,
-)
-from streamsvm._options import OnDrift
 from streamsvm.cli import UsageError
+from streamsvm.core.budget import Merge, Projection, Removal
+from streamsvm.core.options import OnDrift
+from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
+from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.runtime.drift import DriftWatch
-from streamsvm.runtime.label_rules import LabelRules
-from streamsvm.runtime.labels import parse_label, parse_libsvm_label
-from streamsvm.runtime.score import Score
-from streamsvm.tables import TableEncoder
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.learners.svm import SVMClassifier, SVMRegressor
+from streamsvm.stream.drift import DriftWatch
+from streamsvm.stream.label_rules import LabelRules
+from streamsvm.stream.labels import parse_label, parse_libsvm_label
+from streamsvm.stream.score import Score
+from streamsvm.stream.tables import TableEncoder
 
 __all__ = ["LEARNERS", "make_drift", "make_metric", "make_model", "parse_classes", "parse_positive"]
 

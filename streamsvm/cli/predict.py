@@ -14,10 +14,10 @@ from streamsvm.cli.labels import without_key
 from streamsvm.cli.logs import say, says_json
 from streamsvm.cli.streams import monitored, open_streams, options_of, stopping
 from streamsvm.cli.tables import label_of, table_of
-from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
-from streamsvm.runtime.checkpoint import Checkpoint, read_model
-from streamsvm.runtime.following import FollowedFolder
-from streamsvm.runtime.open import format_of, open_models
+from streamsvm.stream import CheckpointFolder, Predicted, PredictionLoop
+from streamsvm.stream.checkpoint import Checkpoint, read_model
+from streamsvm.stream.following import FollowedFolder
+from streamsvm.stream.open import format_of, open_models
 
 __all__ = ["run"]
 

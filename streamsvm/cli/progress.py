@@ -13,8 +13,8 @@ from rich.text import Text
 from river import compose
 
 from streamsvm.cli import printable
-from streamsvm.runtime import Progress
-from streamsvm.runtime.rows import learner_of
+from streamsvm.stream import Progress
+from streamsvm.stream.rows import learner_of
 
 __all__ = ["Display"]
 

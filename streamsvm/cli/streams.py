@@ -16,9 +16,9 @@ from streamsvm.cli import CommandError
 from streamsvm.cli.labels import joined_tables, labels_format
 from streamsvm.cli.logs import say
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import CheckpointFolder, JoinedSource, Sink, Source, open_sink, open_source
-from streamsvm.runtime.checkpoint import Checkpoints
-from streamsvm.runtime.open import open_checkpoints
+from streamsvm.stream import CheckpointFolder, JoinedSource, Sink, Source, open_sink, open_source
+from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.open import open_checkpoints
 
 __all__ = ["monitored", "open_place", "open_streams", "options_of", "stopping"]
 
@@ -90,7 +90,7 @@ def monitored(arguments: argparse.Namespace, loop: Any) -> Iterator[None]:
     if arguments.metrics_port is None:
         yield
         return
-    from streamsvm.runtime.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
+    from streamsvm.stream.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
 
     try:
         monitor = Monitor(loop, arguments.metrics_port, arguments.metrics_host)

@@ -10,8 +10,8 @@ from river import compose
 
 from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.flags import names, written
-from streamsvm.runtime.rows import learner_of
-from streamsvm.tables import Reading, TableEncoder
+from streamsvm.stream.rows import learner_of
+from streamsvm.stream.tables import Reading, TableEncoder
 
 __all__ = ["Table", "flags_of", "label_of", "table_of"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.edge.container import DTYPES, CorruptError, NewerError, read_file, unpack
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
+from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
 
 __all__ = ["NO_PROGRAM", "PROGRAM", "load", "loads", "program_of"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.core.steps import kinds, label_answers, regression_stack, second_order, stack, target_answers
+from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.program import Answer, Program
 from streamsvm.export.learners import add_expansion, add_landmarks, add_scale, add_weights, labels_of
-from streamsvm.learners.compiled import kinds, label_answers, regression_stack, second_order, stack, target_answers
-from streamsvm.learners.compiled.stack import FIRST_INPUT
 from streamsvm.learners.experts import states
 from streamsvm.learners.svm import SVMClassifier
 

@@ -50,7 +50,7 @@ def _steps(model: Any) -> list[Any]:
 
 
 def _is_sklearn(model: Any) -> bool:
-    return any(kind.__module__ == "streamsvm.sklearn_base" for kind in type(model).__mro__)
+    return any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(model).__mro__)
 
 
 def _of_batch(model: Any, transformers: list[Any]) -> Program:

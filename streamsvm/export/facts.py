@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.storage.model_file import versions
+from streamsvm.files.model_file import versions
 
 __all__ = ["facts_of"]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.container import DTYPES
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.reading import PROGRAM
 from streamsvm.export.describe import program_of
-from streamsvm.storage.model_file import ModelFileError, write
+from streamsvm.files.container import DTYPES
+from streamsvm.files.model_file import ModelFileError, write
 
 __all__ = ["FORMS", "export"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
+from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import Answer, Program, ProgramError
-from streamsvm.kernels import FOURIER, LINEAR, POLY, RBF
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.compiled.rescale import BOUND
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.kernel_rls import KernelRLS
 from streamsvm.learners.linear import LinearEstimator

@@ -11,8 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.core.kernels import LINEAR, POLY, RBF, SIGMOID
 from streamsvm.edge.program import Answer, Column, Program, ProgramError
-from streamsvm.kernels import LINEAR, POLY, RBF, SIGMOID
 from streamsvm.linear.fit import OutOfCoreLinear
 
 __all__ = ["machine_program"]

@@ -9,12 +9,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from streamsvm._options import OnnxOperators
+from streamsvm.core.options import OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step
 from streamsvm.edge.steps import vectors_of
 from streamsvm.export.onnx_graph import Graph, made
-from streamsvm.storage.model_file import ModelFileError, write
+from streamsvm.files.model_file import ModelFileError, write
 
 __all__ = ["write_onnx"]
 

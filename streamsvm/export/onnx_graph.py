@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm._extras import missing_package
 from streamsvm.edge.program import ProgramError
+from streamsvm.files.messages import missing_package
 
 __all__ = ["Graph", "made"]
 

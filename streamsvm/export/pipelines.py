@@ -12,8 +12,8 @@ from river import compose, preprocessing
 
 from streamsvm.edge.predictor import text_of
 from streamsvm.edge.program import Column, Program, ProgramError
-from streamsvm.preprocessing import BoundedScaler
-from streamsvm.tables.encoder import TableEncoder
+from streamsvm.learners.preprocessing import BoundedScaler
+from streamsvm.stream.tables.encoder import TableEncoder
 
 __all__ = ["Scale", "add_scales", "front_of"]
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
+from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step
 from streamsvm.edge.steps import kernel_values, run, vectors_of
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised
-from streamsvm.kernels import LINEAR, POLY, RBF, Kernel
 
 __all__ = ["Reduction", "reduced"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from streamsvm.edge.program import ProgramError
 from streamsvm.edge.reading import NO_PROGRAM, PROGRAM
 from streamsvm.export.describe import program_of
-from streamsvm.storage.model_file import ModelFileError, to_bytes, write
+from streamsvm.files.model_file import ModelFileError, to_bytes, write
 
 __all__ = ["save"]
 

@@ -11,8 +11,8 @@ from river import preprocessing
 
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.edge.steps import probabilities
-from streamsvm.preprocessing import BoundedTargetScaler
-from streamsvm.thresholds import TunedThresholdClassifier
+from streamsvm.learners.preprocessing import BoundedTargetScaler
+from streamsvm.learners.thresholds import TunedThresholdClassifier
 
 __all__ = ["unwrapped"]
 

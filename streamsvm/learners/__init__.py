@@ -1,6 +1,6 @@
 """The learners: one file for each rule.
 
-`estimator`, `budgeted`, `classifier`, `regressor` and `baseline` have what they share. `streamsvm.learners.compiled` has the
+`estimator`, `budgeted`, `classifier`, `regressor` and `baseline` have what they share. `streamsvm.core.steps` has the
 functions that rules are made of.
 """
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.step import add_to_coefficient
 from streamsvm.learners.classifier import BudgetedClassifier
-from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.step import add_to_coefficient
 from streamsvm.learners.estimator import learner
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["LARGEST", "Baseline", "Reference", "add_bounded"]
 

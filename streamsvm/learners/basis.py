@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels import kernel_matrix
+from streamsvm.core.kernels import kernel_matrix
 
 __all__ = ["Features", "SupportVectors", "basis_of", "kernel_of"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.checks import check_decay, parameter
+from streamsvm.core.checks import check_decay, parameter
+from streamsvm.core.memory.slots import remove
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.rule import FITTED, rule, state_of
+from streamsvm.core.steps.step import Row, add_support_vector, random_slot
 from streamsvm.learners.baseline import LARGEST, Baseline
-from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.rule import FITTED, rule, state_of
-from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.memory.slots import remove
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["BOGD"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamsvm.budget import Removal, Strategy
-from streamsvm.checks import parameter
+from streamsvm.core.budget import Removal, Strategy
+from streamsvm.core.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
@@ -161,7 +161,7 @@ class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
     prediction back towards the target, so there is no learning rate. When there is one support vector too many, two are merged
     into one.
 
-    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.preprocessing.BoundedTargetScaler`.
+    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
     --------
     >>> from river import datasets, evaluate, metrics
     >>> from streamsvm import BSCARegressor
-    >>> from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
+    >>> from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 
     >>> model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=100))
     >>> round(evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE()).get(), 1)

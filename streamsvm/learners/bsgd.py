@@ -5,61 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from streamsvm._options import LearningRate
-from streamsvm.budget import Removal, Strategy
-from streamsvm.checks import check_decay, parameter
+from streamsvm.core.budget import Removal, Strategy
+from streamsvm.core.checks import check_decay, parameter
+from streamsvm.core.options import LearningRate
+from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR, PEGASOS, step
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
-from streamsvm.learners.compiled.iterates import ONE_CLASS, common
-from streamsvm.learners.compiled.rule import FITTED, rule, state_of
-from streamsvm.learners.compiled.step import Row, add_support_vector, violation
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["SCHEDULES", "BSGDClassifier", "BSGDRegressor", "Descent"]
 
-PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 #: Learning rates by name.
 SCHEDULES = {"pegasos": PEGASOS, "constant": CONSTANT, "floor": FLOOR, "capped": CAPPED}
-
-STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
-
-
-@rule(STATE, learned=FITTED)
-def step(block: np.ndarray, row: Row) -> None:
-    """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
-    v, c, s = views(block), common(block), state_of(block, STATE)
-    live = v.header[0]["live"]
-    rising, falling, missing = violation(block, row.target)
-    eta = 1.0 / (s["l2"] * c["t"])
-    if s["schedule"] == CONSTANT:
-        eta = s["eta0"]
-    elif s["schedule"] == FLOOR:
-        eta = max(eta, s["eta0"])
-    elif s["schedule"] == CAPPED:
-        eta = min(eta, s["eta0"])
-    shrink = 1.0 - s["l2"] * eta
-    if shrink > 0.0:  # it is 0 in Pegasos' first step, when there is nothing to shrink
-        c["scale"] *= shrink
-    if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold: driven up, not regularised
-        v.biases[0] -= eta * s["l2"]
-    elif shrink > 0.0 and s["fit_intercept"]:  # an intercept that is not fitted, as after distillation, stays
-        for k in range(0, live, 2):
-            v.biases[k] *= shrink
-    if missing != 0.0:
-        size = eta * row.weight if missing > 0.0 else -eta * row.weight
-        if falling >= 0:  # two outputs move, so that for two classes each moves by half
-            size *= 0.5
-        if row.self_kernel > 0.0:
-            add_support_vector(block, row, size, rising, falling)
-        if s["fit_intercept"]:
-            v.biases[2 * rising] += size
-            if falling >= 0:
-                v.biases[2 * falling] -= size
 
 
 class Descent(BudgetedEstimator):
@@ -195,7 +154,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     [^1]: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization: budgeted stochastic gradient descent
         for large-scale SVM training. JMLR 13.
     [^2]: Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed
-        golden section search. Errata: see ``streamsvm.budget.merge_table``.
+        golden section search. Errata: see ``streamsvm.core.budget.merge_table``.
     [^3]: Shamir, O., Zhang, T. (2013). Stochastic gradient descent for non-smooth optimization: convergence results and optimal
         averaging schemes. ICML.
 
@@ -234,7 +193,7 @@ class BSGDRegressor(OnlineRegressor, Descent, MergeableExpansion):
     ``epsilon`` becomes a support vector. When there is one support vector too many, two are merged into one. Memory is
     allocated when the model is made, and never grows.
 
-    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.preprocessing.BoundedTargetScaler`.
+    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`.
 
     Parameters
     ----------
@@ -309,7 +268,7 @@ class BSGDRegressor(OnlineRegressor, Descent, MergeableExpansion):
     --------
     >>> from river import datasets, evaluate, metrics
     >>> from streamsvm import BSGDRegressor
-    >>> from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
+    >>> from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 
     >>> model = BoundedScaler() | BoundedTargetScaler(BSGDRegressor(budget=100))
     >>> round(evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE()).get(), 1)

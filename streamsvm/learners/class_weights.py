@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Literal
 
-from streamsvm.checks import LARGEST_WEIGHT, check_number, checked_count, shown
+from streamsvm.core.checks import LARGEST_WEIGHT, check_number, checked_count
+from streamsvm.files.messages import shown
 
 __all__ = ["LARGEST_RATIO", "ClassWeight", "ClassWeights"]
 

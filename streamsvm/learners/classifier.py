@@ -10,16 +10,16 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from river import base
 
-from streamsvm._options import OutputName
-from streamsvm.checks import LARGEST_WEIGHT, check_number, checked_weight
-from streamsvm.frames import Batch, as_batch, as_frame, as_series
+from streamsvm.core.checks import LARGEST_WEIGHT, check_number, checked_weight
+from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
+from streamsvm.core.options import OutputName
+from streamsvm.core.steps.decisions import to_probabilities
+from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.class_weights import ClassWeight, ClassWeights
-from streamsvm.learners.compiled.decisions import to_probabilities
-from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import Labels
-from streamsvm.river_base import SupervisedEstimator
+from streamsvm.learners.river_base import SupervisedEstimator
 
 __all__ = ["Answers", "BudgetedClassifier", "OnlineClassifier"]
 

@@ -8,18 +8,18 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from streamsvm._options import OutputName, Overflow
-from streamsvm.checks import parameter, random_state
+from streamsvm.core.checks import parameter, random_state
+from streamsvm.core.memory.committee import CommitteeStore
+from streamsvm.core.memory.features import OVERFLOW
+from streamsvm.core.options import OutputName, Overflow
+from streamsvm.core.steps import committee, kinds, least_squares, newton, second_order
+from streamsvm.core.steps.iterates import LEARNED
+from streamsvm.core.steps.rule import REFUSED, Rule
+from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import normal_equations
-from streamsvm.learners.compiled import committee, kinds, least_squares, newton, second_order
-from streamsvm.learners.compiled.iterates import LEARNED
-from streamsvm.learners.compiled.rule import REFUSED, Rule
-from streamsvm.learners.compiled.stack import FIRST_INPUT
 from streamsvm.learners.estimator import OnlineEstimator, check_record, learner
 from streamsvm.learners.experts import EXPERTS, Expert, begin, get_ready, states
 from streamsvm.learners.scale import ScaleInUse
-from streamsvm.memory.committee import CommitteeStore
-from streamsvm.memory.features import OVERFLOW
 
 __all__ = ["Committee", "ExpertReport"]
 
@@ -47,7 +47,7 @@ class ExpertReport(NamedTuple):
 
 @learner
 class Committee(OnlineEstimator):
-    """A model that is a committee of experts, and the rule of `streamsvm.learners.compiled.committee`."""
+    """A model that is a committee of experts, and the rule of `streamsvm.core.steps.committee`."""
 
     effort: Literal["low", "normal", "high"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
     scaling: Literal["auto"] | None = parameter(default="auto", choices=("auto", None))

@@ -7,17 +7,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm._options import OutputName
-from streamsvm.budget import Removal
-from streamsvm.checks import check_number
-from streamsvm.frames import Batch, as_batch
-from streamsvm.kernels import kernel_matrix
+from streamsvm.core.budget import Removal
+from streamsvm.core.checks import check_number
+from streamsvm.core.frames import Batch, as_batch
+from streamsvm.core.kernels import kernel_matrix
+from streamsvm.core.options import OutputName
+from streamsvm.core.steps.coordinate_ascent import step
+from streamsvm.core.steps.expansion import expand
+from streamsvm.core.steps.iterates import HINGE
+from streamsvm.core.steps.passes import learn_epoch
+from streamsvm.core.steps.step import random_bits
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled.coordinate_ascent import step
-from streamsvm.learners.compiled.expansion import expand
-from streamsvm.learners.compiled.iterates import HINGE
-from streamsvm.learners.compiled.passes import learn_epoch
-from streamsvm.learners.compiled.step import random_bits
 
 __all__ = ["DualAscent", "DualSolution"]
 

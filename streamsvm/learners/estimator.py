@@ -10,16 +10,17 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm._options import OutputName
-from streamsvm._warnings import warn
-from streamsvm.checks import check_number, check_one_of, check_parameters, parameter, shown
-from streamsvm.frames import Batch, as_matrix
-from streamsvm.learners.compiled import iterates
-from streamsvm.learners.compiled.probability import FIRST_SLOPE
-from streamsvm.learners.compiled.rule import Rule
-from streamsvm.memory.block import STATE_BEGIN, STATE_END
-from streamsvm.memory.features import FeatureSpace
-from streamsvm.river_base import RiverEstimator, parameters_of
+from streamsvm.core.checks import check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.frames import Batch, as_matrix
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
+from streamsvm.core.memory.features import FeatureSpace
+from streamsvm.core.options import OutputName
+from streamsvm.core.steps import iterates
+from streamsvm.core.steps.probability import FIRST_SLOPE
+from streamsvm.core.steps.rule import Rule
+from streamsvm.core.warning import warn
+from streamsvm.files.messages import shown
+from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
 __all__ = ["OnlineEstimator", "check_record", "learner"]
 

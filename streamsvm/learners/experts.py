@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.budget import strategy_for
-from streamsvm.budget.dispatch import set_strategy
-from streamsvm.kernels import POLY, RBF
+from streamsvm.core.budget import strategy_for
+from streamsvm.core.budget.dispatch import set_strategy
+from streamsvm.core.kernels import POLY, RBF
+from streamsvm.core.memory.block import STATE_BEGIN
+from streamsvm.core.memory.committee import Place
+from streamsvm.core.steps import iterates, kinds, least_squares, linear_step
+from streamsvm.core.steps.coordinate_ascent import step as ascent
+from streamsvm.core.steps.descent import step as descent
+from streamsvm.core.steps.probability import FIRST_SLOPE
 from streamsvm.learners import normal_equations
 from streamsvm.learners.bsgd import SCHEDULES
-from streamsvm.learners.bsgd import step as descent
-from streamsvm.learners.compiled import iterates, kinds, least_squares, linear_step
-from streamsvm.learners.compiled.coordinate_ascent import step as ascent
-from streamsvm.learners.compiled.probability import FIRST_SLOPE
-from streamsvm.memory.block import STATE_BEGIN
-from streamsvm.memory.committee import Place
 
 __all__ = ["EXPERTS", "REGRESSION_EXPERTS", "Expert", "begin", "get_ready", "states"]
 

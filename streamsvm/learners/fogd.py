@@ -8,17 +8,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm._options import KernelName
-from streamsvm.checks import parameter
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import FOURIER
+from streamsvm.core.checks import parameter
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FOURIER
+from streamsvm.core.memory.slots import next_random
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.options import KernelName
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.rule import rule, state_of
+from streamsvm.core.steps.step import Row
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.rule import rule, state_of
-from streamsvm.learners.compiled.step import Row
 from streamsvm.learners.estimator import learner
-from streamsvm.memory.slots import next_random
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["FOGD"]
 

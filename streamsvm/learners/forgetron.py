@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.slots import append, kernel_row_of, remove
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.rule import FITTED, rule, state_of
+from streamsvm.core.steps.step import Row, add_to_coefficient
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.rule import FITTED, rule, state_of
-from streamsvm.learners.compiled.step import Row, add_to_coefficient
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Part
 from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.memory.slots import append, kernel_row_of, remove
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["Forgetron"]
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm._options import Gamma, KernelName, OutputName, Overflow
-from streamsvm.checks import parameter
-from streamsvm.kernels import KERNELS, check_learner_kernel
+from streamsvm.core.checks import parameter
+from streamsvm.core.kernels import KERNELS, check_learner_kernel
+from streamsvm.core.memory.features import OVERFLOW
+from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore
+from streamsvm.core.options import Gamma, KernelName, OutputName, Overflow
+from streamsvm.core.steps import kernel_rls, least_squares
+from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
+from streamsvm.core.steps.rule import REFUSED, Rule
+from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.compiled import kernel_rls, least_squares
-from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
-from streamsvm.learners.compiled.rule import REFUSED, Rule
-from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.memory.features import OVERFLOW
-from streamsvm.memory.landmarks import CHUNK_ROWS, LandmarkStore
 
 __all__ = ["KernelRLSClassifier", "KernelRLSRegressor"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.memory.features import LONGEST_NAME
+from streamsvm.core.memory.features import LONGEST_NAME
 
 __all__ = ["Labels", "as_array"]
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm._options import Overflow
-from streamsvm.checks import parameter
-from streamsvm.frames import Batch
+from streamsvm.core.checks import parameter
+from streamsvm.core.frames import Batch
+from streamsvm.core.memory.block import LARGEST
+from streamsvm.core.memory.features import OVERFLOW
+from streamsvm.core.memory.weights import WeightStore
+from streamsvm.core.options import Overflow
+from streamsvm.core.steps import linear_step
+from streamsvm.core.steps.rule import Rule
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.compiled import linear_step
-from streamsvm.learners.compiled.rule import Rule
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Mergeable, Part
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.memory.block import LARGEST
-from streamsvm.memory.features import OVERFLOW
-from streamsvm.memory.weights import WeightStore
 
 __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
 
@@ -261,7 +261,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
 
     A row whose prediction is off by more than ``epsilon`` moves the weights just so far that the error becomes epsilon, with a
     coefficient of at most C times the weight of the row: see `OnlineLinearSVC`. Targets should be about 0, and about 1 in size:
-    wrap the model in `streamsvm.preprocessing.BoundedTargetScaler`. The model does not scale rows either.
+    wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`. The model does not scale rows either.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     --------
     >>> from river import datasets, evaluate, metrics
     >>> from streamsvm.learners import OnlineLinearSVR
-    >>> from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
+    >>> from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 
     >>> model = BoundedScaler() | BoundedTargetScaler(OnlineLinearSVR())
     >>> round(evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE()).get(), 1)

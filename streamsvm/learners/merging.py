@@ -8,17 +8,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.budget import Refusal
-from streamsvm.kernels import kernel_matrix
+from streamsvm.core.budget import Refusal
+from streamsvm.core.kernels import kernel_matrix
+from streamsvm.core.memory.moments import move_moments, pool_moments
+from streamsvm.core.steps.expansion import expand
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
+from streamsvm.core.steps.rescale import scale_moved, units_of
+from streamsvm.core.steps.scaled_rows import FOLLOWS
 from streamsvm.learners.basis import kernel_of
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled.expansion import expand
-from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, HINGE
-from streamsvm.learners.compiled.rescale import scale_moved, units_of
-from streamsvm.learners.compiled.scaled_rows import FOLLOWS
 from streamsvm.learners.mergeable import Mergeable, Part
 from streamsvm.learners.refit import Rows, calibrate, residuals, rows_of, solved
-from streamsvm.memory.moments import move_moments, pool_moments
 
 __all__ = ["MergeableExpansion"]
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import check_number, parameter
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.checks import check_number, parameter
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.memory.slots import append, kernel_row_of
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.rule import rule, state_of
+from streamsvm.core.steps.step import Row
 from streamsvm.learners.baseline import Baseline, add_bounded
-from streamsvm.learners.compiled.rule import rule, state_of
-from streamsvm.learners.compiled.step import Row
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.memory.slots import append, kernel_row_of
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["NOGD"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.learners.compiled import least_squares
-from streamsvm.learners.compiled.iterates import RULE_STATE
-from streamsvm.learners.compiled.landmarks import finish
-from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
-from streamsvm.learners.compiled.triangle import row_start
-from streamsvm.memory.block import record
-from streamsvm.memory.landmarks import LandmarkStore, landmark_views
+from streamsvm.core.memory.block import record
+from streamsvm.core.memory.landmarks import LandmarkStore, landmark_views
+from streamsvm.core.steps import least_squares
+from streamsvm.core.steps.iterates import RULE_STATE
+from streamsvm.core.steps.landmarks import finish
+from streamsvm.core.steps.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
+from streamsvm.core.steps.triangle import row_start
 
 __all__ = ["FIRST_STATE", "check_work", "holds_labels", "widen"]
 
@@ -55,7 +55,7 @@ def holds_labels(store: LandmarkStore, s: np.void) -> bool:
 def check_work(store: LandmarkStore, s: Any) -> None:
     """Raise a ValueError unless where the work stands, which compiled code takes for places in arrays, fits the store.
 
-    ``s`` is a record of `streamsvm.learners.compiled.least_squares.STATE`.
+    ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
     """
     v, stage = store.views, s["stage"]
     size, n, stride, started = int(s["size"]), store.n_support + 1, int(v.header[0]["stride"]), bool(s["started"])

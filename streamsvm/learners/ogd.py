@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamsvm._options import LearningRate
-from streamsvm.checks import parameter
+from streamsvm.core.checks import parameter
+from streamsvm.core.options import LearningRate
 from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner

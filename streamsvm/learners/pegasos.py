@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.checks import parameter
+from streamsvm.core.checks import parameter
 from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner

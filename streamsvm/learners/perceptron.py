@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.rule import rule
+from streamsvm.core.steps.step import Row, add_support_vector
 from streamsvm.learners.baseline import Reference
-from streamsvm.learners.compiled.rule import rule
-from streamsvm.learners.compiled.step import Row, add_support_vector
 from streamsvm.learners.estimator import learner
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["KernelPerceptron"]
 

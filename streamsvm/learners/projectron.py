@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import parameter
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.checks import parameter
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.memory.block import LARGEST_COEFFICIENT
+from streamsvm.core.memory.slots import append, kernel_row_of, remove, scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.rule import rule, state_of
+from streamsvm.core.steps.step import Row, compute_scores
 from streamsvm.learners.baseline import Baseline, add_bounded
-from streamsvm.learners.compiled.rule import rule, state_of
-from streamsvm.learners.compiled.step import Row, compute_scores
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.memory.block import LARGEST_COEFFICIENT
-from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["Projectron", "ProjectronPP"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.core.memory.slots import remove
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.rule import FITTED, rule
+from streamsvm.core.steps.step import Row, add_support_vector, random_slot
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.rule import FITTED, rule
-from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.memory.slots import remove
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["RBP"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy import linalg
 
-from streamsvm.frames import as_batch
+from streamsvm.core.frames import as_batch
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 from streamsvm.learners.basis import basis_of
-from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE
 
 __all__ = ["RIDGE", "Equations", "Rows", "Trial", "calibrate", "residuals", "rows_of", "solved", "take_step"]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm._warnings import warn
-from streamsvm.checks import checked_target, checked_weight
-from streamsvm.frames import Batch, as_batch, as_series
-from streamsvm.learners.compiled.iterates import CHOSEN, EPSILON_INSENSITIVE
+from streamsvm.core.checks import checked_target, checked_weight
+from streamsvm.core.frames import Batch, as_batch, as_series
+from streamsvm.core.steps.iterates import CHOSEN, EPSILON_INSENSITIVE
+from streamsvm.core.warning import warn
 from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.river_base import SupervisedEstimator
+from streamsvm.learners.river_base import SupervisedEstimator
 
 __all__ = ["OnlineRegressor"]
 
@@ -90,7 +90,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             name = type(self).__name__
             warn(
                 f"the first {len(first)} targets have mean {mean:.4g} and standard deviation {deviation:.4g}, and {name} is for "
-                f"targets of about 0 and 1: wrap it in streamsvm.preprocessing.BoundedTargetScaler({name}(...))"
+                f"targets of about 0 and 1: wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({name}(...))"
             )
 
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:

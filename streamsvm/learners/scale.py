@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.learners.compiled.rescale import BOUND
+from streamsvm.core.steps.rescale import BOUND
 
 __all__ = ["ScaleInUse"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.rule import FITTED, rule
+from streamsvm.core.steps.step import Row, add_support_vector
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.rule import FITTED, rule
-from streamsvm.learners.compiled.step import Row, add_support_vector
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.memory.support_vectors import views
 
 __all__ = ["Stoptron"]
 

@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.core.memory.block import record
+from streamsvm.core.memory.committee import committee_views
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.memory.weights import weight_views
+from streamsvm.core.steps import kinds, label_answers, regression_stack, stack, target_answers
+from streamsvm.core.steps.iterates import RULE_STATE
 from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.committee import Committee
-from streamsvm.learners.compiled import kinds, label_answers, regression_stack, stack, target_answers
-from streamsvm.learners.compiled.iterates import RULE_STATE
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import EXPERTS, REGRESSION_EXPERTS, Expert, states
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.memory.block import record
-from streamsvm.memory.committee import committee_views
-from streamsvm.memory.support_vectors import views
-from streamsvm.memory.weights import weight_views
 
 __all__ = ["SVMClassifier", "SVMRegressor"]
 

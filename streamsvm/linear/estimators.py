@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from streamsvm._options import ClassificationLoss, RegressionLoss
-from streamsvm.checks import parameter
+from streamsvm.core.checks import parameter
+from streamsvm.core.options import ClassificationLoss, RegressionLoss
+from streamsvm.core.sklearn_base import SklearnClassifier, check_targets
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
 from streamsvm.linear.solvers.loss import Loss
-from streamsvm.sklearn_base import SklearnClassifier, check_targets
 
 __all__ = ["OutOfCoreLinearSVC", "OutOfCoreLinearSVR"]
 

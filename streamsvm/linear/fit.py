@@ -15,9 +15,10 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm._locks import locks
-from streamsvm._warnings import warn
-from streamsvm.checks import check_number, check_parameters, parameter
+from streamsvm.core.checks import check_number, check_parameters, parameter
+from streamsvm.core.sklearn_base import SklearnEstimator, seed_of
+from streamsvm.core.warning import warn
+from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.files.mixing import files_of, mixing_writer
@@ -30,7 +31,6 @@ from streamsvm.linear.solvers.newton import NewtonSolver
 from streamsvm.linear.solvers.solution import Options, Solution, load_solution, remove_stale_solutions, save_solution
 from streamsvm.linear.sources.convert import DENSE, TextOptions, stamp_of, write_blocks
 from streamsvm.linear.sources.names import StreamNames
-from streamsvm.sklearn_base import SklearnEstimator, seed_of
 
 __all__ = ["OutOfCoreLinear"]
 

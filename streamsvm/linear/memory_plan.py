@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamsvm.checks import check_number
+from streamsvm.core.checks import check_number
 
 __all__ = ["DEFAULT_LIMIT", "Plan", "hessian_fits", "plan"]
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.sources.names import StreamNames
-from streamsvm.runtime.labels import parse_label
+from streamsvm.stream.labels import parse_label
 
 __all__ = ["to_online"]
 

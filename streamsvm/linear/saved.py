@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.linear.solvers.solution import Pass
 from streamsvm.linear.sources.names import StreamNames
-from streamsvm.memory.features import OVERFLOW
 
 __all__ = ["check_fitted"]
 

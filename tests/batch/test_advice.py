@@ -18,7 +18,7 @@ from streamsvm.batch import (
     advice,
 )
 from streamsvm.batch.csmo import machine
-from streamsvm.compiling.functions import with_numba
+from streamsvm.core.compiling.functions import with_numba
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from adapters import ROWS, adapter
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import columns
-from streamsvm.sklearn_base import SklearnEstimator
+from streamsvm.core.sklearn_base import SklearnEstimator
 
 
 @pytest.mark.once

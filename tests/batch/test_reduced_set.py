@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
-from streamsvm.kernels import LINEAR, POLY, RBF, Kernel, kernel_matrix
+from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel, kernel_matrix
 
 GAUSS = Kernel(RBF, 0.7, 0.0, 3)
 

@@ -23,7 +23,7 @@ from patience import PATIENCE, until
 from streamsvm import BSGDClassifier
 from streamsvm.cli import streams
 from streamsvm.cli.progress import Display
-from streamsvm.runtime import Progress
+from streamsvm.stream import Progress
 
 
 @pytest.fixture
@@ -477,7 +477,7 @@ def test_ctrl_c_during_start_prints_one_line(csv_file):
         "from streamsvm.cli.main import main\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'streamsvm.runtime': signal.raise_signal(signal.SIGINT)\n"
+        "        if name == 'streamsvm.stream': signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupts())\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
@@ -492,7 +492,7 @@ def test_nothing_starts_without_a_file(tmp_path, call):
 
 
 def test_the_first_line_of_progress_is_not_of_one_row(tmp_path, monkeypatch, capfd, csv_file):
-    monkeypatch.setattr("streamsvm.runtime.stream_loop._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.stream.stream_loop._PROGRESS_SECONDS", 0.0)
     assert main(["learn", str(csv_file), "--label", "y", "--max-rows", "3", "--quiet"]) == 0
     assert [json.loads(line)["rows"] for line in capfd.readouterr().out.splitlines()] == [2, 3]
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from patience import PATIENCE
-from streamsvm.runtime.checkpoint import read_newest
+from streamsvm.stream.checkpoint import read_newest
 
 pytestmark = pytest.mark.thorough
 

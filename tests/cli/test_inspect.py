@@ -7,7 +7,7 @@ from river import datasets, preprocessing
 
 import streamsvm
 from streamsvm import BSGDClassifier
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files.model_file import to_bytes
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from delayed_twin import check_sums, streams, write
-from streamsvm.runtime import load
+from streamsvm.stream import load
 
 
 @pytest.fixture

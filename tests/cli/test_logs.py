@@ -14,7 +14,7 @@ from river import datasets
 
 from command_words import with_a_model
 from patience import PATIENCE
-from streamsvm.runtime.logs import RedactingFilter, event, json_lines, redacting
+from streamsvm.stream.logs import RedactingFilter, event, json_lines, redacting
 
 
 @pytest.fixture

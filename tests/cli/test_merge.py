@@ -12,7 +12,7 @@ import pytest
 from partition_models import learned, save, table
 from patience import PATIENCE
 from streamsvm import SVMClassifier
-from streamsvm.runtime import CheckpointFolder
+from streamsvm.stream import CheckpointFolder
 
 
 def streamsvm(*words):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamsvm import BSGDClassifier
-from streamsvm.runtime.checkpoint import CheckpointFolder
+from streamsvm.stream.checkpoint import CheckpointFolder
 
 
 @pytest.fixture

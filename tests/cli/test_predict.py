@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamsvm.runtime.checkpoint import CheckpointFolder
+from streamsvm.stream.checkpoint import CheckpointFolder
 
 ROWS = "city,age,income\n" + "".join(
     f"{'Oslo' if i % 2 else 'Rome'},{20 + i % 9},{'low' if i % 2 else 'high'}\n" for i in range(80)

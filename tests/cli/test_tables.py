@@ -15,7 +15,7 @@ from streamsvm import load
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.flags import EXAMPLES, names
 from streamsvm.cli.main import _parser
-from streamsvm.tables import Reading
+from streamsvm.stream.tables import Reading
 
 ROOT = Path(__file__).parents[2]
 PEOPLE = "id,city,since,age,y\n" + "".join(

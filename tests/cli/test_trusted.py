@@ -5,7 +5,7 @@ import sys
 
 from river import datasets, linear_model
 
-from streamsvm.runtime import CheckpointFolder, IterableSource, LearningLoop
+from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
 
 
 class Mine(linear_model.Perceptron):

@@ -7,7 +7,7 @@ from river import datasets, evaluate, metrics, tree
 
 from command_words import main
 from streamsvm.cli import parsing
-from streamsvm.runtime import CheckpointFolder
+from streamsvm.stream import CheckpointFolder
 
 LABELS = ("ham", "spam")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from patience import PATIENCE
-from streamsvm.storage.model_file import sync_folder
+from streamsvm.files.model_file import sync_folder
 
 pytestmark = pytest.mark.thorough
 

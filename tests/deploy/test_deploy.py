@@ -17,8 +17,8 @@ from river import datasets
 from loops import make_model
 from streamsvm.cli.flags import expanded
 from streamsvm.cli.main import _parser
-from streamsvm.runtime import IterableSource, LearningLoop
-from streamsvm.runtime.monitor import Monitor
+from streamsvm.stream import IterableSource, LearningLoop
+from streamsvm.stream.monitor import Monitor
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import edge
-from streamsvm.edge.container import DTYPES, pack, unpack
 from streamsvm.edge.reading import PROGRAM
+from streamsvm.files.container import DTYPES, pack, unpack
 
 GOLDEN = Path(__file__).parent / "golden"
 MEMORY = 2**31  # bytes of address space beyond what the process has when it begins
@@ -231,7 +231,7 @@ def edge_fate(data, rng):
 
 def whole_fate(data, path):
     import streamsvm
-    from streamsvm.storage.model_file import ModelFileError
+    from streamsvm.files.model_file import ModelFileError
 
     if data[:2] == b"PK":
         return "not of the library"

@@ -11,10 +11,10 @@ import pytest
 import streamsvm
 from edge_models import bsgd, learned, matrix, program
 from streamsvm import BSGDClassifier, edge
-from streamsvm.edge.container import DTYPES
 from streamsvm.edge.program import Program
 from streamsvm.export.forms import FORMS, export
-from streamsvm.storage.model_file import ModelFileError
+from streamsvm.files.container import DTYPES
+from streamsvm.files.model_file import ModelFileError
 
 NAMES = [
     *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),

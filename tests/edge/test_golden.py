@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 import saved_models
 import streamsvm
 from streamsvm import edge
-from streamsvm.edge.container import VERSION, unpack
+from streamsvm.files.container import VERSION, unpack
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDERS = sorted(GOLDEN.iterdir())

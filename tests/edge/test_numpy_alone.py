@@ -16,9 +16,10 @@ import runpy, sys
 
 class Alone:
     def find_spec(self, name, path=None, target=None):
-        first, *rest = name.split(".")
+        first = name.partition(".")[0]
         known = first in sys.stdlib_module_names or first in ("numpy", "_distutils_hack")
-        if not known and name != "streamsvm" and (first != "streamsvm" or rest[0] != "edge"):
+        ours = name in ("streamsvm", "streamsvm.files", "streamsvm.files.container") or name.startswith("streamsvm.edge")
+        if not known and not ours:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Alone())

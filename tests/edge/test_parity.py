@@ -28,10 +28,10 @@ from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass
 from streamsvm.edge.program import Column
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
+from streamsvm.learners.preprocessing import BoundedTargetScaler
+from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.linear import OutOfCoreLinearSVC
-from streamsvm.preprocessing import BoundedTargetScaler
-from streamsvm.tables import TableEncoder
-from streamsvm.thresholds import TunedThresholdClassifier
+from streamsvm.stream.tables import TableEncoder
 
 BAND = 1e-4
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crafted_arrow import one_field_many_times
 from row_tables import same, stream, tables
-from streamsvm.runtime.endpoints import Rows
+from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka import ArrowCodec
 from streamsvm_kafka.codecs import MAX_TABLE_BYTES, arrow_stream
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_registry import fake_registry
-from streamsvm.runtime.endpoints import Row, StreamError
+from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import AvroCodec, JSONCodec, SchemaRegistry, client_options, open_source
 from streamsvm_kafka.codecs import registry as registry_module
 

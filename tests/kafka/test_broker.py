@@ -15,8 +15,8 @@ import poison
 from command_words import main
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
-from streamsvm.runtime import load
-from streamsvm.runtime.endpoints import BadRow, Prediction, Row, StreamError
+from streamsvm.stream import load
+from streamsvm.stream.endpoints import BadRow, Prediction, Row, StreamError
 from streamsvm_kafka import (
     BrokerUnreachableError,
     Float32Codec,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.runtime.endpoints import Row
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import Float32Codec, JSONCodec
 from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES
 

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from command_words import main
 from kafka_broker import PASSWORD, certify
-from streamsvm.runtime.endpoints import Row, StreamError
+from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, Secret, client_options, publish
 from streamsvm_kafka.connection import Connection
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from streamsvm.runtime.endpoints import Prediction, Row, Sink, Source, StreamError
+from streamsvm.stream.endpoints import Prediction, Row, Sink, Source, StreamError
 from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, publish
 
 CODEC = JSONCodec("y")

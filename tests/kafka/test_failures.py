@@ -16,12 +16,12 @@ from kafka_broker import PASSWORD, certify
 from patience import until
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.edge import container
-from streamsvm.runtime import CheckpointFolder, load
-from streamsvm.runtime.checkpoint import TakenOverError
-from streamsvm.runtime.endpoints import Row
-from streamsvm.runtime.logs import json_lines
-from streamsvm.runtime.rows import learner_of
+from streamsvm.files import container
+from streamsvm.stream import CheckpointFolder, load
+from streamsvm.stream.checkpoint import TakenOverError
+from streamsvm.stream.endpoints import Row
+from streamsvm.stream.logs import json_lines
+from streamsvm.stream.rows import learner_of
 from streamsvm_kafka import JSONCodec, KafkaSource, TopicCheckpoints, connection, publish
 
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,7 @@
 import pytest
 from kafka import KafkaProducer
 
-from streamsvm.runtime.endpoints import Row
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSource, NpyCodec
 from streamsvm_kafka.codecs import check_headers
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from killing import kill_at_random_rows, run_to_the_end
-from streamsvm.runtime.endpoints import Row
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, publish
 
 pytestmark = pytest.mark.broker

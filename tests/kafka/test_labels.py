@@ -15,8 +15,8 @@ from killing import kill_at_random_rows, run_to_the_end
 from loops import make_model
 from patience import until
 from saved import dumps
-from streamsvm.runtime import CheckpointFolder, DelayedLabels, DelayedLearningLoop, JoinedSource
-from streamsvm.runtime.checkpoint import read_newest
+from streamsvm.stream import CheckpointFolder, DelayedLabels, DelayedLearningLoop, JoinedSource
+from streamsvm.stream.checkpoint import read_newest
 from streamsvm_kafka import JSONCodec, KafkaSource
 
 pytestmark = pytest.mark.broker

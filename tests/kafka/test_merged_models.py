@@ -6,7 +6,7 @@ import pytest
 
 from command_words import main
 from partition_models import save
-from streamsvm.runtime.open import open_models
+from streamsvm.stream.open import open_models
 
 
 @pytest.mark.broker

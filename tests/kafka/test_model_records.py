@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.edge import container
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files import container
+from streamsvm.files.model_file import to_bytes
 from streamsvm_kafka import model_records
 from streamsvm_kafka.model_records import Assembler, messages_of, name_of
 

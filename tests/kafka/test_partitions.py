@@ -21,10 +21,10 @@ from killing import FORKS, forkserver
 from loops import make_model
 from patience import PATIENCE, until
 from saved import dumps
-from streamsvm.runtime import CheckpointFolder, IterableSource, LearningLoop, load
-from streamsvm.runtime.endpoints import BadRow, Row, Rows, StreamError
-from streamsvm.runtime.monitor import Monitor
-from streamsvm.runtime.rows import learner_of
+from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop, load
+from streamsvm.stream.endpoints import BadRow, Row, Rows, StreamError
+from streamsvm.stream.monitor import Monitor
+from streamsvm.stream.rows import learner_of
 from streamsvm_kafka import Float32Codec, JSONCodec, NpyCodec, PartitionWorker, partitions, publish
 from streamsvm_kafka.partition_source import PartitionSource
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from kafka import KafkaConsumer
 
 from row_tables import float32s, hostile_seeds, mutated, npy, same, tables
-from streamsvm.runtime.endpoints import Row, Rows
+from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec, publish
 from streamsvm_kafka.codecs import MAX_TABLE_BYTES, PackedCodec, TableCodec
 from streamsvm_kafka.codecs.tables import table_of

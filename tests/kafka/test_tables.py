@@ -1,7 +1,7 @@
 """Rows of messages, read with the flags about tables."""
 
 from streamsvm.cli.main import main
-from streamsvm.runtime import Row
+from streamsvm.stream import Row
 from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish
 
 

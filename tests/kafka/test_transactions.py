@@ -16,9 +16,9 @@ from command_words import main
 from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, edge
-from streamsvm.runtime import FileSink, LearningLoop, open_source
-from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
-from streamsvm.runtime.endpoints import Prediction, StreamError
+from streamsvm.stream import FileSink, LearningLoop, open_source
+from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
+from streamsvm.stream.endpoints import Prediction, StreamError
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_records, model_topic, transactions
 from streamsvm_kafka.model_records import messages_of
 

@@ -1,8 +1,8 @@
 import pytest
 
 from command_words import main
-from streamsvm.runtime import open as opening
-from streamsvm.runtime.endpoints import Row, StreamError
+from streamsvm.stream import open as opening
+from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import (
     ArrowCodec,
     Float32Codec,

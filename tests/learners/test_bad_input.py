@@ -13,11 +13,11 @@ from numba import config
 
 from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, learners
+from streamsvm.core.memory.features import FeatureSpace
+from streamsvm.core.steps.descent import step
+from streamsvm.core.steps.rule import learn_rows
 from streamsvm.learners import OnlineLinearSVC
-from streamsvm.learners.bsgd import step
-from streamsvm.learners.compiled.rule import learn_rows
 from streamsvm.learners.labels import Labels
-from streamsvm.memory.features import FeatureSpace
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_too_many_names():
 @pytest.mark.thorough
 def test_columns_do_not_depend_on_key_order_or_hash_seed():
     code = (
-        "from streamsvm.memory.features import FeatureSpace; import numpy as np\n"
+        "from streamsvm.core.memory.features import FeatureSpace; import numpy as np\n"
         "space, row = FeatureSpace(4, 'hash'), np.zeros(4, np.float32)\n"
         "space.fill(row, {name: 1.0 for name in {'d', 'a', 'c', 'b'}}, True)\n"
         "space.fill(row, {'a': 1.0, 'x': 2.0, ('t', 1): 4.0, 7: 8.0}, True)\nprint(space.names, row.tolist())"

@@ -10,7 +10,7 @@ from river import datasets
 import naive
 from problems import snapshot
 from streamsvm import BSCAClassifier
-from streamsvm.learners.compiled import coordinate_ascent
+from streamsvm.core.steps import coordinate_ascent
 
 ROWS = 150 if config.DISABLE_JIT else 1000
 

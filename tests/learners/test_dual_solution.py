@@ -8,7 +8,7 @@ import pytest
 import naive
 from problems import EPOCHS, EXACT, ROWS, blobs, gram, snapshot
 from streamsvm import BSCAClassifier, Projection, Removal
-from streamsvm.learners.compiled import decisions
+from streamsvm.core.steps import decisions
 
 
 @pytest.mark.parametrize("classes", [2, 3])

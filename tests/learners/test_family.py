@@ -13,7 +13,8 @@ from river import base, datasets
 import naive
 from lists import first
 from problems import snapshot
-from streamsvm import kernels, learners
+from streamsvm import learners
+from streamsvm.core import kernels
 from streamsvm.learners import (
     BOGD,
     BPAS,

@@ -10,10 +10,10 @@ from river import datasets, preprocessing
 import naive_rls
 from naive_rls import unpacked
 from problems import blobs, sine_classes, sine_curve, snapshot
+from streamsvm.core.memory.landmarks import LandmarkStore
+from streamsvm.core.steps.iterates import LAST
+from streamsvm.core.steps.landmarks import finish
 from streamsvm.learners import KernelRLSClassifier, KernelRLSRegressor
-from streamsvm.learners.compiled.iterates import LAST
-from streamsvm.learners.compiled.landmarks import finish
-from streamsvm.memory.landmarks import LandmarkStore
 
 NOJIT = config.DISABLE_JIT
 GAMMA = 0.5

@@ -12,8 +12,8 @@ from sklearn.linear_model import SGDRegressor
 
 from naive import NaiveLinear
 from problems import snapshot
+from streamsvm.core.memory.weights import HEADER, WeightStore
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.memory.weights import HEADER, WeightStore
 
 N = 150 if config.DISABLE_JIT else 1500
 

@@ -8,9 +8,9 @@ from scipy import optimize
 from lists import first
 from saved import dumps, loads
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
-from streamsvm.budget import Removal
+from streamsvm.core.budget import Removal
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, pool_moments
 from streamsvm.learners import merging
-from streamsvm.memory.moments import FOLLOWED, N_FIRST, pool_moments
 
 EACH, TIMES = (60, 1) if DISABLE_JIT else (400, 2)  # rows of a model; how often models are made, to be compared
 KINDS = [BSGDClassifier, BSCAClassifier, BSGDRegressor, BSCARegressor, OneClassBSGD]

@@ -6,8 +6,8 @@ from numba.core.config import DISABLE_JIT
 
 from saved import dumps, loads
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.runtime.merging import merged
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream.merging import merged
 
 EACH = 60 if DISABLE_JIT else 300  # rows of a model
 KINDS = [OnlineLinearSVC, OnlineLinearSVR]

@@ -20,7 +20,7 @@ from streamsvm.learners import (
     ProjectronPP,
     Stoptron,
 )
-from streamsvm.runtime.merging import merged
+from streamsvm.stream.merging import merged
 
 EACH = 60 if DISABLE_JIT else 300  # rows of a model
 BUDGET = 20

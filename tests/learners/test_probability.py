@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from river import datasets, metrics, preprocessing
 
 from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.core.steps.iterates import COMMON
+from streamsvm.core.steps.probability import FIRST_SLOPE, measure, probabilities, probability
 from streamsvm.learners import OnlineLinearSVC
-from streamsvm.learners.compiled.iterates import COMMON
-from streamsvm.learners.compiled.probability import FIRST_SLOPE, measure, probabilities, probability
 
 
 def state(t=0, slope=FIRST_SLOPE, size=0.0):

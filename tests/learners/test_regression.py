@@ -179,7 +179,7 @@ def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far,
                 model.learn_one(dict(enumerate(x)), target)
     assert len(found) == far
     if far:
-        assert f"wrap it in streamsvm.preprocessing.BoundedTargetScaler({kind.__name__}(...))" in str(found[0].message)
+        assert f"wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({kind.__name__}(...))" in str(found[0].message)
         assert found[0].filename == __file__
 
 

@@ -9,8 +9,8 @@ from river import datasets, preprocessing
 
 from naive import NaiveBSGD, rbf
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
+from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.learners import FOGD, NOGD, Projectron
-from streamsvm.memory.support_vectors import SupportVectorStore
 
 NAMES = ("a", "b", "c")
 

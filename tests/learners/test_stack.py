@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numba import config
 
-from streamsvm.learners.compiled import newton, stack
-from streamsvm.learners.compiled.drift import drifts
+from streamsvm.core.steps import newton, stack
+from streamsvm.core.steps.drift import drifts
 
 ROWS = 150 if config.DISABLE_JIT else 700
 

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from problems import snapshot
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
-from streamsvm.budget import Strategy
+from streamsvm.core.budget import Strategy
 from streamsvm.learners import FOGD, OnlineLinearSVC, OnlineLinearSVR, Projectron, Stoptron
 
 RNG = np.random.default_rng(0)

@@ -13,9 +13,9 @@ from lists import first
 from problems import blobs, sine_classes, snapshot
 from streamsvm import BSCAClassifier, SVMClassifier, load, save
 from streamsvm.cli.main import main
+from streamsvm.core.steps import committee, kinds, newton, second_order, stack
+from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
-from streamsvm.learners.compiled import committee, kinds, newton, second_order, stack
-from streamsvm.learners.compiled.iterates import LAST
 from streamsvm.learners.experts import states
 
 N = 130 if config.DISABLE_JIT else 600

@@ -11,8 +11,8 @@ from river import datasets
 
 from problems import sine_curve, snapshot
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMClassifier, SVMRegressor, load, save
+from streamsvm.core.steps import kinds, regression_stack
 from streamsvm.learners import OnlineLinearSVR
-from streamsvm.learners.compiled import kinds, regression_stack
 
 N = 60 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_curve(1000, 3, 0.1))

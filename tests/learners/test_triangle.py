@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from naive_rls import packed, unpacked
-from streamsvm.learners.compiled.triangle import (
+from streamsvm.core.steps.triangle import (
     add_two_rows,
     factor_two_rows,
     multiply_row,

@@ -10,10 +10,10 @@ from sklearn.datasets import dump_svmlight_file, load_diabetes
 from sklearn.linear_model import HuberRegressor, SGDClassifier
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
+from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear import BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, to_online, write_rows
-from streamsvm.memory.features import FeatureSpace
-from streamsvm.runtime import CSVSource, LearningLoop, LIBSVMSource
+from streamsvm.stream import CSVSource, LearningLoop, LIBSVMSource
 
 
 def problem(n=300, d=6, seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from streamsvm import _progress
+from streamsvm.core import progress as _progress
 from streamsvm.linear import OutOfCoreLinearSVC, write_blocks, write_rows
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files.model_file import to_bytes
 from streamsvm_spark import BudgetedSVMClassifier
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_cluster.py"))

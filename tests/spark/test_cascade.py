@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 import streamsvm
 from spark_frames import LocalFrame, framed, of_file
 from streamsvm.batch import CSMOClassifier
-from streamsvm.kernels import MACHINE_KERNELS, Kernel
+from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
 from streamsvm_spark.candidates import Candidates, received
 from streamsvm_spark.cascade_tasks import Read

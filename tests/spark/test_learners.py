@@ -6,7 +6,7 @@ import pytest
 from spark_frames import framed, of_file
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm.runtime.merging import merged
+from streamsvm.stream.merging import merged
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, refits
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS
 

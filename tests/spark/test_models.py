@@ -5,7 +5,7 @@ import pytest
 
 from streamsvm import BSCAClassifier, BSCARegressor
 from streamsvm.batch import CSMOClassifier
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files.model_file import to_bytes
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, CascadeSVCModel, RowsError
 from streamsvm_spark.parameters import CLASSIFIERS
 from streamsvm_spark.parts import Part, merge_parts

@@ -18,10 +18,10 @@ import streamsvm
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSCAClassifier
 from streamsvm.cli.main import main
-from streamsvm.runtime import CheckpointFolder, DriftWatch
-from streamsvm.runtime.checkpoint import CheckpointError
-from streamsvm.runtime.endpoints import StreamError
-from streamsvm.runtime.following import FollowedFolder
+from streamsvm.stream import CheckpointFolder, DriftWatch
+from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.following import FollowedFolder
 from streamsvm_spark import RowsError, StreamLearner, chunks, micro_batches
 
 SCHEMA = "features array<double>, label long"

@@ -15,7 +15,7 @@ from river import metrics
 
 from kafka_broker import jars_of, running_broker, why_no_broker
 from streamsvm import BSCAClassifier
-from streamsvm.storage.model_file import to_bytes
+from streamsvm.files.model_file import to_bytes
 from streamsvm_kafka import FollowedTopic
 
 HERE = Path(__file__).parent

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm._extras import missing_package
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Rows
+from streamsvm.files.messages import missing_package, shown
+from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
 from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory
 

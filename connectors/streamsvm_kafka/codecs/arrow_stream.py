@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.checks import shown
+from streamsvm.files.messages import shown
 
 __all__ = ["Column", "Survey", "columns_of", "survey"]
 

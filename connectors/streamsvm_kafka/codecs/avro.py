@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm._extras import missing_package
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Row
+from streamsvm.files.messages import missing_package, shown
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.registry import SchemaRegistry
 

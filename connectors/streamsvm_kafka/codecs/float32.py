@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Row, Rows
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.tables import labels_of
 

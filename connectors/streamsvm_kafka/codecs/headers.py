@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamsvm.checks import shown
+from streamsvm.files.messages import shown
 from streamsvm_kafka.codecs.protocol import Codec
 
 __all__ = ["check_headers"]

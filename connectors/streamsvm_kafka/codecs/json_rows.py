@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Row
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import Row
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 
 __all__ = ["JSONCodec"]

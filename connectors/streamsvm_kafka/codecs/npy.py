@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Rows
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory, is_number, labels_of
 

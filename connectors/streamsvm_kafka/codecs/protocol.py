@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from streamsvm.runtime.endpoints import Row, Rows
+from streamsvm.stream.endpoints import Row, Rows
 
 __all__ = ["MAX_MESSAGE_BYTES", "MAX_TABLE_BYTES", "Codec", "PackedCodec", "TableCodec"]
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import StreamError
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import StreamError
 
 __all__ = ["SchemaRegistry"]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Row, Rows
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka.codecs.protocol import MAX_TABLE_BYTES
 
 __all__ = ["OneRow", "check_length", "check_memory", "is_number", "labels_of", "table_of"]

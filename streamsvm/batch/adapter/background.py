@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from streamsvm._stopping import stoppable
-from streamsvm._warnings import kept_warnings
 from streamsvm.batch.adapter.fit import Fit
 from streamsvm.batch.adapter.job import Job
+from streamsvm.core.stopping import stoppable
+from streamsvm.core.warning import kept_warnings
 
 __all__ = ["BackgroundFit", "Outcome"]
 

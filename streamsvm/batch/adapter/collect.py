@@ -28,8 +28,8 @@ def collect(
     ValueError
         ``source`` is of no type that can be read.
     """
-    from streamsvm.runtime import IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
-    from streamsvm.runtime.endpoints import BadRow  # noqa: PLC0415
+    from streamsvm.stream import IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
+    from streamsvm.stream.endpoints import BadRow  # noqa: PLC0415
 
     if isinstance(source, np.ndarray) or hasattr(source, "columns") or not isinstance(source, str | Path | Source | Iterable):
         raise ValueError(

@@ -18,8 +18,8 @@ from streamsvm.batch.adapter.fit import Fit, follows_conventions
 from streamsvm.batch.adapter.job import Job
 from streamsvm.batch.adapter.probability import LARGEST_LOG_FACTOR, probabilities
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
-from streamsvm.checks import check_number, checked_target, parameter
-from streamsvm.frames import as_frame, as_series
+from streamsvm.core.checks import check_number, checked_target, parameter
+from streamsvm.core.frames import as_frame, as_series
 from streamsvm.learners.labels import Labels, as_array
 
 __all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.core.sklearn_base import canonical
 from streamsvm.learners.labels import as_array
-from streamsvm.sklearn_base import canonical
 
 __all__ = ["Fit", "check_classifier", "check_shape", "codes", "decisions", "follows_conventions", "predictions"]
 

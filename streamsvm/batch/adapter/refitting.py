@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from streamsvm._warnings import warn
 from streamsvm.batch.adapter.background import BackgroundFit
 from streamsvm.batch.adapter.fit import Fit
 from streamsvm.batch.adapter.job import Job
 from streamsvm.batch.adapter.windowed import Windowed
-from streamsvm.checks import check_number
-from streamsvm.frames import as_batch
+from streamsvm.core.checks import check_number
+from streamsvm.core.frames import as_batch
+from streamsvm.core.warning import warn
 
 __all__ = ["Refitting"]
 

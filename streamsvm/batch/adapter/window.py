@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.checks import LARGEST_WEIGHT
-from streamsvm.memory.features import FeatureSpace
+from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.memory.features import FeatureSpace
 
 __all__ = ["Rows", "Window", "placed"]
 

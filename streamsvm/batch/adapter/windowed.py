@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
-from streamsvm._options import Overflow
 from streamsvm.batch.adapter.collect import collect, without_label
 from streamsvm.batch.adapter.fit import Fit
 from streamsvm.batch.adapter.window import Window, placed
-from streamsvm.checks import check_number, check_parameters, checked_weight, parameter
-from streamsvm.frames import Batch, as_batch, as_matrix
-from streamsvm.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.river_base import SupervisedEstimator
+from streamsvm.core.checks import check_number, check_parameters, checked_weight, parameter
+from streamsvm.core.frames import Batch, as_batch, as_matrix
+from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.core.options import Overflow
+from streamsvm.learners.river_base import SupervisedEstimator
 
 __all__ = ["Windowed"]
 
@@ -73,7 +73,7 @@ class Windowed(SupervisedEstimator):
             - A path (CSV, JSON lines or LIBSVM text, also with ``.gz``) or a URL, as on the command line. It is read up to its
               present end.
             - Pairs (x, y), such as a river dataset.
-            - A source of `streamsvm.runtime`, which stays open.
+            - A source of `streamsvm.stream`, which stays open.
         y
             Labels or targets of a frame or an array.
         label

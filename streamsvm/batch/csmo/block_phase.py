@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.sweeps import WorkingSet
+from streamsvm.core.stopping import stop_if_asked
 
 __all__ = ["block_phase"]
 

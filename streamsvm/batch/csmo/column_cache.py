@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
 
 __all__ = ["ColumnCache", "Slots", "find"]
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_exponentials
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_exponentials
 
 __all__ = [
     "Rows",

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm._options import DecisionShape
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
-from streamsvm.checks import parameter
+from streamsvm.core.checks import parameter
+from streamsvm.core.options import DecisionShape
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 

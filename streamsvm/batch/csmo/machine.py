@@ -14,9 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from streamsvm._stopping import stoppable
-from streamsvm._threads import one_blas_thread, thread_count
-from streamsvm._warnings import warn
 from streamsvm.batch.advice import Alternative, hierarchical, linear, watch
 from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
@@ -25,8 +22,11 @@ from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
 from streamsvm.batch.path_machine import LARGEST_DENSE
 from streamsvm.batch.problem import Groups, check_bounds
-from streamsvm.checks import check_one_of, parameter
-from streamsvm.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
+from streamsvm.core.checks import check_one_of, parameter
+from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
+from streamsvm.core.stopping import stoppable
+from streamsvm.core.threads import one_blas_thread, thread_count
+from streamsvm.core.warning import warn
 
 __all__ = ["CSMO", "Part"]
 

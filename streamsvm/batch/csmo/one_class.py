@@ -10,7 +10,7 @@ from sklearn.base import OutlierMixin
 
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import Training
-from streamsvm.checks import parameter
+from streamsvm.core.checks import parameter
 
 __all__ = ["CSMOOneClass"]
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from streamsvm.batch.csmo.columns import Rows, best_dense, csr_without_zeros, diagonal, pack, single, store_dense, store_sparse
 from streamsvm.batch.given import GivenRows
 from streamsvm.batch.problem import Bounds, Groups
-from streamsvm.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
+from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
 
 __all__ = ["Problem", "feasible", "first_point", "problem_of", "quickest_form"]
 

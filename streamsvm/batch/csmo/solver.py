@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.block_phase import block_phase
 from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import cost
@@ -17,6 +16,7 @@ from streamsvm.batch.csmo.problem import Problem, feasible, first_point
 from streamsvm.batch.csmo.state import PAUSE, State
 from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED
 from streamsvm.batch.csmo.workers import Workers
+from streamsvm.core.stopping import stop_if_asked
 
 __all__ = ["Options", "Solution", "column_buffer", "solve"]
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import DENSE, Rows, column, cost, diagonal, expand, subset
 from streamsvm.batch.csmo.problem import Problem
@@ -14,7 +13,8 @@ from streamsvm.batch.csmo.steps import slopes
 from streamsvm.batch.csmo.sweeps import WorkingSet
 from streamsvm.batch.csmo.tiles import Factors, add_exact_products, add_products, factors, gram
 from streamsvm.batch.csmo.workers import Workers
-from streamsvm.kernels import RBF, Kernel
+from streamsvm.core.kernels import RBF, Kernel
+from streamsvm.core.stopping import stop_if_asked
 
 __all__ = ["PAUSE", "State", "add_expansions"]
 

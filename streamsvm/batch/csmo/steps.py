@@ -15,8 +15,8 @@ from streamsvm.batch.csmo.column_cache import Slots, find
 from streamsvm.batch.csmo.columns import SPARSE, Rows, part_of_column, sparse_column
 from streamsvm.batch.csmo.sweeps import COLUMN, PARTNER, SWEEP, TAU, WorkingSet, best_partner, sweep
 from streamsvm.batch.csmo.team import FOUND, PARTS, Team, bounds_of, call, claim, finish, present, wait
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import GIVEN, Kernel
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import GIVEN, Kernel
 
 __all__ = ["CONVERGED", "RUNNING", "STALLED", "WANTED", "slopes", "steps"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import Rows, part_of_column
 from streamsvm.batch.csmo.team import FIRST, FLAG, FOUND, KIND, LOOP, PARTS, SECOND, Team, bounds_of, claim, finish, wait_for_call
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import FAST, Kernel
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST, Kernel
 
 __all__ = ["COLUMN", "PARTNER", "SWEEP", "TAU", "WorkingSet", "best_partner", "help_with_steps", "sweep"]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compiling.calls import Intrinsic
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.calls import Intrinsic
+from streamsvm.core.compiling.functions import compiled
 
 __all__ = [
     "FOUND",

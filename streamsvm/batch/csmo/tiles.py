@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import FAST, RBF, Kernel, exp2, exp64
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST, RBF, Kernel, exp2, exp64
 
 __all__ = ["Factors", "add_exact_products", "add_products", "factors", "gram"]
 

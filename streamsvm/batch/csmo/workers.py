@@ -15,8 +15,8 @@ from streamsvm.batch.csmo.columns import Rows
 from streamsvm.batch.csmo.steps import steps
 from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
 from streamsvm.batch.csmo.team import Team
-from streamsvm.compiling.common import INTERPRETED
-from streamsvm.kernels import GIVEN, Kernel
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.kernels import GIVEN, Kernel
 
 __all__ = ["Workers"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.problem import Bounds
-from streamsvm.hss import HSSMatrix
 
 __all__ = ["compare_values"]
 

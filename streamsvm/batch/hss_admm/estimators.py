@@ -49,9 +49,9 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
     predict_with
         Kernel of the predictions:
 
-        - ``"compressed"``: the kernel of the compressed matrix, which new rows have too (`streamsvm.hss.HSSMatrix.extend`). The
-          fit begins with dual descent along the tree, as in `HierarchicalSVC`, and starts each C from the one before; where
-          that is slow, ADMM continues. Decision values jump a little where leaves meet.
+        - ``"compressed"``: the kernel of the compressed matrix, which new rows have too
+          (`streamsvm.batch.hss.HSSMatrix.extend`). The fit begins with dual descent along the tree, as in `HierarchicalSVC`, and
+          starts each C from the one before; where that is slow, ADMM continues. Decision values jump a little where leaves meet.
         - ``"auto"``: the same, but models of a C are solved with the exact kernel, as by ``polish``, if their values differ
           from exact ones by more than 0.15 of the margin, or if 30 walks of the descent do not solve them. This happens only if
           rows times support vectors are at most 10^9, and for at most 3 10^9 / rows steps. With ``beta="paper"``, ``"auto"``
@@ -60,13 +60,13 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
           again and again until the values agree, which takes minutes if the kernel is broad or the rows have many features.
     rel_tol
         Relative error that the compression may have for coefficients whose sum is zero (see
-        `streamsvm.hss.HSSMatrix.compress`). A number asks for one compression to that error. ``"auto"`` is one compression of
-        rank ``max_rank``, whatever its error. With ``predict_with="exact"``, ``"auto"`` begins at 0.3, and continues with 0.1,
+        `streamsvm.batch.hss.HSSMatrix.compress`). A number asks for one compression to that error. ``"auto"`` is one compression
+        of rank ``max_rank``, whatever its error. With ``predict_with="exact"``, ``"auto"`` begins at 0.3, and continues with 0.1,
         0.03 and so on down to 0.001 for models whose values differ from exact ones by more than 0.3 of the margin while ranks
         are below half a leaf, or by more than the margin whatever the ranks; a warning reports differences above the margin
         that remain. With ``beta="paper"``, it stays at 0.3.
     abs_tol
-        Absolute error that the compression may have (see `streamsvm.hss.HSSMatrix.compress`); the looser of the two counts.
+        Absolute error that the compression may have (see `streamsvm.batch.hss.HSSMatrix.compress`); the looser of the two counts.
     max_rank
         Maximum number of rows of a skeleton, at least 1. ``"auto"`` is 200, or 100 for more than 50,000 rows of up to 16
         features. It is 1000 with ``predict_with="exact"``, and with ``predict_with="auto"`` and a number as ``rel_tol``. A
@@ -119,7 +119,7 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
     primal_residual_, dual_residual_, gap_ : float
         Relative residuals of ADMM and relative gap at the end. After an exact solution, the gap is that of the exact problem.
     compression_error_ : float
-        An estimate of |(K - K~) V| / |K V|; see `streamsvm.hss.HSSMatrix`.
+        An estimate of |(K - K~) V| / |K V|; see `streamsvm.batch.hss.HSSMatrix`.
     value_error_ : float
         Root mean square difference between the values of the compressed expansion and the exact ones, over up to 256 rows at
         the margin or over 256 random rows, whichever is larger. For random rows, values beyond twice the margin count as twice
@@ -213,13 +213,13 @@ class HSSADMMRegressor(KernelRegressor, HSSADMM):
         several times. `HSSADMMClassifier` gives the limits.
     rel_tol
         Relative error that the compression may have for coefficients whose sum is zero (see
-        `streamsvm.hss.HSSMatrix.compress`). A number asks for one compression to that error. ``"auto"`` is one compression of
-        rank ``max_rank``, whatever its error. With ``predict_with="exact"``, ``"auto"`` begins at 0.3, and continues with 0.1,
+        `streamsvm.batch.hss.HSSMatrix.compress`). A number asks for one compression to that error. ``"auto"`` is one compression
+        of rank ``max_rank``, whatever its error. With ``predict_with="exact"``, ``"auto"`` begins at 0.3, and continues with 0.1,
         0.03 and so on down to 0.001 for models whose values differ from exact ones by more than 0.3 of the margin while ranks
         are below half a leaf, or by more than the margin whatever the ranks. The margin is epsilon or a tenth of the targets'
         standard deviation, whichever is larger. With ``beta="paper"``, it stays at 0.3.
     abs_tol
-        Absolute error that the compression may have (see `streamsvm.hss.HSSMatrix.compress`); the looser of the two counts.
+        Absolute error that the compression may have (see `streamsvm.batch.hss.HSSMatrix.compress`); the looser of the two counts.
     max_rank
         Maximum number of rows of a skeleton, at least 1. ``"auto"`` is 200, or 100 for more than 50,000 rows of up to 16
         features. It is 1000 with ``predict_with="exact"``, and with ``predict_with="auto"`` and a number as ``rel_tol``. A

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm._progress import shown
-from streamsvm._stopping import stop_if_asked
+from streamsvm.batch.hss import HSSFactorization, HSSMatrix
 from streamsvm.batch.problem import Bounds
-from streamsvm.compiling.functions import compiled
-from streamsvm.hss import HSSFactorization, HSSMatrix
-from streamsvm.sklearn_base import is_interrupt
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.progress import shown
+from streamsvm.core.sklearn_base import is_interrupt
+from streamsvm.core.stopping import stop_if_asked
 
 __all__ = ["GAP", "ADMMOptions", "ADMMSolution", "admm"]
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm._progress import shown
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
 from streamsvm.batch.hss_admm.results import Results
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent.descent import Loss, Solution, descend
-from streamsvm.hss import HSSMatrix
+from streamsvm.core.progress import shown
 
 __all__ = ["CLOSE", "Problems", "compare", "go_on", "start"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMSolution
 from streamsvm.batch.tree_descent.descent import Solution
-from streamsvm.hss import HSSMatrix
 
 __all__ = ["Results"]
 

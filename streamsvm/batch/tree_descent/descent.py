@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm._stopping import stop_if_asked
+from streamsvm.batch.hss.compositional import CompositionalMatrix
+from streamsvm.batch.hss.cuts import Cuts
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent.walk import leaf_weights, lift, walk
-from streamsvm.hss.compositional import CompositionalMatrix
-from streamsvm.hss.cuts import Cuts
-from streamsvm.sklearn_base import is_interrupt
+from streamsvm.core.sklearn_base import is_interrupt
+from streamsvm.core.stopping import stop_if_asked
 
 __all__ = ["Loss", "Solution", "descend"]
 

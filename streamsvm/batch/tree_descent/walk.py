@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
-from streamsvm.hss.compositional import CompositionalMatrix, matrix_at
-from streamsvm.kernels import FAST
+from streamsvm.batch.hss.compositional import CompositionalMatrix, matrix_at
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST
 
 __all__ = ["leaf_weights", "lift", "walk"]
 
@@ -130,7 +130,7 @@ def walk(
     Parameters
     ----------
     begin, end, right
-        The tree, see `streamsvm.hss.cuts.Cuts`.
+        The tree, see `streamsvm.batch.hss.cuts.Cuts`.
     M
         The matrix of the kernel.
     targets, epsilon, lower, upper, kink

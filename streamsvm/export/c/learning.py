@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
+from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.c.text import comment, number, prefix, string
 from streamsvm.export.learners import labels_of
-from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR
-from streamsvm.learners.compiled.rescale import BOUND
-from streamsvm.storage.model_file import ModelFileError, write_all
+from streamsvm.files.model_file import ModelFileError, write_all
+from streamsvm.learners.bsca import BSCAClassifier
+from streamsvm.learners.bsgd import BSGDClassifier
 
 __all__ = ["LearningFiles", "state_of", "with_state", "write_learning_c"]
 

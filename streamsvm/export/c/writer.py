@@ -11,7 +11,7 @@ from streamsvm.export.c.source import Source
 from streamsvm.export.c.steps import add_step, fused
 from streamsvm.export.c.text import comment, number, prefix, string
 from streamsvm.export.quantise import quantised
-from streamsvm.storage.model_file import ModelFileError, write_all
+from streamsvm.files.model_file import ModelFileError, write_all
 
 __all__ = ["CFiles", "table_bytes", "write_c"]
 

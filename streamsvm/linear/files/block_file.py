@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
 
 __all__ = ["Block", "BlockFile", "BlockFileError", "is_block_file", "take_sparse"]
 

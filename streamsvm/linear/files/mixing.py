@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.files.disk import explained, write_all

@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from streamsvm._progress import shown
+from streamsvm.core.progress import shown
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.solvers.dual_state import DualFiles, DualState
 from streamsvm.linear.solvers.loss import Loss

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.linear.files.block_file import Block
 
 __all__ = ["Loss", "bounds", "cost", "is_free", "loss_of", "target_of", "weight_of"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm._progress import shown
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.progress import shown
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.solvers import state
 from streamsvm.linear.solvers.loss import Loss, target_of, weight_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.container import pack, unpack
+from streamsvm.files.container import pack, unpack
 from streamsvm.linear.files.disk import explained
 
 __all__ = ["load", "save"]

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
-from streamsvm.kernels import FAST
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST
 from streamsvm.linear.files.block_file import Block
 from streamsvm.linear.solvers.loss import Loss, bounds, cost, is_free, target_of, weight_of
 

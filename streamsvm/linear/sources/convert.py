@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm._progress import shown_bytes, shown_rows
+from streamsvm.core.progress import shown_bytes, shown_rows
 from streamsvm.linear.files.block_file import Block, take_sparse
 from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.files.mixing import files_of, mixing_writer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.compiling.functions import compiled
+from streamsvm.core.compiling.functions import compiled
 
 __all__ = ["END", "LARGEST_INDEX", "NOT_FINITE", "NOT_RISING", "NO_LABEL", "NO_PAIR", "TOO_LARGE", "TOO_SMALL", "parse"]
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from streamsvm._warnings import warn
+from streamsvm.core.memory.features import OVERFLOW
+from streamsvm.core.warning import warn
 from streamsvm.linear.files.block_file import LARGEST_JSON
-from streamsvm.memory.features import OVERFLOW
 
 __all__ = ["StreamNames", "names_to_save"]
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from streamsvm._options import Overflow
-from streamsvm._progress import shown_rows
-from streamsvm.checks import check_number, check_one_of, checked_weight
+from streamsvm.core.checks import check_number, check_one_of, checked_weight
+from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.core.options import Overflow
+from streamsvm.core.progress import shown_rows
 from streamsvm.linear.files.mixing import mixing_writer
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.sources.labels import LabelCodes
 from streamsvm.linear.sources.names import names_to_save
-from streamsvm.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.runtime.endpoints import BadRow
+from streamsvm.stream.endpoints import BadRow
 
 __all__ = ["write_rows"]
 
@@ -39,7 +39,7 @@ def write_rows(
     Parameters
     ----------
     rows
-        Pairs of features and a label, as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give
+        Pairs of features and a label, as river's datasets and the sources of `streamsvm.stream` and `streamsvm_kafka` give
         them; or triples, with a weight of at least 0 at the end. Rows without a label (None) and rows of weight 0 are left out.
     path
         Path of the block file. It appears once all of it is written.

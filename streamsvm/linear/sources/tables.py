@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm._extras import missing_package
+from streamsvm.files.messages import missing_package
 from streamsvm.linear.sources.labels import LabelCodes
-from streamsvm.runtime.labels import parse_label
+from streamsvm.stream.labels import parse_label
 
 __all__ = ["chunks", "kind_of"]
 

@@ -20,7 +20,7 @@ from adapters import ROWS, N, adapter, stream
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
 from streamsvm.batch.adapter.probability import fit_log_factor, folds_of, probabilities
-from streamsvm.runtime import CSVSource, IterableSource, Row, StreamError
+from streamsvm.stream import CSVSource, IterableSource, Row, StreamError
 
 SLOW = config.DISABLE_JIT
 

@@ -16,8 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from adapters import ROWS, adapter
 from patience import PATIENCE
 from saved import dumps
-from streamsvm._stopping import stop_if_asked, stoppable
-from streamsvm._threads import one_blas_thread
 from streamsvm.batch import (
     BatchAdapter,
     CSMOClassifier,
@@ -27,7 +25,9 @@ from streamsvm.batch import (
     HSSADMMClassifier,
     HSSADMMRegressor,
 )
-from streamsvm.runtime import CheckpointFolder, load
+from streamsvm.core.stopping import stop_if_asked, stoppable
+from streamsvm.core.threads import one_blas_thread
+from streamsvm.stream import CheckpointFolder, load
 
 
 class Gate(ClassifierMixin, BaseEstimator):

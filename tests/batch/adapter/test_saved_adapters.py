@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 from adapters import ROWS, Majority, N, adapter
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
-from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
+from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "pipeline"])

@@ -9,7 +9,7 @@ from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import block_phase, solver, state
 from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.problem import Groups
-from streamsvm.kernels import RBF, Kernel
+from streamsvm.core.kernels import RBF, Kernel
 
 N = 150
 

@@ -6,7 +6,7 @@ import pytest
 import naive_batch
 from streamsvm.batch.csmo import tiles
 from streamsvm.batch.csmo.workers import Workers
-from streamsvm.kernels import LINEAR, RBF, Kernel, exp2
+from streamsvm.core.kernels import LINEAR, RBF, Kernel, exp2
 
 
 def kernel(gamma):

@@ -9,10 +9,10 @@ from numba import config
 from scipy import sparse
 
 from patience import PATIENCE
-from streamsvm._threads import thread_count
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import block_phase, solver, workers
 from streamsvm.batch.csmo.team import Team, bounds_of
+from streamsvm.core.threads import thread_count
 
 SLOW = bool(config.DISABLE_JIT)
 N = 60 if SLOW else 700

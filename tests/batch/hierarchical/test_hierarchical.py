@@ -19,13 +19,13 @@ from patience import PATIENCE
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR
 from streamsvm.batch.hierarchical import machine
+from streamsvm.batch.hss.compositional import RIDGE, compose
+from streamsvm.batch.hss.cuts import grow
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent import descent
 from streamsvm.batch.tree_descent.descent import Loss, descend
 from streamsvm.batch.tree_descent.walk import leaf_weights, lift, walk
-from streamsvm.hss.compositional import RIDGE, compose
-from streamsvm.hss.cuts import grow
-from streamsvm.kernels import RBF, Kernel
+from streamsvm.core.kernels import RBF, Kernel
 
 SLOW = config.DISABLE_JIT
 N = 120 if SLOW else 500

@@ -17,11 +17,11 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import naive_batch
 from problems import sine_classes, sine_curve
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
 from streamsvm.batch.problem import Bounds
-from streamsvm.hss import HSSMatrix
 
 SLOW = config.DISABLE_JIT
 N = 120 if SLOW else 500
@@ -430,7 +430,7 @@ def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(method, monk
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
-@pytest.mark.parametrize("where", ["streamsvm.batch.hss_admm.machine.compare_values", "streamsvm.hss.HSSMatrix.factorize"])
+@pytest.mark.parametrize("where", ["streamsvm.batch.hss_admm.machine.compare_values", "streamsvm.batch.hss.HSSMatrix.factorize"])
 def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
     X, y = two_classes(60)
     model = exact_classifier(gamma=0.5).fit(X, y)

@@ -8,12 +8,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import machine, one_space
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent import descent
 from streamsvm.batch.tree_descent.descent import Loss
 from streamsvm.batch.tree_descent.walk import lift, walk
-from streamsvm.hss import HSSMatrix
 
 SLOW = config.DISABLE_JIT
 N = 120 if SLOW else 500

@@ -10,7 +10,7 @@ import pytest
 
 from linear_problems import SLOW, N, curve, objective, two_classes
 from lists import first
-from streamsvm.edge.container import unpack
+from streamsvm.files.container import unpack
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.linear.solvers import dual, state
 

@@ -6,7 +6,7 @@ from river import datasets
 
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_rows
 from streamsvm.linear.sources import names
-from streamsvm.runtime.endpoints import Row
+from streamsvm.stream.endpoints import Row
 
 
 def test_rows_of_a_stream_are_learned_as_arrays_are(tmp_path):

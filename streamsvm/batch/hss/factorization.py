@@ -1,0 +1,169 @@
+"""Factorisation of a compressed kernel matrix with a multiple of the identity added, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from streamsvm.batch.hss.skeletons import Node
+from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.core.compiling.functions import compiled
+
+__all__ = ["HSSFactorization", "factorize"]
+
+
+class Factor(NamedTuple):
+    """The two matrices of a node that a solve multiplies by.
+
+    S is the node's matrix, P its interpolation, which is the identity at the skeleton and T at the other rows, and N has the
+    columns that P is orthogonal to (the identity at the other rows, -T' at the skeleton).
+    """
+
+    inverse: np.ndarray
+    """float64 [m, m]: N (N'SN)^-1 N', the solution without the rows outside."""
+    exchange: np.ndarray
+    """float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, between the node's rows and its skeleton."""
+
+
+class HSSFactorization:
+    """The factorised matrix K~ + shift I, made by `HSSMatrix.factorize`.
+
+    Attributes
+    ----------
+    shift : float
+        The shift that was added to the diagonal.
+    logdet : float
+        The logarithm of the determinant.
+    nbytes : int
+        Bytes of the factors.
+    """
+
+    def __init__(self, tree: ClusterTree, shift: float, factors: list[Factor], logdet: float) -> None:
+        self._tree, self._factors = tree, factors
+        self.shift: float = shift
+        self.logdet: float = logdet
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the factors."""
+        return sum(array.nbytes for factor in self._factors for array in factor)
+
+    def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
+        """Solve (K~ + shift I) X = B. O(n (m + r) k).
+
+        Parameters
+        ----------
+        B
+            Right-hand sides, float64 [n] or [n, k].
+        ordered
+            Whether the rows of B and X are in the matrix's ``order``, which is quicker.
+
+        Returns
+        -------
+        float64 array of B's shape
+
+        Raises
+        ------
+        ValueError
+            B does not have n rows.
+        """
+        return self._tree.in_order(lambda rows: _solve(self._tree, self._factors, rows), B, ordered)
+
+
+def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
+    """The factors of K~ + shift I, in the tree's ``order``, and its log-determinant. O(n (m^2 + r^2)).
+
+    Each level is eliminated by a Cholesky factorisation: with S block-diagonal, M the couplings of the levels above and
+    E = (P' S^-1 P)^-1, (S + P M P')^-1 = (S^-1 - S^-1 P E P' S^-1) + S^-1 P E (M + E)^-1 E P' S^-1, and M + E is the next level's
+    matrix. In the coordinates of the skeleton and of N, P is (1, 0): E is the Schur complement of N'SN, and no digits are lost.
+
+    Raises
+    ------
+    ValueError
+        The matrix is not positive definite in float64.
+    """
+    factors: list[Factor] = []
+    reduced: list[np.ndarray] = []  # E of each node
+    log_determinant = 0.0
+    for number in order:
+        node, (left, right) = nodes[number], tree.children[number]
+        if left < 0:
+            S = node.block.copy()
+            S[np.diag_indices(len(S))] += shift
+        else:
+            S = np.block([[reduced[left], node.block], [node.block.T, reduced[right]]])
+            reduced[left] = reduced[right] = np.empty((0, 0))
+        r = len(node.places)
+        skeleton_first = np.concatenate([node.places, np.delete(np.arange(len(S)), node.places)])
+        original_order = np.argsort(skeleton_first)
+        S, T = _reordered(S, skeleton_first), node.interpolation[skeleton_first[r:]]
+        NS = S[r:] - T @ S[:r]
+        inner, log_inner = _inverse(NS[:, r:] - NS[:, :r] @ T.T, shift)
+        inner_T, answer = inner @ T, inner @ NS[:, :r]
+        E = S[:r, :r] - NS[:, :r].T @ answer
+        inverse = np.block([[T.T @ inner_T, -inner_T.T], [-inner_T, inner]])
+        exchange = np.concatenate([np.eye(r) + T.T @ answer, -answer])
+        log_determinant += log_inner
+        factors.append(Factor(_reordered(inverse, original_order), exchange[original_order]))
+        reduced.append(0.5 * (E + E.T))
+    return factors, log_determinant
+
+
+def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
+    """The inverse of a positive definite matrix, of which one triangle is read, and its log-determinant. Destroys A."""
+    if not len(A):
+        return A, 0.0
+    factor, failed = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # transposed, LAPACK takes it without a copy
+    if failed:
+        raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: raise the shift")
+    log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
+    inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
+    _mirror(inverse)
+    return inverse, log_determinant
+
+
+@compiled(nogil=True)
+def _mirror(A: np.ndarray) -> None:
+    """Copy the upper triangle to the lower one."""
+    for i in range(len(A)):
+        for j in range(i):
+            A[i, j] = A[j, i]
+
+
+@compiled(nogil=True)
+def _fill_reordered(A: np.ndarray, order: np.ndarray, out: np.ndarray) -> None:
+    for i in range(len(order)):
+        row = A[order[i]]
+        for j in range(len(order)):
+            out[i, j] = row[order[j]]
+
+
+def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A[order][:, order] in one step."""
+    out = np.empty_like(A)
+    _fill_reordered(A, order, out)
+    return out
+
+
+def _solve(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
+    """X float64 [n, k] with (K~ + shift I) X = B, rows of both in the tree's order. O(n (m + r) k)."""
+    upward: list[np.ndarray] = []
+    inner: list[np.ndarray] = []
+    for number, factor in enumerate(factors):
+        rows = tree.rows_of(number, B, upward)
+        inner.append(factor.inverse @ rows)
+        upward.append(factor.exchange.T @ rows)
+    out = np.empty_like(B)
+    downward = upward.copy()
+    for number in range(len(factors) - 1, -1, -1):
+        left, right = tree.children[number]
+        x = inner[number] + factors[number].exchange @ downward[number]
+        if left < 0:
+            out[tree.begin[number] : tree.end[number]] = x
+        else:
+            size = len(upward[left])
+            downward[left], downward[right] = x[:size], x[size:]
+    return out

@@ -1,0 +1,162 @@
+"""Compression of a kernel matrix to a given precision, node by node, into a positive semi-definite matrix.
+
+A node's rows I are interpolated from some of them, its skeleton J: towards all rows outside the node, K(I, .) is about P K(J, .).
+However J was chosen, P is the kernel's interpolation K_IJ K_JJ^-1. The remainder of the node's block, K_II - P K_JJ P', is then
+a Schur complement, and the compressed matrix is a sum of those, taken up through P: no eigenvalue is negative. Fitting P to the
+columns outside by least squares, as an interpolative decomposition does, is somewhat more exact for the same skeleton, and
+indefinite.
+
+Skeletons are chosen by rows of K between the node and a sample of the columns outside: neighbours of its rows, as in the HSS-ANN
+construction, and as many random ones from each half of the tree that the node is not in, so that the sample has rows at a
+middling distance, which make up most of the norm.
+
+Chávez, G., Liu, Y., Ghysels, P., Li, X. S., Rebrova, E. (2020). Scalable and memory-efficient kernel ridge regression. IPDPS.
+Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR 18:
+the same sum of Schur complements, from landmarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from streamsvm.batch.hss.blocks import KernelBlocks
+from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.core.stopping import stop_if_asked
+
+__all__ = ["Node", "Precision", "compress"]
+
+_MIN_PIVOT = 1e-10  # of a row of a skeleton given the others, relative to the largest diagonal value
+_MAX_WEIGHT = 8.0  # of an interpolation: larger ones cost digits in the factorisation
+_MAX_EXCHANGES = 30  # of rows of a skeleton, to get there
+_THRESHOLD_POWER, _COLUMNS_POWER = -0.2, 0.14  # of a node's size
+
+
+class Node(NamedTuple):
+    """A node of the compressed matrix. Rows are numbered by their places in the tree's order."""
+
+    skeleton: np.ndarray
+    """int64 [r]: the rows from which the node's others are interpolated."""
+    places: np.ndarray
+    """int64 [r]: where they are among the node's m rows; the rows of an inner node are the skeletons of its children."""
+    interpolation: np.ndarray
+    """float64 [m, r]: from the skeleton to the node's rows. The identity at its places."""
+    block: np.ndarray
+    """float64: the kernel matrix [m, m] of a leaf; of an inner node, that between its children's skeletons."""
+
+
+class Precision(NamedTuple):
+    """The precision of a compression, at its leaves."""
+
+    threshold: float
+    """The largest error of a row's kernel values towards all rows outside its leaf, in the Euclidean norm."""
+    max_rank: int
+    columns: int
+    """Columns outside a leaf by which skeletons are chosen: that many neighbours, at most, and as many at random."""
+    rounds: int
+    """How often a skeleton may grow by rows whose interpolation is not as good as it could be."""
+
+    def at(self, size: float) -> Precision:
+        """The precision of a node with ``size`` times the rows of a leaf.
+
+        Large nodes are more exact: they are few and cost little, and the errors of all levels add up.
+        """
+        return self._replace(threshold=self.threshold * size**_THRESHOLD_POWER, columns=int(self.columns * size**_COLUMNS_POWER))
+
+
+def compress(
+    tree: ClusterTree,
+    order: Iterable[int],
+    blocks: KernelBlocks,
+    selection_blocks: KernelBlocks,
+    neighbors: np.ndarray,
+    precision: Precision,
+    rng: np.random.Generator,
+) -> list[Node]:
+    """Compress the nodes in the tree's ``order``. O(n (m + r) (m + columns + d)).
+
+    Skeletons are chosen by ``selection_blocks``, the same as ``blocks`` or rougher, and ``neighbors`` int32 [n, k] of each row.
+    """
+    nodes: list[Node] = []
+    sizes, outside = tree.end - tree.begin, tree.outside()
+    leaf_size = sizes[tree.leaves].mean()
+    for number in order:
+        stop_if_asked()
+        (left, right), begin, end = tree.children[number], int(tree.begin[number]), int(tree.end[number])
+        if left < 0:
+            rows, block = np.arange(begin, end), blocks(slice(begin, end), slice(begin, end))
+        else:
+            a, b = nodes[left].skeleton, nodes[right].skeleton
+            rows, block = np.concatenate([a, b]), blocks(a, b)
+        node_precision = precision.at(sizes[number] / leaf_size)
+        columns, weights = _outside_columns(neighbors[rows], begin, end, outside[number], node_precision.columns, rng)
+        F = selection_blocks(rows, columns)
+        F *= weights.astype(F.dtype)
+        places, interpolation = _skeleton(blocks, rows, F, node_precision)
+        nodes.append(Node(rows[places], places, interpolation, block))
+    return nodes
+
+
+def _outside_columns(
+    neighbors: np.ndarray, begin: int, end: int, outside: np.ndarray, limit: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sample columns outside a node: the neighbours of most of its rows, and random ones of each part ``outside`` of the tree.
+
+    Returned with weights: the random columns stand for all of their part.
+    """
+    columns = neighbors.ravel()
+    columns, counts = np.unique(columns[(columns < begin) | (columns >= end)], return_counts=True)
+    if len(columns) > limit:
+        columns = columns[np.argpartition(-counts, limit)[:limit]]
+    sizes = outside[:, 1] - outside[:, 0]
+    counts = np.minimum(-(-limit // max(len(outside), 1)), sizes)
+    first, last, stride = (np.repeat(values, counts) for values in (outside[:, 0], outside[:, 1] - 1, sizes / counts))
+    strata = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts) + rng.random(len(first))
+    random = np.minimum(first + (strata * stride).astype(np.int64), last)  # one of each stratum
+    return np.concatenate([columns, random]), np.concatenate([np.ones(len(columns)), np.sqrt(stride)])
+
+
+def _skeleton(blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
+    """The places of a skeleton among the rows, and its interpolation, so that F [m, columns] is interpolated to the threshold."""
+    places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
+    for number in range(precision.rounds if F.size else 0):
+        if number:
+            F = F - interpolation @ F[places]
+            F[places] = 0.0
+        gram = F @ F.T
+        if gram.diagonal().max() <= tolerance:  # LAPACK does not check the first pivot
+            break
+        pivoted = lapack.spstrf if gram.dtype == np.float32 else lapack.dpstrf
+        _, pivots, rank, _ = pivoted(gram.T, tol=tolerance, lower=1, overwrite_a=1)
+        new = pivots[: min(rank, precision.max_rank - len(places))] - 1
+        if not len(new):
+            break
+        places, interpolation = _interpolation(blocks, rows, np.unique(np.concatenate([places, new])))
+    return places, interpolation
+
+
+def _interpolation(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The interpolation K_IJ K_JJ^-1, with J the places whose rows are not, but for rounding, interpolated from each other.
+
+    A row that would be extrapolated is exchanged for the one with the largest weight, by which the determinant of K_JJ grows.
+    """
+    min_pivot = max(_MIN_PIVOT, blocks.rounding(rows))
+    for _ in range(_MAX_EXCHANGES):
+        K = blocks(rows[places], rows)
+        K_JJ = K[:, places]
+        factor, pivots, rank, _ = lapack.dpstrf(K_JJ, tol=min_pivot * K_JJ.diagonal().max(), lower=1)
+        independent = pivots[:rank] - 1
+        places = places[independent]
+        interpolation = lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[independent], lower=1)[0].T
+        interpolation[places] = np.eye(rank)
+        row, column = np.unravel_index(np.abs(interpolation).argmax(), interpolation.shape) if rank else (0, 0)
+        if not rank or abs(interpolation[row, column]) <= _MAX_WEIGHT:
+            break
+        found, places = places, places.copy()
+        places[column] = row
+    else:
+        places = found
+    return places, interpolation

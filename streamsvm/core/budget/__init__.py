@@ -1,0 +1,39 @@
+"""Budget maintenance: the strategies that keep a store within its budget, as values to pass to a learner."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+
+from streamsvm.core.budget.merge import Merge
+from streamsvm.core.budget.projection import Projection
+from streamsvm.core.budget.refusal import Refusal
+from streamsvm.core.budget.removal import Removal
+from streamsvm.core.budget.strategy import Strategy
+
+__all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "strategy_for"]
+
+
+def strategy_for(kernel: str, maintenance: Strategy | None) -> Strategy:
+    """Return the strategy that you give, or the one that suits the kernel if you give None.
+
+    That is `Merge` for ``"rbf"``, and `Projection` for the others.
+
+    Raises
+    ------
+    ValueError
+        ``maintenance`` is not a strategy that keeps a budget, or is not for this kernel.
+    """
+    if maintenance is None:
+        return Merge() if kernel == "rbf" else Projection()
+    if not isinstance(maintenance, Strategy) or isinstance(maintenance, Refusal):
+        raise ValueError(
+            f"maintenance must be a Merge, Removal, Projection or another streamsvm.core.budget.Strategy, "
+            f"or None, not {maintenance!r}"
+        )
+    declared: set[str] = {field.name for field in fields(maintenance)} if is_dataclass(maintenance) else set()
+    if hidden := [name for name in vars(maintenance) if name not in declared and hasattr(type(maintenance), name)]:
+        raise ValueError(f"maintenance is corrupt: it has an attribute {hidden[0]!r} in place of that of its class")
+    if maintenance.kernels is not None and kernel not in maintenance.kernels:
+        allowed = " or ".join(f"kernel={name!r}" for name in maintenance.kernels)
+        raise ValueError(f"{type(maintenance).__name__} needs {allowed}; with kernel={kernel!r} use Projection() or Removal()")
+    return maintenance

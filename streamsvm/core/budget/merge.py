@@ -1,0 +1,177 @@
+"""Merging of two support vectors into one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.core.budget.merge_search import SEARCHES, best_position, find_partner
+from streamsvm.core.budget.merge_shared import find_shared_partner, shared_position
+from streamsvm.core.budget.merge_table import GRID, merge_tables
+from streamsvm.core.budget.smallest import smallest_coefficient
+from streamsvm.core.budget.strategy import Event, Strategy
+from streamsvm.core.checks import check_one_of
+from streamsvm.core.compiling.calls import Intrinsic
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.slots import kernel_row_of, remove, stamp
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.options import Search
+
+__all__ = ["Merge", "merge"]
+
+
+# The tables, at the address that a block has.
+_tables = Intrinsic(
+    lambda codegen: codegen.array_at(
+        lambda address: None,  # noqa: ARG005
+        (2, GRID, GRID),
+        np.float32,
+    ),
+    (GRID,),
+    interpreted=lambda address: merge_tables(),  # noqa: ARG005 - compiled code finds them there
+)
+
+
+@compiled
+def _first(block: np.ndarray) -> int:
+    # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
+    slot = smallest_coefficient(block)
+    kernel_row_of(block, slot)
+    return slot
+
+
+@compiled
+def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
+    v, first = views(block), _first(block)
+    tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
+    n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
+    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, gamma, first, n, v.degradations)
+    if partner < 0:
+        return _project_onto_nearest(block, first)
+    a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
+    larger = max(a_first, a_partner)
+    return _merge_at(
+        block, first, partner, best_position(search, tables, larger / (larger + a_first), gamma * distances[partner])
+    )
+
+
+@compiled
+def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    # `merge` of several outputs. O(B (d + outputs)).
+    v, first = views(block), _first(block)
+    h, tables, search = v.header[0], _tables(v.cache[2]), np.int64(v.cache[3])
+    n, gamma, distances = h["n_support"], h["gamma"], v.kernel_rows[3]
+    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
+    v.cache[0] = 0
+    lengths[:n] = v.degradations[:n]
+    partner = find_shared_partner(
+        search, tables, v.coefficients, h["live"], v.stamps, distances, gamma, first, n, lengths, products, v.degradations
+    )
+    if partner < 0:
+        return _project_onto_nearest(block, first)
+    a, b, ab = np.float64(lengths[first]), np.float64(lengths[partner]), np.float64(products[partner])
+    position = shared_position(search, tables, a, b, ab, gamma * np.float64(distances[partner]))
+    return _merge_at(block, first, partner, position)
+
+
+@compiled
+def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> int:
+    # Merge at a position from 0 (the first) to 1 (the partner); kernel_rows[3] holds the distances. Returns 1.
+    v = views(block)
+    h = v.header[0]
+    q = h["gamma"] * v.kernel_rows[3, partner]
+    k_first, k_partner = math.exp(-(position**2) * q), math.exp(-((1.0 - position) ** 2) * q)
+    norm = 0.0
+    for j in range(h["used"]):
+        z = np.float32(position * v.vectors[j, partner] + (1.0 - position) * v.vectors[j, first])
+        v.vectors[j, partner] = z
+        norm += np.float64(z) * np.float64(z)
+    for k in range(h["live"]):
+        v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
+    v.weights[partner] += v.weights[first]
+    stamp(block, partner, norm)
+    remove(block, first)
+    return 1
+
+
+@compiled
+def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
+    # No coefficient has the same sign. Of all changes that leave the other support vectors where they are, this one degrades
+    # the model least: by |a|^2 (1 - kappa^2). Returns 0.
+    v = views(block)
+    h = v.header[0]
+    kernels = v.kernel_rows[2]
+    nearest = -1
+    for k in range(h["n_support"]):
+        if k != slot and (
+            nearest < 0 or kernels[k] > kernels[nearest] or (kernels[k] == kernels[nearest] and v.stamps[k] < v.stamps[nearest])
+        ):
+            nearest = k
+    if nearest >= 0:
+        v.weights[nearest] += v.weights[slot]
+        for k in range(h["live"]):
+            v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
+    remove(block, slot)
+    return 0
+
+
+@dataclass(frozen=True)
+class Merge(Strategy):
+    """Merge two support vectors into one: the budget maintenance for the Gaussian kernel.
+
+    One is the support vector with the smallest coefficient, and the other its best partner: the one with which merging degrades
+    the model least.
+
+    Parameters
+    ----------
+    search
+        How to find the position of the merged vector and the weight degradation for each of the B candidates:
+
+        - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, for which there is no table, an
+          estimate ranks the candidates. The first 8 are computed, with positions by a fixed-point iteration to 1e-6.
+        - ``"lookup-h"`` interpolates the position from a table, and computes the degradation. With three or more classes, the
+          lengths of the two coefficient vectors say where in the table to look.
+        - ``"gss"`` finds the position by golden section search to 0.01, and computes the degradation. With three or more
+          classes, both are summed over the outputs.
+        - ``"gss-precise"`` is the same search to 1e-10.
+
+    Raises
+    ------
+    ValueError
+        ``search`` is none of these.
+
+    Notes
+    -----
+    For the Gaussian kernel only. An event costs O(B d) for the distances and O(B) steps of the search; with K >= 3 classes O(B
+    K) more.
+
+    References
+    ----------
+    Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed golden
+    section search. Algorithm 1 and section 3; errata in ``streamsvm.core.budget.merge_table``. The method for three and more
+    classes is our own.
+
+    Examples
+    --------
+    >>> Merge()
+    Merge(search='lookup-wd')
+    """
+
+    search: Search = "lookup-wd"
+    kernels: ClassVar[tuple[str, ...] | None] = ("rbf",)
+    merges = True
+
+    def __post_init__(self) -> None:
+        check_one_of("search", self.search, SEARCHES)
+
+    def event(self, shared: bool) -> Event:
+        """Return the compiled merge."""
+        return _merge_shared if shared else merge
+
+    def options(self) -> tuple[int, int]:
+        """Return the address of the tables and the code of the search."""
+        return merge_tables().ctypes.data, SEARCHES[self.search]

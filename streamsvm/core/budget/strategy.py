@@ -1,0 +1,71 @@
+"""The base class of the strategies of budget maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+__all__ = ["Event", "Strategy"]
+
+#: A compiled function ``event(block, random) -> int64``.
+Event = Callable[..., Any]
+
+
+class Strategy:
+    """The base of strategies of budget maintenance.
+
+    A strategy brings a store with one support vector too many back to its budget.
+
+    To write a strategy of your own, subclass this and implement `event`; the attributes below say what the strategy needs. You
+    can pass any instance to a learner as ``maintenance``. Make parameters the fields of a frozen dataclass, because learners
+    are cloned and saved together with their strategy. Leave out numba's ``cache=True``: it does not see that a new version of
+    this package has other functions or stores.
+
+    Examples
+    --------
+    A strategy that removes the oldest support vector:
+
+    >>> import numba
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.core.budget import Strategy
+    >>> from streamsvm.core.memory.slots import remove
+    >>> from streamsvm.core.memory.support_vectors import views
+
+    >>> @numba.njit
+    ... def remove_oldest(block, random):
+    ...     v = views(block)
+    ...     remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
+    ...     return 0
+
+    >>> class Oldest(Strategy):
+    ...     def event(self, shared):
+    ...         return remove_oldest
+
+    >>> model = BSGDClassifier(budget=10, maintenance=Oldest())
+    """
+
+    #: Whether the store needs room for a Gram matrix of the support vectors.
+    needs_gram: ClassVar[bool] = False
+    #: Names of the kernels that the strategy is for; None for all.
+    kernels: ClassVar[tuple[str, ...] | None] = None
+    #: Whether two support vectors become one, whose weight is the sum of theirs.
+    merges: ClassVar[bool] = False
+
+    def event(self, shared: bool) -> Event | None:
+        """Return the compiled function that brings a store back to its budget; None if the strategy has none.
+
+        Parameters
+        ----------
+        shared
+            Whether several outputs share the support vectors.
+
+        Returns
+        -------
+        A function compiled by numba. It takes the block of the store (uint8 [nbytes]) and a random number (uint64), and returns
+        1 if it has merged two support vectors, and 0 if not.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no event")
+
+    def options(self) -> tuple[int, int]:
+        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``views(block).cache[2:4]``."""
+        return 0, 0

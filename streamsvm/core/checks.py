@@ -1,0 +1,145 @@
+"""Checks of parameters, weights, targets and seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from streamsvm.files.messages import shown
+
+__all__ = [
+    "LARGEST_WEIGHT",
+    "check_decay",
+    "check_number",
+    "check_one_of",
+    "check_parameters",
+    "checked_count",
+    "checked_mapping",
+    "checked_target",
+    "checked_weight",
+    "parameter",
+    "random_state",
+]
+
+#: The largest weight of a row, so that no coefficient overflows.
+LARGEST_WEIGHT = 1e9
+_LARGEST_TARGET = 1e30
+
+
+def check_one_of(name: str, value: object, choices: Any) -> None:
+    """Raise a ValueError that names a parameter whose value is not among the choices."""
+    if value not in tuple(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
+
+
+def check_number(
+    name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
+) -> None:
+    """Raise a ValueError that names a parameter which is not a finite number in the range."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int if integer else int | float)
+        or not (number >= low if inclusive else number > low)
+        or not (number < math.inf and number <= high)
+    ):
+        bound = f"{'at least' if inclusive else 'above'} {low:g}"
+        bound += f" and at most {high:g}" if high < math.inf else ""
+        raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {shown(value)}")
+
+
+def _check_boolean(name: str, value: object) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, not {shown(value)}")
+
+
+def check_decay(eta0: float, l2: float) -> None:
+    """Raise a ValueError where the factor 1 - eta0 l2, by which a step shrinks the model, is not above 0."""
+    if eta0 * l2 >= 1.0:
+        raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
+
+
+def parameter(
+    *,
+    default: Any,
+    least: float | None = None,
+    above: float | None = None,
+    high: float = math.inf,
+    integer: bool = False,
+    choices: Iterable[Any] | None = None,
+    boolean: bool = False,
+    kw_only: Any = dataclasses.MISSING,
+) -> Any:
+    """A field of a dataclass whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean.
+
+    The default is given by name: only so do checkers of types see it.
+    """
+    check: Any = functools.partial(check_one_of, choices=choices)
+    if boolean:
+        check = _check_boolean
+    elif choices is None:
+        low: Any = above if least is None else least
+        check = functools.partial(check_number, low=low, inclusive=above is None, high=high, integer=integer)
+    return dataclasses.field(default=default, kw_only=kw_only, metadata={"check": check})
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise a ValueError that names the first `parameter` of a dataclass whose value is not allowed."""
+    for field in dataclasses.fields(estimator):
+        if "check" in field.metadata:
+            field.metadata["check"](field.name, getattr(estimator, field.name))
+
+
+def checked_weight(w: float) -> float:
+    """Return a row's weight as a float; raise a ValueError where it is not a number from 0 to `LARGEST_WEIGHT`."""
+    check_number("w", w, 0.0, inclusive=True, high=LARGEST_WEIGHT)
+    return float(w)
+
+
+def checked_target(y: float) -> float:
+    """Return a row's target as a float; raise a ValueError where it is not a finite number of at most 1e30 in size."""
+    number = y.item() if isinstance(y, np.generic) else y
+    if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
+        raise ValueError(f"target {shown(y)} is not a finite number: do not learn rows without one")
+    return float(number)
+
+
+def random_state(seed: int | None) -> int:
+    """Return the 64 bits that a learner's random numbers start from; None draws them."""
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+        raise ValueError(f"seed must be an integer or None, not {shown(seed)}")
+    return secrets.randbits(64) if seed is None else int(seed) % 2**64
+
+
+def checked_count(name: str, value: object) -> int:
+    """Return a count that was saved; raise a ValueError that names it where it is no int from 0 to 2**63.
+
+    >>> checked_count("rows", 3)
+    3
+    >>> checked_count("rows", 0.5)
+    Traceback (most recent call last):
+        ...
+    ValueError: rows is 0.5, and no count
+    """
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is {shown(value)}, and no count")
+    return value
+
+
+def checked_mapping(name: str, value: object) -> dict[str, Any]:
+    """Return a mapping that was saved; raise a ValueError that names it where it is none.
+
+    >>> checked_mapping("position", [1])
+    Traceback (most recent call last):
+        ...
+    ValueError: position is [1], and no mapping
+    """
+    if type(value) is not dict:
+        raise ValueError(f"{name} is {shown(value)}, and no mapping")
+    return value

@@ -1,0 +1,143 @@
+"""Compiles what a use of the library needs before it begins, in several processes side by side.
+
+What is needed is listed in ``entries.json``, which ``release/entries.py`` writes: for each public estimator, and for each learner
+of the command line. Processes share the work through the files of `stored`: who meets a function that another one is compiling
+waits for its file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from streamsvm.core.compiling import machine_code
+from streamsvm.core.compiling.common import INTERPRETED, find
+from streamsvm.core.compiling.functions import with_numba
+from streamsvm.core.compiling.keys import parts_of
+from streamsvm.core.compiling.signatures import numba_types
+
+__all__ = ["compile_ahead", "entries_of", "help_to_compile", "names"]
+
+ENTRIES = Path(__file__).with_name("entries.json")
+
+#: A function, and the types of its arguments.
+_Entry = tuple[Any, tuple[Any, ...]]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(ENTRIES.read_bytes())
+    return table
+
+
+def names() -> list[str]:
+    """Return what can be compiled: the names of estimators, and of learners of the command line."""
+    return list(_table()["uses"])
+
+
+def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the places and signatures of the functions that uses need."""
+    used = (_table()["uses"][use].items() for use in uses)
+    return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
+
+
+def _functions_of(uses: Iterable[str]) -> list[_Entry]:
+    """Return the functions that uses need, with the types of their arguments."""
+    with_numba()
+    return [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
+
+
+def _share(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
+    """Return which functions a process compiles, in order, of what each is made from: its own, and then what others may not have
+    got to.
+
+    Functions that share callees go to one process, for another one would wait for these. All processes share the same list; what
+    a file has already is for them to leave out: it may be more for the next process.
+    """
+    own: list[list[int]] = [[] for _ in range(processes)]
+    made: list[dict[Any, int]] = [{} for _ in range(processes)]
+
+    def time_with(number: int, at: int) -> int:
+        loads = [sum((of | parts[number] if here == at else of).values()) for here, of in enumerate(made)]
+        return max(loads) + sum(loads)
+
+    for number in sorted(range(len(parts)), key=lambda number: -sum(parts[number].values())):
+        best = min(range(processes), key=lambda at: time_with(number, at))
+        own[best].append(number)
+        made[best] |= parts[number]
+    return own[process] + [number for other in range(processes) if other != process for number in reversed(own[other])]
+
+
+def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_Entry]:
+    """Return functions in the order in which a process compiles them."""
+    return [functions[number] for number in _share([parts_of(function) for function, _ in functions], process, processes)]
+
+
+def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
+    """Compile what uses of the library need, and return how many functions were compiled.
+
+    Parameters
+    ----------
+    uses
+        Some of `names`.
+    processes
+        How many processes compile; None: one for each core.
+    say
+        Called with how many functions are compiled, how many there are, and the name of the next one.
+
+    Raises
+    ------
+    ValueError
+        A name is none of `names`.
+    """
+    uses = list(uses)
+    if unknown := [use for use in uses if use not in names()]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(names())}")
+    if INTERPRETED or machine_code.in_use():
+        return 0
+    functions = _functions_of(uses)
+    missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
+    n = max(1, min(processes or len(os.sched_getaffinity(0)), len(missing)))
+    waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
+    helpers = [_helper(process, n, uses) for process in range(1, n)]
+    try:
+        for number, (function, kinds) in enumerate(waiting):
+            if say is not None:
+                say(number, len(waiting), function.py_func.__qualname__)
+            function.compile_entry(kinds)
+    finally:
+        for helper in helpers:
+            helper.terminate()
+        for helper in helpers:
+            try:
+                helper.communicate(timeout=5.0)
+            except subprocess.TimeoutExpired:  # it has been stopped
+                helper.kill()
+                helper.communicate()
+    return len(waiting)
+
+
+def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
+    code = "import sys; from streamsvm.core.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
+    words = [sys.executable, "-P", "-c", code, str(process), str(processes), *uses]
+    # It imports what this process imports: -P, for files of the folder where it was started are not among that.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and names that were checked
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
+
+
+def help_to_compile(process: str, processes: str, *uses: str) -> None:
+    """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
+    threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+    for function, kinds in _in_order(_functions_of(uses), int(process), int(processes)):
+        if not function.is_stored(kinds):
+            function.compile_entry(kinds)
+    os._exit(0)  # a thread that waits for its standard input cannot be ended in order

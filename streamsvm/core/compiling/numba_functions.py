@@ -1,0 +1,261 @@
+"""Functions that numba compiles, for the library's own callers: once, no more than is called, and kept on disk.
+
+All dealings with numba's private parts are here, in `streamsvm.core.compiling.stored` and in
+`streamsvm.core.compiling.codegen`. The functions differ from numba's own in these:
+
+- **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function
+  that only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
+- **Copies are local.** Numba compiles a function together with copies of all that it calls, and optimises these once more. The
+  copies are weak symbols: of two with one name, the process executes the one that it loaded first, and a name has a number in it
+  that counts the functions of the process that compiled it. So which copies share a name, and which of them is executed,
+  depended on what was cached, and on the order in which functions were loaded; and copies that were optimised in different
+  callers add up a sum in different orders, where `streamsvm.core.kernels.FAST` lets them. Local copies make results the same to
+  the last bit in every process. Names begin with a number of the process, lest two functions from two files share one.
+- **Nothing is collected.** Python's collector of garbage takes a fifth of the time that numba takes, and finds next to nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba import _dynfunc, types
+from numba.core import codegen as numba_codegen
+from numba.core import config, cpu, sigutils
+from numba.core.bytecode import FunctionIdentity
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher, _FunctionCompiler  # type: ignore[attr-defined]
+from numba.core.registry import CPUDispatcher, cpu_target
+from numba.extending import overload
+
+from streamsvm.core.compiling import codegen
+from streamsvm.core.compiling.common import Placed, compilation
+from streamsvm.core.compiling.signatures import NOTHING, numba_types
+from streamsvm.core.compiling.stored import Stored
+
+__all__ = ["Function", "address_of", "codegen", "overload", "type_of"]
+
+if config.DISABLE_JIT:
+    raise ImportError("disable_jit in numba's configuration file is not seen in time: set NUMBA_DISABLE_JIT=1 in the environment")
+
+
+class _State(threading.local):
+    """The function that a thread compiles."""
+
+    entry: Any = None
+    """The function that shall be one that Python can call, or that is called by address."""
+    depth = 0
+    """How many functions of the library are being compiled, each for the one before."""
+
+
+_state = _State()
+
+
+@contextmanager
+def _as_entry(function: Any) -> Iterator[None]:
+    before, _state.entry = _state.entry, function
+    try:
+        yield
+    finally:
+        _state.entry = before
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    collects, began = gc.isenabled(), time.perf_counter()
+    gc.disable()
+    _state.depth += 1
+    try:
+        yield
+    finally:
+        _state.depth -= 1
+        if _state.depth == 0:
+            compilation.seconds += time.perf_counter() - began
+        if collects:
+            gc.enable()
+
+
+class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no types
+    """A compiled function of the library.
+
+    Parameters
+    ----------
+    py_func
+        The function, in Python.
+    options
+        Those of ``numba.njit``.
+    """
+
+    def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
+        super().__init__(py_func, targetoptions={"nopython": True, "boundscheck": None, **options})
+        self._as_entry = False
+        self._entries: set[tuple[Any, ...]] = set()  # argument types for which Python can call it
+        self._compiler._customize_flags = self._flags
+        self._cache = Stored(self)
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether what is compiled now is to be called from Python."""
+        return self._as_entry
+
+    def _flags(self, flags: Any) -> Any:
+        if not self._as_entry:
+            flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        return flags
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        with _as_entry(self):
+            return super()._compile_for_args(*args, **kws)
+
+    def compile_entry(self, arguments: tuple[Any, ...]) -> Any:
+        """Compile the function for types of arguments, so that Python can call it; return numba's result."""
+        with _as_entry(self):
+            self.compile(arguments)
+        return self.overloads[arguments]
+
+    def is_stored(self, arguments: tuple[Any, ...]) -> bool:
+        """Return whether a file has the function, for types of arguments, so that Python can call it."""
+        return arguments in self._entries or self._cache.has(arguments, self.targetctx)
+
+    def get_compile_result(self, sig: Any) -> Any:
+        """Return numba's result for a signature: for functions that are given to compiled ones."""
+        return self.compile_entry(tuple(sigutils.normalize_signature(sig)[0]))
+
+    def compile(self, sig: Any) -> Any:
+        """Compile the function, or load it: for compiled callers, where nobody has asked for more."""
+        entry, _state.entry = _state.entry is self, None
+        arguments = tuple(sigutils.normalize_signature(sig)[0])
+        with global_compiler_lock:
+            found = self.overloads.get(arguments)
+            if found is not None:
+                if not entry or arguments in self._entries:
+                    return found.entry_point
+                self.targetctx.remove_user_function(found.entry_point)
+                del self.overloads[arguments]
+            before, self._as_entry = self._as_entry, entry
+            held = self._cache.held
+            try:
+                with _compiling():
+                    return super().compile(sig)
+            finally:
+                self._as_entry = before
+                self._cache.release(held)
+
+    def add_overload(self, cres: Any) -> None:
+        arguments = tuple(cres.signature.args)
+        if self._as_entry:
+            self._entries.add(arguments)
+            super().add_overload(cres)
+        else:  # numba's table of what Python can call has no room for it
+            self.overloads[arguments] = cres
+
+
+def address_of(function: Any, arguments: str, result: str) -> int:
+    """Return the address of a function for a signature; see `streamsvm.core.compiling.calls.address_of`."""
+    kinds = numba_types(arguments)
+    if isinstance(function, Function):
+        found = function.compile_entry(kinds)
+    elif not hasattr(function, "compile"):
+        raise TypeError(f"{function!r} must be compiled by numba: put @numba.njit above it")
+    else:
+        if kinds not in function.overloads:
+            function.compile(kinds)
+        found = function.overloads[kinds]
+    returned = types.unliteral(found.signature.return_type)
+    expected = numba_types(result)[0] if result != NOTHING else types.none
+    if returned != expected:
+        raise TypeError(f"{function.__name__} must return {expected}, not {returned}")
+    return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
+
+
+def type_of(value: Any) -> Any:
+    """Return numba's type of a value that compiled code refers to."""
+    cpu_target.typing_context.refresh()  # so that it knows what has been registered since
+    cpu_target.target_context.refresh()
+    return cpu_target.typing_context.resolve_value_type(value)
+
+
+# How numba makes machine code.
+
+_RAISES = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value
+_OURS = "_ZN9streamsvm"  # as the names of compiled functions of the package begin
+
+
+def _copies(library: Any) -> list[Any]:
+    """Return the copies of callees in a library (numba's word for the code of one function), where one is of this package."""
+    functions = [function for function in library._final_module.functions if not function.is_declaration]
+    if not any(function.name.startswith(_OURS) for function in functions):
+        return []
+    return [function for function in functions if function.linkage.name == "linkonce_odr"]
+
+
+def _is_called_by_python(function: Any) -> bool:
+    """Return whether a module has a function under its name as one that is compiled. Others are implementations for callers."""
+    return isinstance(getattr(sys.modules.get(function.__module__), function.__name__, None), Dispatcher)
+
+
+def _defines(library: Any, name: str) -> bool:
+    return any(function.name == name and not function.is_declaration for function in library._final_module.functions)
+
+
+def _change_numba() -> None:
+    library = numba_codegen.JITCodeLibrary
+    finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
+    get_executable = cpu.CPUContext.get_executable
+    customize = _FunctionCompiler._customize_flags
+
+    def finalize_with_local_copies(self: Any) -> None:
+        copies = _copies(self)
+        for function in copies:
+            function.linkage = "internal"
+        finalize(self)  # generates the machine code
+        for function in copies:
+            function.linkage = "linkonce_odr"  # for the callers, which need one copy of each
+
+    def finalize_when_needed(self: Any) -> None:
+        if _state.depth == 0 or getattr(self, "_compiled_object", None) is not None:  # it has machine code, from a file
+            finalize_with_local_copies(self)
+        else:
+            self._finalize_dynamic_globals()
+            self._verify_declare_only_symbols()
+            self._finalized = self._waits = True
+
+    def get_pointer_to_function(self: Any, name: str) -> int:
+        self._ensure_finalized()
+        if getattr(self, "_waits", False):
+            if not _defines(self, name):
+                return 0
+            self._waits = False
+            finalize_with_local_copies(self)
+        return int(get_pointer(self, name))
+
+    def executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
+        library._ensure_finalized()
+        if getattr(library, "_waits", False) and not _defines(library, fndesc.llvm_cpython_wrapper_name):
+            # Numba wants one all the same. Nobody calls it; it would raise a MemoryError.
+            return _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", _RAISES, env, (library,))
+        return get_executable(self, library, fndesc, env)
+
+    def without_wrappers(self: Any, flags: Any) -> Any:
+        # Numba's own functions, and implementations of `overload`: nobody calls them from Python.
+        ours = (self.py_func.__module__ or "").partition(".")[0] in {"numba", "streamsvm"}
+        if _state.depth and ours and not _is_called_by_python(self.py_func):
+            flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        return customize(self, flags)
+
+    FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
+    library._finalize_final_module = finalize_when_needed
+    library.get_pointer_to_function = get_pointer_to_function
+    cpu.CPUContext.get_executable = executable
+    _FunctionCompiler._customize_flags = without_wrappers
+
+
+_change_numba()

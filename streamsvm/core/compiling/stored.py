@@ -1,0 +1,374 @@
+"""Compiled functions on disk: one file for each function and types of arguments, named after what it was compiled from.
+
+Numba's own cache does not see that a callee in another file has changed. Here a changed function has another key, and so have its
+callers (see `keys`); what no run has used for two months is deleted. While a process compiles a function, others that need it
+wait, so that several processes share the work of compiling. Files are executed: who else could have written them is not trusted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import llvmlite
+import numba
+import numpy as np
+from llvmlite import binding
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from streamsvm.core.compiling.keys import PYTHON, key_of
+from streamsvm.core.warning import warn
+from streamsvm.files.locks import locks, unlock
+
+__all__ = ["Stored", "compiled_here", "folder"]
+
+_MAGIC = b"streamsvm function 2\n"
+_DIGEST = 32
+_UNUSED = 60 * 24 * 3600.0
+_DAY = 24 * 3600.0
+#: Seconds after which a process compiles what another one has not compiled yet, which may have been stopped.
+_PATIENCE = 120.0
+#: The names of files of compiled functions and of their locks end so, those of files that are being written begin so.
+_OURS = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
+_PART = ".part-streamsvm-"
+#: Bytes of a file; those of the largest function have a fiftieth of it.
+_LARGEST = 1 << 28
+
+#: The names of the functions that this process has compiled, because no file had them.
+compiled_here: list[str] = []
+#: Set once this process has waited for a lock in vain: who was stopped may hold more, and it waits for none any more.
+_gave_up = threading.Event()
+
+
+class Stored(_Cache):  # type: ignore[misc] # numba has no types
+    """The files of a function, where numba looks for compiled code and leaves it."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._locked: list[tuple[Path, IO[bytes]]] = []
+        self._enabled = True
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        name = self._name(sig, target_context, self._function.is_entry)
+        found = _find(name)
+        if found is None and name is not None and (place := folder()) is not None:
+            self._lock(place / name)
+            found = _find(name)  # by who had the lock
+        if found is not None:
+            with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
+                return _rebuilt(target_context, pickle.loads(found))  # noqa: S301 - only this user or root could write it
+        compiled_here.append(self._function.py_func.__qualname__)
+        return None
+
+    def has(self, sig: Any, target_context: Any) -> bool:
+        """Return whether there is a file of the function as an entry, for types of arguments."""
+        return _find(self._name(sig, target_context, True)) is not None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        name, place = self._name(sig, data.target_context, self._function.is_entry), folder()
+        if name is not None and place is not None:
+            _write(place / name, _packed(data, self._function.is_entry))
+
+    def release(self, held: int) -> None:
+        """Let other processes go on that wait for what this one has compiled since it held so many locks."""
+        while len(self._locked) > held:
+            path, file = self._locked.pop()
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            unlock(file)
+            file.close()
+
+    @property
+    def held(self) -> int:
+        """How many locks this process holds for the function: more than one while it is compiled for itself."""
+        return len(self._locked)
+
+    def _name(self, sig: Any, target_context: Any, entry: bool) -> str | None:
+        if not self._enabled:
+            return None
+        try:
+            key = key_of(self._function)
+        except TypeError:  # a user's function, which refers to something that may be another in the next process
+            return None
+        arguments = "|".join(map(str, getattr(sig, "args", sig)))
+        parts = key, arguments, "entry" if entry else "callee", str(target_context.codegen().magic_tuple()), _surroundings()
+        name = "".join(c if c.isalnum() or c in "._" else "-" for c in self._function.py_func.__qualname__)[:80]
+        return f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
+
+    def _lock(self, path: Path) -> None:
+        """Wait until no other process compiles the function; not longer than `_PATIENCE`, for it may have been stopped."""
+        lock, deadline = path.with_suffix(".lock"), time.monotonic() + _PATIENCE
+        with contextlib.suppress(OSError):
+            while True:
+                file = _open(lock, os.O_RDWR | os.O_CREAT)
+                try:
+                    if locks(file) and _is_there(lock, file):
+                        self._locked.append((lock, file))
+                        return
+                except BaseException:
+                    file.close()
+                    raise
+                file.close()
+                if _gave_up.is_set() or time.monotonic() > deadline:
+                    _gave_up.set()
+                    return
+                time.sleep(0.02)
+
+    @property
+    def cache_path(self) -> str:
+        return str(folder())
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Forget nothing: another source has other files."""
+
+
+def _is_there(path: Path, file: IO[bytes]) -> bool:
+    """Return whether a path is still that of an open file, which who held its lock may have deleted."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+@cache
+def _surroundings() -> str:
+    versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON
+    options = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "USING_SVML", "DEBUGINFO_DEFAULT"
+    return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
+
+
+def _find(name: str | None) -> bytes | None:
+    """Return the pickled function of a file of this name, in one of the folders; None if there is none that is whole."""
+    for place in _readable() if name is not None else ():
+        if (found := _read(place / str(name))) is not None:
+            return found
+    return None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with _open(path, os.O_RDONLY) as file:
+            age, content = time.time() - os.fstat(file.fileno()).st_mtime, file.read()
+    except OSError:
+        return None
+    start = len(_MAGIC) + _DIGEST
+    if content[:start] != _MAGIC + _digest(path.name, content[start:]):
+        return None
+    if age > _DAY:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it is in use
+    return content[start:]
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    # With the name, lest a file is taken for that of another function.
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def _open(path: Path, flags: int) -> IO[bytes]:
+    """Open a file without following a link or waiting for a pipe; an OSError if others may have put it there."""
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags, 0o600), "r+b" if flags & os.O_RDWR else "rb")
+    about = os.fstat(file.fileno())
+    if stat.S_ISREG(about.st_mode) and _is_trusted(about) and about.st_size <= _LARGEST:
+        return file
+    file.close()
+    raise PermissionError(f"{path} is no file of this user alone")
+
+
+def _is_trusted(about: os.stat_result) -> bool:
+    """Return whether nobody can write to a file or folder but this user and the superuser, where systems tell."""
+    return not hasattr(os, "geteuid") or (about.st_uid in {os.geteuid(), 0} and not about.st_mode & 0o022)
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(f"{_PART}{secrets.token_hex(8)}")
+    try:
+        _delete_unused(path.parent)
+        try:
+            with part.open("xb") as file:
+                part.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o755)
+                file.write(_MAGIC + _digest(path.name, content) + content)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        _tell_of_disk(error.errno or 0)
+
+
+@cache
+def _tell_of_disk(number: int) -> None:
+    why = os.strerror(number)
+    warn(f"compiled code cannot be kept on disk, so every process compiles it again: {why}", RuntimeWarning)
+
+
+@cache
+def _delete_unused(place: Path) -> None:
+    # Once in a process that compiles.
+    for path in place.iterdir():
+        if path.name.startswith(_PART) or _OURS.search(path.name):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _UNUSED:
+                    path.unlink()
+
+
+def _packed(result: Any, entry: bool) -> bytes:
+    """Return a compiled function as bytes. Only an entry has machine code; both have LLVM code, for callers."""
+    library, fndesc = result.library, result.fndesc
+    shared = library._get_module_for_linking()
+    symbols = {value.name for value in (*shared.functions, *shared.global_variables) if not value.is_declaration}
+    machine_code = library._get_compiled_object() if entry else None
+    fndesc.typemap = fndesc.calltypes = None  # as numba's own cache
+    return dumps(
+        (
+            (library.name, machine_code, symbols, shared.as_bitcode()),
+            (fndesc, result.environment, result.signature, result.reload_init),
+        )
+    )
+
+
+def _rebuilt(target_context: Any, found: Any) -> Any:
+    """Return numba's result for a compiled function. Its LLVM code is read when a caller is compiled."""
+    (name, machine_code, symbols, bitcode), (fndesc, environment, signature, reload_init) = found
+    for function in reload_init:
+        function()
+    library = target_context.codegen().create_library(name)
+
+    def module_for_linking() -> Any:
+        if library._shared_module is None:
+            library._shared_module = binding.parse_bitcode(bitcode)
+        return library._shared_module
+
+    library._get_module_for_linking = module_for_linking
+    if machine_code is None:
+        library._finalized = library._waits = True
+    else:
+        library.enable_object_caching()
+        library._set_compiled_object(machine_code)
+        library._finalize_final_module()
+        library._codegen._engine._defined_symbols |= symbols
+    entry_point = target_context.get_executable(library, fndesc, environment)
+    return CompileResult(
+        typing_context=target_context.typing_context,
+        target_context=target_context,
+        entry_point=entry_point,
+        typing_error=None,
+        type_annotation="",
+        signature=signature,
+        objectmode=False,
+        lifted=(),
+        fndesc=fndesc,
+        library=library,
+        call_helper=None,
+        environment=environment,
+        metadata=None,
+        reload_init=reload_init,
+        referenced_envs=(),
+    )
+
+
+# The folder.
+
+
+@cache
+def folder() -> Path | None:
+    """Return the folder that compiled functions are written to; None if there is none, of which a warning tells."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    try:
+        return _usable(_preferred())
+    except (OSError, RuntimeError) as error:
+        why = error
+    for make in (_folder_of_user, _folder_of_process) if hasattr(os, "geteuid") else (_folder_of_process,):
+        with contextlib.suppress(OSError):
+            place = _usable(make())
+            _tell_of_place(given, why, f"is kept in {place}")
+            return place
+    _tell_of_place(given, why, "is not kept: every process compiles it again")
+    return None
+
+
+def _readable() -> Iterator[Path]:
+    """Yield the folders where compiled functions may be: first one that perhaps is there to be read only, as in an image."""
+    first = None
+    with contextlib.suppress(OSError, RuntimeError):
+        if _is_trusted(_preferred().stat()):
+            first = _preferred()
+            yield first
+    second = folder()
+    if second is not None and second != first:
+        with contextlib.suppress(OSError):
+            if _is_trusted(second.stat()):
+                yield second
+
+
+def _preferred() -> Path:
+    # Not NUMBA_CACHE_DIR itself: who set it may have other files there, and so has numba.
+    given, cache = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
+    if given:
+        return Path(given, "streamsvm")
+    return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "streamsvm"
+
+
+def _tell_of_place(given: str | None, why: Exception, effect: str) -> None:
+    place = f"NUMBA_CACHE_DIR={given}" if given else "the user's cache directory"
+    warn(
+        f"{place} cannot be written to ({why}), so compiled code {effect}. "
+        "Set NUMBA_CACHE_DIR to a folder that can be written to",
+        RuntimeWarning,
+    )
+
+
+def _usable(place: Path) -> Path:
+    """Return a folder, which is made if it is not there; OSError if it cannot be written to, or others could write to it."""
+    place.mkdir(0o755, parents=True, exist_ok=True)
+    above = place.parent.stat().st_mode  # who can write there, can put another folder in its place
+    if not _is_trusted(place.stat()) or (hasattr(os, "geteuid") and above & stat.S_IWOTH and not above & stat.S_ISVTX):
+        raise PermissionError(f"other users can write to {place}")
+    with tempfile.NamedTemporaryFile(dir=place, prefix=_PART):
+        return place
+
+
+def _folder_of_user() -> Path:
+    """Return a folder of the temporary directory that outlives the process; OSError where it is not this user's alone."""
+    place = Path(tempfile.gettempdir(), f"streamsvm-{os.geteuid()}")
+    with contextlib.suppress(FileExistsError):
+        place.mkdir(0o700)
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{place} is not a folder that only this user can enter")
+    return place
+
+
+def _folder_of_process() -> Path:
+    """Return a new folder that is removed at the end of the process."""
+    place, process = Path(tempfile.mkdtemp(prefix="streamsvm-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # not a fork of it
+            shutil.rmtree(place, ignore_errors=True)
+
+    atexit.register(remove)
+    return place

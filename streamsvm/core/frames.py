@@ -1,0 +1,157 @@
+"""The rows and frames of users, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn, cast
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from river.utils import dataframe
+
+from streamsvm.core.checks import LARGEST_WEIGHT
+
+__all__ = ["Batch", "as_batch", "as_frame", "as_matrix", "as_rows", "as_series"]
+
+
+def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashable], Any]:
+    """Return a frame or an array of features as an array.
+
+    Parameters
+    ----------
+    X
+        An eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ...
+    dtype
+        The type of the values.
+
+    Returns
+    -------
+    The values [n, features]; the feature names; and the narwhals frame that results are to be like, None for an array.
+
+    Raises
+    ------
+    ValueError
+        X is neither, is masked, or has a column that is not numeric.
+    """
+    frame = None
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
+    if isinstance(X, np.ndarray):
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise ValueError(f"X must be a 2-D array of numbers, not {X.ndim}-D of {X.dtype}")
+        values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
+    else:
+        try:
+            frame = dataframe.into_frame(X)
+        except TypeError:
+            raise ValueError(f"X must be an eager frame or a 2-D numpy array, not {type(X).__name__}") from None
+        for name, kind in frame.schema.items():
+            if not (kind.is_numeric() or kind == nw.Boolean):
+                raise ValueError(f"feature {name!r} is of type {kind}: features must be numbers")
+        values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
+    with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
+        # Writable, as compiled code takes no other: a read-only array is copied.
+        return np.require(values, dtype, ["C", "W"]), names, frame
+
+
+def as_rows(X: Any) -> tuple[Iterator[dict[Hashable, Any]], Any]:
+    """Return the rows of a frame as mappings, whatever the types of its columns.
+
+    Returns
+    -------
+    The rows, and the narwhals frame that results are to be like.
+
+    Raises
+    ------
+    ValueError
+        X is no frame.
+    """
+    try:
+        frame = dataframe.into_frame(X)
+    except TypeError:
+        raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
+    return (cast("dict[Hashable, Any]", dict(row)) for row in frame.iter_rows(named=True)), frame
+
+
+def as_series(values: np.ndarray, like: Any) -> Any:
+    """Return values [n] as a series like the frame that `as_matrix` returned, or as they are for None."""
+    return values if like is None else dataframe.to_native_series(values, name=None, like=like)
+
+
+def as_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
+    """Return values [n, names] as a frame like the one that `as_matrix` returned, or as they are for None."""
+    return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
+
+
+class Batch(NamedTuple):
+    """Rows to learn together. Rows of weight 0 are left out, and not checked."""
+
+    matrix: np.ndarray
+    """float32 [n, features]."""
+    names: list[Hashable]
+    """Of the features."""
+    y: list[Any]
+    """Labels or targets of the n rows."""
+    weights: np.ndarray
+    """float64 [n], above 0."""
+    numbers: np.ndarray
+    """int64 [n]: the numbers of the rows in the call."""
+    n_given: int
+    """The number of rows in the call."""
+
+    def weighted(self, factors: np.ndarray) -> Batch:
+        """Return the rows with their weights multiplied by ``factors``, float64 [n].
+
+        Rows whose weight is 0 then are left out.
+        """
+        weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
+        held = np.flatnonzero(weights)
+        if len(held) == len(weights):
+            return self._replace(weights=weights)
+        y = [self.y[i] for i in held.tolist()]
+        return self._replace(matrix=self.matrix[held], y=y, weights=weights[held], numbers=self.numbers[held])
+
+    def complain(self, row: int, error: ValueError) -> NoReturn:
+        """Raise an error again, with the number of the row in the call."""
+        raise ValueError(f"row {self.numbers[row]}: {error}") from None
+
+
+def as_batch(X: Any, y: Any, w: Any) -> Batch:
+    """Check the arguments of ``learn_many``, except for the labels or targets themselves.
+
+    Raises
+    ------
+    ValueError
+        X is not a frame, or y or w does not fit it.
+    """
+    matrix, names, _ = as_matrix(X)
+    y = _as_list(y, len(matrix))
+    weights = _checked_weights(w, len(matrix))
+    numbers, given = np.flatnonzero(weights), len(matrix)
+    if len(numbers) < given:
+        matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
+    return Batch(matrix, names, y, weights, numbers, given)
+
+
+def _as_list(y: Any, n: int) -> list[Any]:
+    if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
+    try:
+        values = y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
+    except TypeError:
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None
+    if len(values) != n:
+        raise ValueError(f"X has {n} rows, y {len(values)}")
+    return cast("list[Any]", values)
+
+
+def _checked_weights(w: Any, n: int) -> np.ndarray:
+    given = np.asarray(w)
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"w must be numbers, not {w!r}")
+    given = given.astype(np.float64)
+    if given.shape not in ((), (n,)):
+        raise ValueError(f"w must be a number or {n} of them, as X has {n} rows; it is an array of shape {given.shape}")
+    if not ((given >= 0.0) & (given <= LARGEST_WEIGHT)).all():
+        raise ValueError(f"w must be finite numbers of at least 0 and at most {LARGEST_WEIGHT:g}")
+    return np.ascontiguousarray(np.broadcast_to(given, (n,)))

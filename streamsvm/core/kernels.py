@@ -1,0 +1,410 @@
+"""Kernel rows: the kernel values between one row and every support vector of a store.
+
+They are computed by compiled functions of plain arrays. The floating-point policy is here, too. `FAST` lets the compiler
+reorder sums, which turns a loop along the support vectors into SIMD code. It never assumes that values are finite: NaN and
+infinity keep their meaning. `expf` is compiled without reordering, because its range reduction would lose its second term, and
+so is `exp64`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+
+from streamsvm.core.checks import check_number, check_one_of
+from streamsvm.core.compiling.functions import compiled, overload
+
+__all__ = [
+    "FAST",
+    "FOURIER",
+    "GIVEN",
+    "KERNELS",
+    "LARGEST_FEATURE",
+    "LARGEST_GAMMA",
+    "LARGEST_KERNEL",
+    "LARGEST_LENGTH",
+    "LARGEST_NORM",
+    "LEAST_SELF_KERNEL",
+    "LINEAR",
+    "MACHINE_KERNELS",
+    "POLY",
+    "RBF",
+    "SIGMOID",
+    "Kernel",
+    "check_learner_kernel",
+    "checked_kernel",
+    "cos_and_sin",
+    "exp2",
+    "exp64",
+    "expf",
+    "exponentials",
+    "kernel_matrix",
+    "kernel_row",
+    "negative_exponentials",
+    "self_kernel",
+]
+
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+RBF, LINEAR, POLY, FOURIER, SIGMOID, GIVEN = 0, 1, 2, 3, 4, 5
+#: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
+KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
+#: Those of exact machines, as in scikit-learn: also sigmoid, tanh(gamma x.s + coef0), and values that are given in place of rows.
+MACHINE_KERNELS = {**KERNELS, "sigmoid": SIGMOID, "precomputed": GIVEN}
+
+
+class Kernel(NamedTuple):
+    """A kernel and its parameters, as compiled functions take them; ``kind`` is one of `MACHINE_KERNELS`."""
+
+    kind: int
+    gamma: float
+    coef0: float
+    degree: int
+
+
+def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
+    """Return a kernel from its name and parameters; a ValueError names one that is out of its range."""
+    check_one_of("kernel", kernel, KERNELS)
+    check_number("gamma", gamma, 0.0, inclusive=True)
+    check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+    check_number("coef0", coef0, 0.0, inclusive=True)
+    return Kernel(KERNELS[str(kernel)], float(gamma), float(coef0), int(degree))
+
+
+def check_learner_kernel(kernel: str, gamma: object, coef0: object) -> None:
+    """Raise a ValueError that names a kernel parameter of a learner that is out of its range.
+
+    The gamma of a learner may be ``"scale"``.
+    """
+    if isinstance(gamma, str):
+        if gamma != "scale":
+            raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
+    else:
+        check_number("gamma", gamma, 0.0, high=LARGEST_GAMMA)
+    # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
+    check_number("coef0", coef0, 0.0 if kernel == "poly" else -1e6, inclusive=True, high=1e6)
+
+
+#: Squared norms of rows stay below this, so that squared distances are finite in float32.
+LARGEST_NORM = 1e36
+#: The length of such a row.
+LARGEST_LENGTH = 1e18
+#: The largest gamma of a kernel.
+LARGEST_GAMMA = 1e15
+#: The largest kernel value: a batch solver refuses a larger one, a learner clips it.
+LARGEST_KERNEL = 1e30
+#: Kernel rows are float32: a row whose self-kernel is below this has none that can be divided by.
+LEAST_SELF_KERNEL = 2.0**-126
+#: The largest feature of a batch: its square is well within float32, and so is a sum of many.
+LARGEST_FEATURE = 1e15
+
+_LOG2E = np.float32(1.44269504088896341)
+_LN2_HIGH = np.float32(0.693359375)  # 9 bits, so that n * _LN2_HIGH is exact
+_LN2_LOW = np.float32(-2.12194440e-4)
+_EXP_MAX = np.float32(88.72284)  # the largest float32 whose exponential is finite
+_EXP_MIN = np.float32(-87.33654)  # exp of less is subnormal: flushed to zero
+_HALF, _ONE = np.float32(0.5), np.float32(1.0)
+_P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+_P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+
+_EXP2_MIN = np.float32(-126.0)
+_EXP2 = Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
+_B0, _B1, _B2, _B3, _B4, _B5, _B6 = map(np.float32, _EXP2.convert(kind=Polynomial).coef)
+
+_LOG2E_64 = 1.4426950408889634
+_LN2_HIGH_64 = 0.693147180369123816490  # 32 bits, so that n * _LN2_HIGH_64 is exact
+_LN2_LOW_64 = 1.90821492927058770002e-10
+_EXP_MAX_64 = 709.0
+_EXP_MIN_64 = -708.0
+_T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10, _T11, _T12 = (1.0 / math.factorial(k) for k in range(2, 13))
+
+# cos(2 pi t) and sin(2 pi t) for |t| <= 1/2, as polynomials in t^2 (the sine's times t) through Chebyshev's points.
+_COS = Chebyshev.interpolate(lambda u: np.cos(2.0 * np.pi * np.sqrt(u)), 7, domain=[0.0, 0.25])
+_SIN = Chebyshev.interpolate(lambda u: np.sin(2.0 * np.pi * np.sqrt(u)) / np.sqrt(u), 7, domain=[1e-30, 0.25])
+_C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7 = map(np.float32, _COS.convert(kind=Polynomial).coef)
+_S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = map(np.float32, _SIN.convert(kind=Polynomial).coef)
+
+# The expansion |s|^2 + sum x(x - 2s) rounds to about 2^-23 of the largest squared norm. Up to this bound on gamma times that, the
+# exponent of a Gaussian kernel is right to 1e-4; beyond it, distances are computed by subtraction, which does not cancel.
+_EXPANSION_LIMIT = 512.0
+
+
+@compiled(fastmath={"contract"})
+def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2, a polynomial of degree 7.
+
+    Relative error at most 2e-7 where the result is a normal number; results below 2^-126 become 0, above the largest float32
+    infinity; NaN stays NaN. ``values`` and ``out`` must not overlap (the loop would not vectorise).
+
+    References
+    ----------
+    Range reduction and polynomial after Moshier's Cephes library, ``expf``.
+    """
+    for i in range(n):
+        x = factor * values[i]
+        z = _EXP_MAX if x > _EXP_MAX else x
+        z = _EXP_MIN if z < _EXP_MIN else z
+        k = np.floor(z * _LOG2E + _HALF)
+        k = k if k == k else np.float32(0.0)  # NaN has no integer part: the cast below would be undefined
+        r = z - k * _LN2_HIGH - k * _LN2_LOW
+        p = ((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5
+        p = p * (r * r) + r + _ONE
+        # times 2^k, in the exponent's field
+        y = np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
+        y = np.float32(np.inf) if x > _EXP_MAX else y
+        out[i] = np.float32(0.0) if x < _EXP_MIN else y
+
+
+@compiled(inline=True)
+def exp2(x: np.float32) -> np.float32:
+    """2^x for x of at most 0, or a little more, in a loop that it leaves vectorised; less than 2^-126 becomes 2^-126.
+
+    Relative error at most 2e-7. Half the time of `expf`, which takes any number.
+    """
+    z = _EXP2_MIN if x < _EXP2_MIN else x
+    k = np.floor(z + _HALF)
+    r = z - k
+    p = (((((_B6 * r + _B5) * r + _B4) * r + _B3) * r + _B2) * r + _B1) * r + _B0
+    return np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
+
+
+@compiled(fastmath={"contract"})
+def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf`: range reduction, the series of degree 12.
+
+    Relative error at most 1e-15; arguments below -708 give 0, above 709 infinity; NaN stays NaN. ``values`` and ``out`` must not
+    overlap.
+    """
+    for i in range(n):
+        x = factor * values[i]
+        z = _EXP_MAX_64 if x > _EXP_MAX_64 else x
+        z = _EXP_MIN_64 if z < _EXP_MIN_64 else z
+        k = np.floor(z * _LOG2E_64 + 0.5)
+        k = k if k == k else 0.0
+        r = z - k * _LN2_HIGH_64 - k * _LN2_LOW_64
+        p = (((((_T12 * r + _T11) * r + _T10) * r + _T9) * r + _T8) * r + _T7) * r + _T6
+        p = ((((p * r + _T5) * r + _T4) * r + _T3) * r + _T2) * (r * r) + r + 1.0
+        y = np.int64(np.float64(p).view(np.int64) + (np.int64(np.int32(k)) << np.int64(52))).view(np.float64)
+        y = np.float64(np.inf) if x > _EXP_MAX_64 else y
+        out[i] = 0.0 if x < _EXP_MIN_64 else y
+
+
+def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
+    """Call `expf` or `exp64`, according to the type of the values."""
+    if values.dtype == np.float32:
+        expf(values, np.float32(factor), n, out)
+    else:
+        exp64(values, factor, n, out)
+
+
+@overload(exponentials)
+def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001 - numba compares signatures
+    if str(values.dtype) == "float32":
+        return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
+    return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
+
+
+def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = exp(-gamma values[:n])`` of finite values of at least 0, in their precision; see `exp2`."""
+    if values.dtype == np.float32:
+        _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
+    else:
+        exp64(values, -gamma, n, out)
+
+
+@overload(negative_exponentials)
+def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001
+    if str(values.dtype) == "float32":
+        return lambda values, gamma, n, out: _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
+    return lambda values, gamma, n, out: exp64(values, -gamma, n, out)
+
+
+@compiled(fastmath={"contract"})
+def _exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
+    for i in range(n):
+        out[i] = exp2(factor * values[i])
+
+
+@compiled(fastmath={"contract"})
+def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
+    """Compute ``cos[:n] = cos(2 pi factor * values[:n])`` in float32, vectorised; ``values[:n]`` becomes the sine of the same.
+
+    Absolute error at most 5e-7 plus that of the product, 2 pi 2^-24 of its size.
+    """
+    for i in range(n):
+        t = factor * values[i]
+        t -= np.floor(t + _HALF)
+        u = t * t
+        cos[i] = ((((((_C7 * u + _C6) * u + _C5) * u + _C4) * u + _C3) * u + _C2) * u + _C1) * u + _C0
+        values[i] = t * (((((((_S7 * u + _S6) * u + _S5) * u + _S4) * u + _S3) * u + _S2) * u + _S1) * u + _S0)
+
+
+@compiled(fastmath=FAST)
+def _add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
+    # Four features a sweep: the running sum is loaded and stored once for four of them.
+    j = 0
+    while j + 4 <= used:
+        x0, x1, x2, x3 = row[j], row[j + 1], row[j + 2], row[j + 3]
+        for i in range(n):
+            d0, d1 = x0 - vectors[j, i], x1 - vectors[j + 1, i]
+            d2, d3 = x2 - vectors[j + 2, i], x3 - vectors[j + 3, i]
+            out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        j += 4
+    while j < used:
+        x0 = row[j]
+        for i in range(n):
+            d0 = x0 - vectors[j, i]
+            out[i] += d0 * d0
+        j += 1
+
+
+@compiled(fastmath=FAST)
+def _add_products(
+    vectors: np.ndarray, row: np.ndarray, active: np.ndarray, n_active: int, factor: np.float32, n: int, out: np.ndarray
+) -> None:
+    # out += factor * x.s over the non-zero features, four a sweep as above.
+    a = 0
+    while a + 4 <= n_active:
+        j0, j1, j2, j3 = active[a], active[a + 1], active[a + 2], active[a + 3]
+        x0, x1, x2, x3 = factor * row[j0], factor * row[j1], factor * row[j2], factor * row[j3]
+        for i in range(n):
+            out[i] += (x0 * vectors[j0, i] + x1 * vectors[j1, i]) + (x2 * vectors[j2, i] + x3 * vectors[j3, i])
+        a += 4
+    while a < n_active:
+        j0 = active[a]
+        x0 = factor * row[j0]
+        for i in range(n):
+            out[i] += x0 * vectors[j0, i]
+        a += 1
+
+
+@compiled(inline=True)
+def squared_distances(
+    vectors: np.ndarray,
+    norms: np.ndarray,
+    largest_norm: float,
+    row: np.ndarray,
+    row_norm: float,
+    active: np.ndarray,
+    n_active: int,
+    used: int,
+    gamma: float,
+    n: int,
+    out: np.ndarray,
+) -> None:
+    """Compute the squared Euclidean distances of ``row`` to the first ``n`` support vectors.
+
+    They go into ``out``, float32 [n]. The parameters are those of `kernel_row`. The distances come from the expansion over the
+    non-zero features, O(n * n_active), if that is accurate; otherwise from differences, O(n * used), which do not cancel far
+    from the origin.
+    """
+    if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
+        x_norm = np.float32(row_norm)
+        for i in range(n):
+            out[i] = norms[i] + x_norm
+        _add_products(vectors, row, active, n_active, np.float32(-2.0), n, out)
+        for i in range(n):
+            out[i] = max(out[i], np.float32(0.0))
+    else:
+        for i in range(n):
+            out[i] = np.float32(0.0)
+        _add_differences(vectors, row, used, n, out)
+
+
+@compiled
+def kernel_row(
+    kernel: int,
+    gamma: float,
+    coef0: float,
+    degree: int,
+    vectors: np.ndarray,
+    norms: np.ndarray,
+    largest_norm: float,
+    row: np.ndarray,
+    row_norm: float,
+    active: np.ndarray,
+    n_active: int,
+    used: int,
+    n: int,
+    distances: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Compute the kernel values between a row and the first ``n`` support vectors.
+
+    This costs O(n * n_active); for the Gaussian kernel, see `squared_distances`. Values of the polynomial kernel are clipped to
+    `LARGEST_KERNEL`.
+
+    Parameters
+    ----------
+    kernel, gamma, coef0, degree
+        `RBF`, `LINEAR`, `POLY` or `FOURIER`, and its parameters.
+    vectors
+        The support vectors, feature-major, float32 [used or more, n or more]; frequencies for `FOURIER`.
+    norms, largest_norm
+        Their squared norms, float32 [n or more], and the largest of these.
+    row, row_norm
+        The row, float32 [used or more], and its squared norm.
+    active, n_active
+        The columns of the non-zero features of the row, int64 [n_active or more], and their number.
+    used, n
+        The number of columns in use, and that of support vectors.
+    distances
+        float32 [n or more]. It receives the squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the
+        products of frequencies and row. For the others it is scratch.
+    out
+        float32 [n or more]. It receives the kernel values, and for `FOURIER` the cosines of the same.
+    """
+    if kernel == RBF:
+        squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
+        expf(distances, np.float32(-gamma), n, out)
+        return
+    if kernel == FOURIER:
+        for i in range(n):
+            distances[i] = np.float32(0.0)
+        _add_products(vectors, row, active, n_active, _ONE, n, distances)
+        cos_and_sin(distances, np.float32(math.sqrt(2.0 * gamma) / (2.0 * math.pi)), n, out)
+        return
+    for i in range(n):
+        out[i] = np.float32(0.0)
+    _add_products(vectors, row, active, n_active, _ONE, n, out)
+    if kernel == POLY:
+        for i in range(n):
+            out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
+
+
+@compiled(inline=True)
+def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
+    # Clipped, so that a row, however large, leaves no number in the model that is not finite.
+    return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
+
+
+def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """Return the kernel values between the rows of X and of S.
+
+    X is float64 [n, d], S is float64 [m, d], and the result float64 [n, m]. This costs O(n m d).
+    """
+    if kernel == RBF:
+        centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
+        X, S = X - centre, S - centre
+        values = X @ (2.0 * gamma * S.T)  # and in place from here: memory is what this waits for
+        values -= gamma * np.square(X).sum(axis=1)[:, None]
+        values -= gamma * np.square(S).sum(axis=1)
+        return np.exp(np.minimum(values, 0.0, out=values), out=values)
+    products = X @ S.T
+    if kernel == LINEAR:
+        return products
+    with np.errstate(over="ignore"):
+        return np.clip((gamma * products + coef0) ** int(degree), -LARGEST_KERNEL, LARGEST_KERNEL)
+
+
+@compiled(inline=True)
+def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
+    """Return k(x, x) of a row whose squared norm is ``norm``."""
+    if kernel == RBF:
+        return 1.0
+    if kernel == LINEAR:
+        return norm
+    return _polynomial(gamma, coef0, degree, norm)

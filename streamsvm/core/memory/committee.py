@@ -1,0 +1,293 @@
+"""The fixed-size memory of a committee: one block with the memories of its experts inside, and what combines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.kernels import LARGEST_LENGTH
+from streamsvm.core.memory.block import LINE, allocate, check_size, rounded_up
+from streamsvm.core.memory.landmarks import LandmarkStore
+from streamsvm.core.memory.layout import Array, Layout, Store
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
+from streamsvm.core.memory.support_vectors import SupportVectorStore
+from streamsvm.core.memory.weights import WeightStore
+
+__all__ = ["STACKS", "CommitteeStore", "CommitteeViews", "Place", "committee_views"]
+
+#: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
+MOST_SQUARED = 64
+
+#: Stacks, which combine the experts.
+STACKS = 2
+
+#: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
+LARGEST_ERROR = 20.0
+
+#: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
+HEADER = np.dtype(
+    [
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("experts", "i8"),
+        ("inputs", "i8"),  # of the stacks: 1, the outcome of the votes, and the outputs of the experts
+        ("outputs", "i8"),  # room for classes; 1 for two classes
+        ("newtons", "i8"),  # experts of second order
+        ("side", "i8"),  # of their matrices
+        ("targets", "i8"),  # 1 where targets are learned, which have a scale; 0 for labels
+        ("used", "i8"),  # columns that have a feature
+        ("live", "i8"),  # outputs in use
+    ]
+)
+
+
+class CommitteeViews(NamedTuple):
+    """The arrays inside a block, by the sizes of its `HEADER`."""
+
+    header: Annotated[np.ndarray, Array(HEADER)]
+    moments: Annotated[np.ndarray, Array(np.float64, ("columns", FOLLOWED))]
+    """Of each feature, as `streamsvm.core.memory.moments` has them."""
+    first: Annotated[np.ndarray, Array(np.float32, ("columns", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
+    spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
+    """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
+    target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", FOLLOWED))]
+    target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
+    weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
+    """Of each stack."""
+    curvatures: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
+    inverses: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
+    losses: Annotated[np.ndarray, Array(np.float64, (STACKS,), 0.0, 1e6)]
+    """The log losses of each stack, or its absolute errors, fading."""
+    errors: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, LARGEST_ERROR)]
+    """The recent error of each expert's outputs: a share of rows, or a mean of absolute errors in deviations of the target."""
+    mistakes: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, 1e6)]
+    """Their mistakes, or the sum of their errors, fading."""
+    choice_errors: Annotated[np.ndarray, Array(np.float64, (3,), 0.0, LARGEST_ERROR)]
+    """The recent error of the stacks, of the votes and of the best expert."""
+    newton_weights: Annotated[np.ndarray, Array(np.float64, ("newtons", "outputs", "side"))]
+    newton_curvatures: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
+    newton_inverses: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
+    drifts: Annotated[np.ndarray, Array(np.float64, ("experts", 3), 0.0)]
+    """The state of each resetting expert's detector of drift."""
+    counts: Annotated[np.ndarray, Array(np.float64, ("outputs",), 0.0, 1e100)]
+    """The rows of each class, by weight; of one output those of the positive one."""
+    rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
+    """The row at hand as it is given, the same as it is scaled, and the given row that ``at_hand`` belongs to."""
+    active: Annotated[np.ndarray, Array(np.int64, ("columns",), saved=False)]
+    ratio: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
+    shift: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
+    """From the old scale to the new one, when stored vectors are brought to it."""
+    squares: Annotated[np.ndarray, Array(np.float64, (2, "side"), saved=False)]
+    """The row at hand as an expert of second order takes it, and its direction."""
+    at_hand: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
+    """The inputs of the stacks, for each output."""
+    odds: Annotated[np.ndarray, Array(np.float64, (STACKS, "outputs"), saved=False)]
+    """The log odds of the row at hand by each stack, or its decision value."""
+    row_inputs: Annotated[np.ndarray, Array(np.float64, (2, "inputs"), saved=False)]
+    """Those that a stack learns of the row at hand, and the direction."""
+    scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
+    """Decision values of the row at hand, or its probabilities."""
+    answers: Annotated[np.ndarray, Array(np.int64, (3,), saved=False)]
+    """The class that the stacks, the votes and the best expert choose."""
+    numbers: Annotated[np.ndarray, Array(np.float64, (3,), saved=False)]
+    """The target that they predict, in its deviations from the mean."""
+    experts: Annotated[np.ndarray, Array(np.int64, ("experts", 6), saved=False)]
+    """Of each expert: its kind, where its memory begins, the bytes for one output, its first input, its number among those of
+    second order, and the first input of the expert that it corrects (0: none)."""
+    widths: Annotated[np.ndarray, Array(np.float64, ("experts",), saved=False)]
+    """Of each expert with support vectors: its gamma over that of the committee."""
+    calls: Annotated[np.ndarray, Array(np.uint64, (16,), saved=False)]
+    """Addresses of compiled functions."""
+    cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
+    """Whether ``at_hand`` is that of ``rows[2]``."""
+
+
+_LAYOUT = Layout(CommitteeViews, in_lines=("columns",))
+_SIZES = ("experts", "columns", "inputs", "outputs", "newtons", "side", "targets")
+
+#: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
+committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
+
+
+class Place(NamedTuple):
+    """The place of an expert: its kind, a number for compiled code; its inputs to the stacks; and its memory."""
+
+    kind: int
+    inputs: int
+    budget: int = 0
+    """Of its support vectors; 0: it has none."""
+    landmarks: int = 0
+    """The most that it has."""
+    linear: bool = False
+    """Whether it has a weight for each feature, and each output."""
+    second_order: bool = False
+    """Whether it has matrices of features by features."""
+    corrects: int | None = None
+    """The kind of the expert before it that it corrects."""
+
+    def stores(self, outputs: int) -> int:
+        """The number of its stores: support vectors and landmarks are shared by all outputs."""
+        return 1 if self.budget or self.landmarks else outputs if self.linear else 0
+
+    def nbytes(self, max_features: int, outputs: int) -> int:
+        """The bytes of one of them; 0 where it has none."""
+        if self.budget:
+            return SupportVectorStore.nbytes_of(self.budget, max_features, 2 * outputs)
+        if self.landmarks:
+            return LandmarkStore.nbytes_of(self.landmarks, max_features, outputs)
+        return WeightStore.nbytes_of(max_features) if self.linear else 0
+
+    def make(self, max_features: int, outputs: int, within: np.ndarray) -> Any:
+        """Make a store in its part of the block."""
+        if self.budget:
+            store = SupportVectorStore(self.budget, max_features, 2 * outputs, within=within)
+            store.live = 2
+            return store
+        if self.landmarks:
+            return LandmarkStore(self.landmarks, max_features, outputs, within)
+        return WeightStore(max_features, within)
+
+
+class CommitteeStore(Store[CommitteeViews]):
+    """Room for a committee of experts: one block, in which each expert's own store lies.
+
+    Parameters
+    ----------
+    places
+        The experts.
+    max_features
+        Columns, at least 1.
+    outputs
+        Room for classes; 1 for two classes, and for targets.
+    targets
+        Whether targets are learned, and not labels.
+
+    Raises
+    ------
+    ValueError
+        A size is not a positive integer, or the store would not fit into memory.
+
+    Notes
+    -----
+    With D = max_features rounded up to a multiple of 16, it has ``204 D`` bytes and those of its experts' stores; 16 S^2 for each
+    expert of second order, S = min(4 max_features, 64) + 1.
+    """
+
+    def __init__(self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False) -> None:
+        check_size("max_features", max_features, 1)
+        sizes = {
+            "experts": len(places),
+            "inputs": 2 + sum(place.inputs for place in places),
+            "outputs": outputs,
+            "newtons": sum(place.second_order for place in places),
+            "side": min(4 * int(max_features), MOST_SQUARED) + 1,
+            "targets": int(targets),
+        }
+        end = _lines(_LAYOUT.end({**sizes, "columns": rounded_up(max_features)}))
+        stores = [place.stores(outputs) * _lines(place.nbytes(max_features, outputs)) for place in places]
+        what = f"max_features={max_features} and outputs={outputs}"
+        block = allocate(end + sum(stores), what)
+        super().__init__(_LAYOUT, max_features, sizes, what, block)
+        self.block = block
+        self._header["live"] = 1
+        #: The stores of each expert: none, one, or one for each output.
+        self.stores: list[list[Any]] = []
+        first, newton = 2, 0
+        first_of: dict[int | None, int] = {None: 0}
+        for number, place in enumerate(places):
+            size = _lines(place.nbytes(max_features, outputs))
+            self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
+            first_of.setdefault(place.kind, first)
+            begins = range(end, end + stores[number], size) if size else ()
+            self.stores.append([place.make(max_features, outputs, block[begin : begin + size]) for begin in begins])
+            first, newton, end = first + place.inputs, newton + place.second_order, end + stores[number]
+
+    @property
+    def used(self) -> int:
+        """The number of columns that have a feature."""
+        return int(self._header["used"][0])
+
+    @used.setter
+    def used(self, columns: int) -> None:
+        self._header["used"] = columns
+        for store in self._all:
+            store.used = columns
+
+    @property
+    def _all(self) -> list[Any]:
+        return [store for stores in self.stores for store in stores]
+
+    def snapshot(self) -> bytes:
+        """Return all that the store holds as bytes: its own arrays, then the snapshot of each expert's stores, each after its
+        length in 8 bytes. Equal stores give equal bytes.
+        """
+        parts = [self._saved.tobytes(), *(store.snapshot() for store in self._all)]
+        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid. The state of a learner is
+        for the learner to check.
+
+        Raises
+        ------
+        ValueError
+            The snapshot is of another size or layout, or corrupt.
+        """
+        parts = _parts(snapshot, 1 + len(self._all))
+        before = self.block.copy()
+        try:
+            self._restore_own(parts[0])
+            for store, part in zip(self._all, parts[1:], strict=True):
+                store.restore(part)
+                if store.used != self.used:
+                    raise ValueError(f"the snapshot is corrupt: an expert has {store.used} features, and others {self.used}")
+        except ValueError:
+            self.block[:] = before
+            raise
+        self.views.cache[0] = 0
+
+    def _restore_own(self, part: bytes) -> None:
+        if len(part) != len(self._saved):
+            raise ValueError(f"a snapshot of {len(part):,} bytes does not fit a store that saves {len(self._saved):,}")
+        header = np.frombuffer(part, HEADER, 1)[0]
+        for name in _SIZES:
+            if header[name] != self._header[name][0]:
+                raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
+        if not (0 <= header["used"] <= self.max_features and 1 <= header["live"] <= header["outputs"]):
+            raise ValueError(f"a snapshot with {header['used']} features and {header['live']} outputs does not fit the store")
+        self._saved[:] = np.frombuffer(part, np.uint8)
+        v = self.views
+        _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
+        check_moments(v.moments)
+        check_moments(v.target_moments)
+        for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
+            if not _positive(matrix):
+                raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")
+
+
+def _lines(size: int) -> int:
+    # Bytes, rounded up so that the next array begins on a cache line.
+    return (size + LINE - 1) // LINE * LINE
+
+
+def _parts(snapshot: bytes, n: int) -> list[bytes]:
+    parts, at = [], 0
+    for _ in range(n):
+        size = int.from_bytes(snapshot[at : at + 8], "little")
+        parts.append(snapshot[at + 8 : at + 8 + size])
+        at += 8 + size
+    if at != len(snapshot):
+        raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off, or of a committee with other experts")
+    return parts
+
+
+def _positive(matrix: np.ndarray) -> bool:
+    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-9):
+        return False
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True

@@ -1,0 +1,310 @@
+"""Feature names to columns, inside a fixed number of columns."""
+
+from __future__ import annotations
+
+import operator
+import struct
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamsvm.core.options import Overflow
+from streamsvm.files.bounds import check_hashes
+from streamsvm.files.messages import shown
+
+__all__ = ["LONGEST_NAME", "MAKE_ROOM", "OVERFLOW", "FeatureSpace"]
+
+#: The policies for a new feature name when every column has one.
+OVERFLOW = ("raise", "hash", "ignore")
+
+#: What can be done where a feature has no column left.
+MAKE_ROOM = "Raise max_features, or choose overflow='hash' or overflow='ignore'"
+
+#: The most characters of a name or a label: a model never forgets one, so its length is bounded too.
+LONGEST_NAME = 1024
+
+
+class FeatureSpace:
+    """Gives each feature name a column, in the order in which learning meets them (sorted within a row), up to ``max_features``.
+
+    A feature that a row does not have counts as 0. Rows to predict add no columns: a name that was never learned is ignored. The
+    space holds at most ``max_features`` names, so its memory is bounded whatever names arrive.
+
+    Parameters
+    ----------
+    max_features
+        The number of columns.
+    overflow
+        The policy for a new name when every column has one: ``"raise"`` a ValueError when learning, ``"hash"`` it into one of
+        the columns (CRC-32 of its text; values that meet in a column add up), or ``"ignore"`` it.
+
+    Examples
+    --------
+    >>> space = FeatureSpace(max_features=2, overflow="ignore")
+    >>> row = np.zeros(2, np.float32)
+    >>> space.fill(row, {"a": 1.5, "b": 2, "c": 3.0}, learn=True)
+    True
+    >>> row, space.names
+    (array([1.5, 2. ], dtype=float32), ['a', 'b'])
+    """
+
+    def __init__(self, max_features: int, overflow: Overflow) -> None:
+        self.max_features = max_features
+        self.overflow = overflow
+        self._columns: dict[Hashable, int] = {}
+        # Made when a row has all known names and no other, for the names known then.
+        self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
+        self._pack: Callable[..., None] = struct.pack_into
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def names(self) -> list[Hashable]:
+        """The feature name of each column."""
+        return list(self._columns)
+
+    def fill(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
+        """Write the features ``x`` into ``row``.
+
+        O(features of x), or O(max_features) where the names of ``x`` are not all known names and no other. Whether numbers are
+        finite is left to the reader of the row (`complain_not_finite` names the feature).
+
+        Parameters
+        ----------
+        row
+            float32 [max_features or more].
+        x
+            Numbers by feature name.
+        learn
+            Whether new names get a column.
+
+        Returns
+        -------
+        Whether a new name got a column.
+
+        Raises
+        ------
+        ValueError
+            A value is not a number, ``x`` has a name that is too long, or, when learning with ``overflow="raise"``, more names
+            than columns. No name has got a column then.
+        """
+        if self.pack(row, x):
+            return False
+        if not isinstance(x, Mapping):
+            raise _no_row(x)
+        new = learn and not x.keys() <= self._columns.keys()
+        if new:
+            self._admit(x)
+        columns = self._columns
+        row[: self.max_features] = 0.0
+        try:
+            for name, value in x.items():
+                column = columns.get(name)
+                if column is None:
+                    # While there are free columns, learning would give it one: it has no hashed column yet.
+                    if self.overflow != "hash" or len(columns) < self.max_features:
+                        _PACK_ONE(_ONE_CELL, 0, value)
+                        continue
+                    column = self._hashed(name)
+                    _PACK_ONE(_ONE_CELL, 0, value)
+                    row[column] += _ONE_CELL[0]
+                else:
+                    _PACK_ONE(_ONE_CELL, 0, value)
+                    row[column] += _ONE_CELL[0]
+        except (struct.error, TypeError, OverflowError):
+            self._complain(x)
+        return new
+
+    def pack(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
+        """Write ``x`` into ``row`` if it has all known names, at least two, and no other; whether it has.
+
+        This is the common case: one C call reads the values and one writes them.
+        """
+        # Of plain dicts only: a Counter or a defaultdict would invent the names that it does not have.
+        if x.__class__ is not dict or len(x) != len(self._columns):
+            return False
+        if self._pick is None:
+            if len(x) < 2:  # itemgetter of one name gives a bare value instead of a tuple
+                return False
+            self._pack = struct.Struct(f"{len(x)}f").pack_into
+            self._pick = operator.itemgetter(*self._columns)
+        try:
+            self._pack(row, 0, *self._pick(x))
+        except KeyError:
+            return False
+        except (struct.error, TypeError, OverflowError):
+            self._complain(x)
+        return True
+
+    def matrix(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
+        """Write rows into a new matrix, float32 [n_rows, names known]; None where one has another name or what is no number."""
+        known, n = self._columns, len(self._columns)
+        if n < 2:  # itemgetter of one name gives a bare value instead of a tuple
+            return None
+        matrix = np.empty((n_rows, n), np.float32)
+        cells, at, size, missing = matrix.data.cast("B"), 0, 4 * n, dict.fromkeys(known, 0.0)
+        pick, pack = operator.itemgetter(*known), struct.Struct(f"{n}f").pack_into
+        try:
+            for x in rows:
+                if x.__class__ is not dict:
+                    return None
+                if len(x) != n:
+                    x = missing | x
+                    if len(x) != n:
+                        return None
+                pack(cells, at, *pick(x))
+                at += size
+        except (KeyError, struct.error, TypeError, OverflowError):
+            return None
+        return matrix
+
+    def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return a row as columns int64 [k] and values float32 [k]. O(k).
+
+        A column may repeat where names are hashed, and is -1 where a name has none. As in `fill`, whether numbers are finite is
+        left to the reader.
+
+        Raises
+        ------
+        ValueError
+            As `fill`.
+        """
+        if x.__class__ is not dict and not isinstance(x, Mapping):
+            raise _no_row(x)
+        values = np.empty(len(x), np.float32)
+        try:
+            struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
+        except (struct.error, TypeError, OverflowError):
+            self._complain(x)
+        known = self._columns
+        try:
+            return np.fromiter(map(known.__getitem__, x), np.int64, len(x)), values
+        except KeyError:
+            if learn:
+                self._admit({name: value for name, value in x.items() if name not in known})
+            return np.array(self._known_columns(x), np.int64), values
+
+    def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
+        """Return the column of each name, int64 [names], -1 for a name without one: `fill` for all rows of a frame at once."""
+        names = list(names)
+        if learn and not set(names) <= self._columns.keys():
+            self._admit(dict.fromkeys(names, 0.0))
+        return np.array(self._known_columns(names), np.int64)
+
+    def _known_columns(self, names: Iterable[Hashable]) -> list[int]:
+        columns = self._columns
+        if self.overflow == "hash" and len(columns) == self.max_features:
+            return [columns[name] if name in columns else self._hashed(name) for name in names]
+        return [columns.get(name, -1) for name in names]
+
+    def check_names(self, x: Mapping[Any, Any]) -> None:
+        """Raise the ValueError that learning ``x`` would raise because of a new name, without giving it a column."""
+        if not x.keys() <= self._columns.keys():
+            self._new_names(x)
+
+    def forget(self, known: int) -> None:
+        """Forget all names but the first ``known``, as the rows with the others were refused."""
+        if known < len(self._columns):
+            self._columns = {name: column for name, column in self._columns.items() if column < known}
+            self._pick = None
+
+    def _admit(self, x: Mapping[Any, Any]) -> None:
+        # All or nothing: a row that is refused must leave no name behind.
+        for name in self._new_names(x):
+            self._columns[name] = len(self._columns)
+            self._pick = None
+
+    def _new_names(self, x: Mapping[Any, Any]) -> list[Hashable]:
+        # The names that get a column, in its order; the others are ignored or hashed.
+        # Sorted, so that columns, and with them the order of every sum, do not depend on the order of a row's keys.
+        new = _sorted([name for name in x if name not in self._columns])
+        room = self.max_features - len(self._columns)
+        if len(new) > room:
+            if self.overflow == "raise":
+                raise ValueError(
+                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. "
+                    f"{MAKE_ROOM}"
+                )
+            new = new[:room]
+        if not new:
+            return new
+        for name, value in x.items():
+            length = len(name) if isinstance(name, str | bytes) else len(repr(name))
+            if length > LONGEST_NAME:
+                raise ValueError(f"feature {shown(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
+            try:
+                _PACK_ONE(_ONE_CELL, 0, value)
+            except (struct.error, TypeError, OverflowError):
+                self._complain(x)
+        for name in new:  # the others are ignored
+            _PACK_ONE(_ONE_CELL, 0, x[name])
+            if not np.isfinite(_ONE_CELL[0]):
+                self.complain_not_finite(x)
+        return new
+
+    def _hashed(self, name: Hashable) -> int:
+        # Not hash(): Python salts that of strings anew in every process.
+        text = name if isinstance(name, str) else repr(name)
+        return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
+
+    @staticmethod
+    def _complain(x: Mapping[Any, Any]) -> None:
+        for name, value in x.items():
+            try:
+                _PACK_ONE(_ONE_CELL, 0, value)
+            except (OverflowError, struct.error, TypeError) as error:
+                if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
+                    raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
+                raise ValueError(
+                    f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
+                    "Encode it (river.preprocessing.OneHotEncoder) or leave it out"
+                ) from None
+        raise AssertionError("every feature is a number")
+
+    @staticmethod
+    def complain_not_finite(x: Mapping[Any, Any]) -> None:
+        """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
+        for name, value in x.items():
+            _PACK_ONE(_ONE_CELL, 0, value)
+            if not np.isfinite(_ONE_CELL[0]):
+                raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}")
+        raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
+
+    def restore(self, names: Iterable[Hashable]) -> None:
+        """Restore the `names` of another space into a new one.
+
+        Raises
+        ------
+        ValueError
+            There are more names than columns, or one of them stands twice.
+        """
+        names = list(names)
+        check_hashes(names)
+        columns = {name: column for column, name in enumerate(names)}
+        if len(columns) > self.max_features or sorted(columns.values()) != list(range(len(columns))):
+            raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")
+        self._columns = columns
+        self._pick = None
+
+
+_MUST_BE_FINITE = (
+    "features must be finite float32 numbers. Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature "
+    "counts as 0)"
+)
+_ONE_CELL = np.zeros(1, np.float32)
+_PACK_ONE: Callable[..., None] = struct.Struct("f").pack_into
+
+
+def _sorted(names: list[Hashable]) -> list[Hashable]:
+    try:
+        return sorted(names)  # type: ignore[type-var]
+    except TypeError:
+        return sorted(names, key=lambda name: (type(name).__name__, repr(name)))
+
+
+def _no_row(x: object) -> ValueError:
+    kind = "None: a row without features is {}" if x is None else f"a {type(x).__name__}"
+    return ValueError(f"a row must be a mapping of feature names to numbers, not {kind}")

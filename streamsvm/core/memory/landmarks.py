@@ -1,0 +1,198 @@
+"""The fixed-size memory of kernel recursive least squares: one block with landmarks and the normal equations of their kernels.
+
+A row's regressors are 1, for the intercept, and its kernel values with the landmarks: number i + 1 belongs to landmark i. There
+is room for ``stride`` of them. Symmetric matrices lie as `streamsvm.core.steps.triangle` describes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM
+from streamsvm.core.memory.block import LARGEST, check_size, rounded_up
+from streamsvm.core.memory.layout import Array, Layout
+from streamsvm.core.memory.support_vectors import check_vectors, odd_lines
+from streamsvm.core.memory.vector_store import VectorStore
+
+__all__ = ["CHUNK_ROWS", "NEIGHBOURS", "LandmarkStore", "LandmarkViews", "landmark_views"]
+
+#: Rows whose regressors are gathered before the normal equations take them.
+CHUNK_ROWS = 64
+#: Landmarks on which a new one is projected.
+NEIGHBOURS = 32
+
+#: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
+HEADER = np.dtype(
+    [
+        ("budget", "i8"),  # the most landmarks
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("outputs", "i8"),  # room for outputs
+        ("stride", "i8"),  # room for regressors: budget + 1, rounded up to an odd number of cache lines
+        ("scores", "i8"),  # room for decision values: two of each output
+        ("triangle", "i8"),  # numbers of a symmetric matrix of so many rows
+        ("window", "i8"),  # room for the first rows
+        ("n_support", "i8"),  # landmarks
+        ("used", "i8"),  # columns that have a feature
+        ("live", "i8"),  # outputs in use
+        ("kernel", "i8"),
+        ("degree", "i8"),
+        ("gamma", "f8"),
+        ("coef0", "f8"),
+        ("largest_norm", "f8"),  # squared norm of the longest landmark that there ever was
+    ]
+)
+
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
+_LEAST_ROWS, _ROWS_A_LANDMARK, _ROOM = 500, 1.25, 1.25
+
+
+class LandmarkViews(NamedTuple):
+    """The arrays inside a block, by the sizes of its `HEADER`."""
+
+    header: Annotated[np.ndarray, Array(HEADER)]
+    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * 1.001)]
+    """Squared norms of the landmarks."""
+    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    """The landmarks, feature-major."""
+    means: Annotated[np.ndarray, Array(np.float64, ("columns",))]
+    """Mean of each feature over the rows that gamma="scale" is found from."""
+    moments: Annotated[np.ndarray, Array(np.float64, ("triangle",))]
+    """S: the weighted sum of the outer products of rows' regressors, and the prior."""
+    prior: Annotated[np.ndarray, Array(np.float32, ("triangle",), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    """R: the ridge times the Gram matrix of the landmarks."""
+    products: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
+    """c: for each output the weighted sum of regressors times target."""
+    weights: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
+    """w: the solution of S w = c, nearly; that of the intercept, then the landmarks' coefficients."""
+    corrections: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
+    """The corrections: added to w to follow the last rows; they fade."""
+    residuals: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
+    """c - S w, or S w while it is summed up."""
+    factors: Annotated[np.ndarray, Array(np.float32, (2, "triangle"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    """Two Cholesky factors of S: the one in use, and the one in the making."""
+    usage: Annotated[np.ndarray, Array(np.float64, ("stride",), 0.0)]
+    """Recent mean of the squares of each regressor."""
+    regressors: Annotated[np.ndarray, Array(np.float32, (2, CHUNK_ROWS, "stride"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    """Of the rows that are gathered, and of those that the normal equations are taking."""
+    targets: Annotated[np.ndarray, Array(np.float64, (2, CHUNK_ROWS))]
+    row_weights: Annotated[np.ndarray, Array(np.float64, (2, CHUNK_ROWS), 0.0, LARGEST_WEIGHT)]
+    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    """The first rows; later the first of them are candidates for new landmarks."""
+    window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
+    window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
+    candidates: Annotated[np.ndarray, Array(np.float64, (CHUNK_ROWS,), 0.0)]
+    """How much each candidate promises; 0 where there is none."""
+    rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
+    """The row at hand, another row, the row that ``kernel_rows[0]`` belongs to."""
+    kernel_rows: Annotated[np.ndarray, Array(np.float32, (3, "stride"), saved=False)]
+    """Regressors of the row at hand, of another row, and squared distances."""
+    sums: Annotated[np.ndarray, Array(np.float32, (2, "stride"), saved=False)]
+    multipliers: Annotated[np.ndarray, Array(np.float32, (2, "stride"), saved=False)]
+    starts: Annotated[np.ndarray, Array(np.int64, ("stride",), saved=False)]
+    direction: Annotated[np.ndarray, Array(np.float64, (3, "stride"), saved=False)]
+    """Of a step: the residual, the direction and S times it."""
+    small: Annotated[np.ndarray, Array(np.float64, (NEIGHBOURS + 1, NEIGHBOURS), saved=False)]
+    """The Gram matrix of a landmark's neighbours, and a right-hand side."""
+    scores: Annotated[np.ndarray, Array(np.float64, ("scores",), saved=False)]
+    """Decision values of the row at hand: of output k with the correction at 2k, without it at 2k + 1."""
+    active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
+    """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
+    cache: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
+    """Whether ``kernel_rows[0]`` is that of ``rows[2]``."""
+
+
+_LAYOUT = Layout(LandmarkViews, in_lines=("stride", "columns"))
+_SIZE_NAMES = ("budget", *_LAYOUT.sizes)
+
+#: Opens a block (uint8 [nbytes]) as `LandmarkViews` in Python and in compiled code, without a copy.
+landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
+
+
+def _sizes(budget: int, outputs: int) -> dict[str, int]:
+    stride = odd_lines(max(budget + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
+    return {
+        "budget": budget,
+        "outputs": outputs,
+        "stride": stride,
+        "scores": 2 * outputs,
+        "triangle": stride * (stride + 1) // 2,
+        "window": math.ceil(_ROOM * max(_LEAST_ROWS, _ROWS_A_LANDMARK * budget)),
+    }
+
+
+class LandmarkStore(VectorStore[LandmarkViews]):
+    """Room for ``budget`` landmarks and their normal equations, all allocated at construction.
+
+    Parameters
+    ----------
+    budget
+        The most landmarks, m >= 1.
+    max_features
+        Columns, at least 1.
+    outputs
+        Right-hand sides that share the landmarks, at least 1.
+    within
+        As in `streamsvm.core.memory.layout.Store`.
+
+    Raises
+    ------
+    ValueError
+        A size is not a positive integer, or the store would not fit into memory.
+
+    Notes
+    -----
+    About ``10 S^2 + 4 D (S + W) + 600 S + 32 K S`` bytes, with S = budget + 1, at least 64, rounded up to an odd multiple of 16,
+    D = max_features rounded up to a multiple of 16, K outputs and W rows of the window: 625, or 1.56 times the budget.
+
+    Examples
+    --------
+    >>> store = LandmarkStore(budget=100, max_features=20)
+    >>> store.n_support, store.nbytes
+    (0, 312704)
+    """
+
+    def __init__(self, budget: int, max_features: int, outputs: int = 1, within: np.ndarray | None = None) -> None:
+        for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
+            check_size(name, size, 1)
+        what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
+        super().__init__(_LAYOUT, max_features, _sizes(int(budget), int(outputs)), what, within)
+        self._header["live"], self._header["gamma"] = 1, 1.0
+
+    @staticmethod
+    def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
+        """The bytes that a store of these sizes has."""
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
+
+    def _check(self, block: np.ndarray) -> None:
+        # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.
+        h = block[: HEADER.itemsize].view(HEADER)[0]
+        for name in _SIZE_NAMES:
+            if h[name] != self._header[name][0]:
+                raise ValueError(f"the snapshot's {name} is {h[name]}, the store's {self._header[name][0]}")
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 1 <= live <= int(h["outputs"])):
+            raise ValueError(f"a snapshot with {n} landmarks, {used} features and {live} outputs does not fit the store")
+        if h["kernel"] not in KERNELS.values():
+            raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} is none of this library")
+        for name, low, high in (
+            ("gamma", np.nextafter(0.0, 1.0), LARGEST_GAMMA),
+            ("coef0", -LARGEST, LARGEST),
+            ("degree", 0, 100),
+            ("largest_norm", 0.0, LARGEST_NORM * 1.001),
+        ):
+            if not low <= h[name] <= high:
+                raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
+        v = _LAYOUT.views(block)
+        _LAYOUT.check(v, {"columns": used, "outputs": live})
+        for name in ("norms", "vectors"):
+            if getattr(v, name)[..., n:].any():
+                raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
+        for name in ("products", "weights", "corrections", "residuals", "usage", "regressors"):
+            if getattr(v, name)[..., n + 1 :].any():
+                raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
+        check_vectors(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])

@@ -1,0 +1,291 @@
+"""Mean and variance of a feature, value by value, compiled, with a bound on what one absurd value may do.
+
+`learn_value` remembers all values. `follow_value` follows a stream: it forgets, and a feature whose level has changed for good
+begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+
+__all__ = [
+    "ANEW",
+    "FOLLOWED",
+    "LAST_MEAN",
+    "N_FIRST",
+    "RARE",
+    "check_moments",
+    "follow_value",
+    "learn_value",
+    "move_moments",
+    "pool_moments",
+]
+
+#: Values of a feature that are held, for a median of them.
+N_FIRST = 32
+
+#: Columns of moments that follow a stream. The first three are those of `learn_value`. Then: the values held of a run of values
+#: beyond the bound; whether most of the first values were equal, as of a feature that is rarely not 0; how often the moments have
+#: begun anew within the horizon, 2 also where they describe both levels; whether that has not come into use; and the mean and the
+#: reach of the level before.
+FOLLOWED = 9
+_HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH = 3, 4, 5, 6, 7, 8
+
+_ROUNDING = 1e-26  # of sums of squares, over the square of the mean
+_TINY = 1e-300
+_LASTING = 900.0  # values after which a target may have another level again
+_LEAST = 8  # values of which a median says something
+_SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
+
+
+def check_moments(moments: np.ndarray) -> None:
+    """Raise a ValueError where moments, float64 [n, FOLLOWED], are none: compiled code takes counts for places."""
+    held, flags = moments[:, _HELD], moments[:, [RARE, ANEW]]
+    if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
+        raise ValueError(
+            "the snapshot is corrupt: a feature, or the target, has a negative number of values or sum of squared deviations, "
+            "or too many values"
+        )
+    if not (
+        ((held >= 0.0) & (held < N_FIRST) & (held == np.floor(held))).all()
+        and np.isin(flags, (0.0, 1.0)).all()
+        and np.isin(moments[:, _RENEWED], (0.0, 1.0, 2.0)).all()
+    ):
+        raise ValueError("the snapshot is corrupt: a feature, or the target, holds no number of values that is possible")
+
+
+def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], moments: np.ndarray, first: np.ndarray) -> None:
+    """Write the moments of all values of several streams, each of which has seen other ones.
+
+    Values beyond the bound that a stream holds are forgotten: they may be those of another level, which only comes in a row.
+
+    Parameters
+    ----------
+    parts
+        Of each stream: its moments, float64 [features or more, FOLLOWED], its first values, and the places of its features, int64
+        [features].
+    moments, first
+        Zeros of the same kinds, to be filled.
+    """
+    for of, _, places in parts:
+        count = of[: len(places), 0]
+        moments[places, 0] += count
+        moments[places, 1] += count * of[: len(places), 1]
+    moments[:, 1] /= np.maximum(moments[:, 0], 1.0)
+    for of, _, places in parts:
+        count, mean, squares = of[: len(places), :3].T
+        moments[places, 2] += squares + count * (mean - moments[places, 1]) ** 2
+        for flag in (RARE, _RENEWED):
+            moments[places, flag] = np.maximum(moments[places, flag], of[: len(places), flag])
+        unset = moments[places, _LAST_REACH] == 0.0
+        moments[places[unset], LAST_MEAN:] = of[: len(places)][unset, LAST_MEAN:]
+    few = (moments[:, 0] > 0.0) & (moments[:, 0] < N_FIRST)
+    held = np.zeros(len(moments), np.int64)
+    for of, values, places in parts:
+        for feature in np.flatnonzero(few[places]):
+            place, n = places[feature], int(of[feature, 0])
+            first[place, held[place] : held[place] + n] = values[feature, :n]
+            held[place] += n
+    for place in np.flatnonzero(few):
+        first[place, : held[place]].sort()
+
+
+def move_moments(
+    moments: np.ndarray, first: np.ndarray, factors: np.ndarray, shifts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the moments and the first values of a stream in other units: ``value * factor + shift``, with factors of at least 0.
+
+    Parameters
+    ----------
+    moments, first
+        float64 [features or more, FOLLOWED] and [features or more, N_FIRST].
+    factors, shifts
+        float64 [features].
+    """
+    n = len(factors)
+    moved, values = moments[:n].copy(), first[:n].astype(np.float64)
+    seen = moved[:, 0] > 0.0
+    moved[seen, 1] = moved[seen, 1] * factors[seen] + shifts[seen]
+    moved[:, 2] *= factors * factors
+    again = moved[:, _LAST_REACH] > 0.0
+    moved[again, LAST_MEAN] = moved[again, LAST_MEAN] * factors[again] + shifts[again]
+    moved[again, _LAST_REACH] = np.maximum(moved[again, _LAST_REACH] * factors[again], _TINY)
+    held = np.arange(values.shape[1]) < moved[:, :1]
+    return moved, np.where(held, values * factors[:, None] + shifts[:, None], 0.0)
+
+
+@compiled
+def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
+    """Learn a value of a feature; whether it was bounded, after the first `N_FIRST`.
+
+    Parameters
+    ----------
+    moments
+        float64 [3 or more]: the number of values, their mean, and the sum of squared differences from it.
+    first
+        float64 or float32 [N_FIRST]: the first values, sorted.
+    value
+        A finite number.
+    bound
+        Standard deviations from the mean to which it is bounded.
+    """
+    count = int(moments[0])
+    if count < N_FIRST:
+        _insert(first, count, value)
+        _learn_first(first, count + 1, bound, moments)
+        return False
+    reach = bound * math.sqrt(moments[2] / moments[0])
+    if abs(value - moments[1]) > reach > 0.0 and not _is_constant(moments):
+        _add(moments, moments[1] + math.copysign(reach, value - moments[1]))
+        return True
+    _add(moments, value)
+    return False
+
+
+@compiled
+def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
+    """Learn a value of a feature of which about the last ``horizon`` values count.
+
+    Values beyond the bound are held while they come one after the other. Where a value within it comes, they are learned bounded.
+    Where `N_FIRST` of them came, of a target 8, all above the mean or all below it, there is another level, and the moments begin
+    anew with these: from a constant that is far from it, else once in the horizon, and once more where a level that varied comes
+    back, as after an outage. Later levels within the horizon are learned bounded: the moments describe all of them.
+
+    Parameters
+    ----------
+    moments
+        float64 [FOLLOWED].
+    first, value, bound
+        As of `learn_value`; after the first values, ``first`` is where values beyond the bound are held.
+    horizon
+        Values.
+    levels
+        Whether equal values may be another level: for a target. After such a level the moments begin anew with the next two
+        values; and a level that has lasted for 900 values may always be followed by another one. Of a feature equal values say
+        that it is missing, and are forgotten; but a constant feature varies with eight of them.
+    """
+    count, held = int(moments[0]), int(moments[_HELD])
+    if count < N_FIRST:
+        _insert(first, count, value)
+        _begin(first, count + 1, bound, moments)
+        return
+    reach = bound * math.sqrt(moments[2] / moments[0])
+    if abs(value - moments[1]) <= reach:
+        _learn_held(moments, first, held, bound, horizon)
+        _add_bounded(moments, value, bound, horizon)
+        return
+    _insert(first, held, value)
+    moments[_HELD] = held = held + 1
+    constant = _is_constant(moments)
+    if constant and levels and held == 2:  # one may be a glitch
+        moments[LAST_MEAN], moments[_LAST_REACH], moments[_HELD] = moments[1], _TINY, 0.0
+        _begin(first, 2, bound, moments)
+        return
+    if constant and not levels and held == _LEAST and first[0] == first[_LEAST - 1]:  # a flag that is up
+        _learn_held(moments, first, held, bound, horizon)
+        return
+    run = _LEAST if levels else N_FIRST
+    if held < run:
+        return
+    moments[_HELD] = 0.0
+    if not levels and first[0] == first[run - 1]:
+        return
+    count, mean, squares = moments[0], moments[1], moments[2]
+    back = abs(np.float64(first[run // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH] > _TINY
+    one_side = (first[0] > mean) == (first[run - 1] > mean)
+    again = moments[_RENEWED] == 0.0 or (moments[_RENEWED] == 1.0 and back) or (levels and count >= _LASTING)
+    if constant or (one_side and again):
+        _learn_first(first, run, bound, moments)
+        if not constant or abs(mean - moments[1]) > bound * math.sqrt(moments[2] / moments[0]):
+            if moments[2] > 0.0:  # a few values in a row may not show how much they vary
+                variance = (moments[_LAST_REACH] / bound) ** 2 if back else squares / count
+                moments[2] = max(moments[2], run * variance)
+            moments[LAST_MEAN], moments[_LAST_REACH] = mean, max(reach, _TINY)
+            moments[_RENEWED], moments[ANEW] = 0.0 if constant else min(moments[_RENEWED] + 1.0, 2.0), 1.0
+            return
+        moments[0], moments[1], moments[2] = count, mean, squares
+    _learn_held(moments, first, run, bound, horizon)
+    if one_side:
+        moments[_RENEWED] = 2.0
+
+
+@compiled
+def _learn_held(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
+    for i in range(n):
+        _add_bounded(moments, np.float64(first[i]), bound, horizon)
+    moments[_HELD] = 0.0
+
+
+@compiled(inline=True)
+def _is_constant(moments: np.ndarray) -> bool:
+    # But for what rounding adds.
+    return bool(moments[2] <= _ROUNDING * moments[0] * moments[1] * moments[1])
+
+
+@compiled
+def _add_bounded(moments: np.ndarray, value: float, bound: float, horizon: float) -> None:
+    # A feature that was constant varies from the first value that differs.
+    reach = bound * math.sqrt(moments[2] / moments[0])
+    if _is_constant(moments):
+        if abs(value - moments[1]) > reach:
+            moments[0], moments[2] = N_FIRST, 0.0
+    elif abs(value - moments[1]) > reach:
+        value = moments[1] + math.copysign(reach, value - moments[1])
+    if moments[0] >= horizon:
+        moments[2] *= (horizon - 1.0) / moments[0]
+        moments[0], moments[_RENEWED] = horizon - 1.0, 0.0
+    _add(moments, value)
+
+
+@compiled(inline=True)
+def _add(moments: np.ndarray, value: float) -> None:
+    moments[0] += 1.0
+    difference = value - moments[1]
+    moments[1] += difference / moments[0]
+    moments[2] += difference * (value - moments[1])
+
+
+@compiled
+def _begin(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
+    _learn_first(first, n, bound, moments)
+    moments[RARE] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
+
+
+@compiled
+def _insert(values: np.ndarray, n: int, value: float) -> None:
+    """Insert a value into n sorted ones."""
+    while n > 0 and values[n - 1] > value:
+        values[n] = values[n - 1]
+        n -= 1
+    values[n] = value
+
+
+@compiled
+def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
+    """Set the moments to those of n sorted values, bounded by the median of their deviations from their median."""
+    low, high = np.float64(values[0]), np.float64(values[n - 1])
+    if n >= _LEAST and bound < math.inf:
+        middle = 0.5 * (np.float64(values[(n - 1) // 2]) + np.float64(values[n // 2]))
+        deviations = np.empty(n)
+        n_different = 0
+        for i in range(n):
+            deviation = abs(np.float64(values[i]) - middle)
+            _insert(deviations, i, deviation)
+            if deviation > 0.0:
+                n_different += 1
+        deviation = 0.5 * (deviations[(n - 1) // 2] + deviations[n // 2])
+        if deviation == 0.0 and n_different > 0:  # most are equal: the median of those that are not
+            deviation = deviations[n - 1 - n_different // 2]
+        low, high = max(low, middle - bound * _SCALE_OF_MAD * deviation), min(high, middle + bound * _SCALE_OF_MAD * deviation)
+    total = 0.0
+    for i in range(n):
+        total += min(max(np.float64(values[i]), low), high)
+    mean, squares = total / n, 0.0
+    for i in range(n):
+        squares += (min(max(np.float64(values[i]), low), high) - mean) ** 2
+    of[0], of[1], of[2] = n, mean, squares

@@ -1,0 +1,174 @@
+"""The slots of a store, compiled: support vectors are appended, removed and compared with all others."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import LARGEST_NORM, kernel_row
+from streamsvm.core.memory.support_vectors import views
+
+__all__ = [
+    "AT_HAND",
+    "TAKEN_OUT",
+    "append",
+    "clear",
+    "fill_kernel_row",
+    "kernel_row_of",
+    "next_random",
+    "remove",
+    "scan_row",
+    "stamp",
+]
+
+#: Places in ``rows`` and ``active``.
+AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))
+
+
+@compiled(inline=True)
+def next_random(state: np.uint64) -> np.uint64:
+    """Return the output of the SplitMix64 generator (Steele et al. 2014) for its state, a counter."""
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
+    """List the columns of the non-zero features of a row.
+
+    Parameters
+    ----------
+    row, used
+        float32 [used or more], and the number of columns in use.
+    active
+        int64 [used or more]: receives the columns.
+
+    Returns
+    -------
+    The number of non-zero features, or -1 where the squared norm is too large or not finite; and the squared norm.
+    """
+    n, norm = 0, 0.0
+    for j in range(used):
+        value = row[j]
+        if value != np.float32(0.0):
+            active[n] = j
+            n += 1
+            norm += np.float64(value) * np.float64(value)
+    return (n if norm < LARGEST_NORM else -1), norm
+
+
+@compiled(inline=True)
+def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
+    """Append ``row`` float32 [used or more] as a support vector of this weight, with coefficients of 0; return its slot.
+
+    There is room for B + 1 support vectors. O(used).
+    """
+    v = views(block)
+    h = v.header[0]
+    slot = h["n_support"]
+    for j in range(h["used"]):
+        v.vectors[j, slot] = row[j]
+    stamp(block, slot, norm)
+    v.weights[slot] = np.float32(weight)
+    for k in range(h["live"]):
+        v.coefficients[k, slot] = 0.0
+    h["n_support"] = slot + 1
+    return slot
+
+
+@compiled
+def stamp(block: np.ndarray, slot: int, norm: float) -> None:
+    """Give the support vector in a slot a new stamp and this squared norm."""
+    v = views(block)
+    h = v.header[0]
+    v.norms[slot] = np.float32(norm)
+    v.stamps[slot] = h["next_stamp"]
+    h["next_stamp"] += 1
+    h["largest_norm"] = max(h["largest_norm"], norm)
+    v.cache[0] = 0
+
+
+@compiled
+def remove(block: np.ndarray, slot: int) -> None:
+    """Remove a support vector. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes.
+
+    O(used).
+    """
+    v = views(block)
+    h = v.header[0]
+    last = h["n_support"] - 1
+    for j in range(h["used"]):
+        v.vectors[j, slot] = v.vectors[j, last]
+        v.vectors[j, last] = np.float32(0.0)
+    for k in range(h["live"]):
+        v.coefficients[k, slot] = v.coefficients[k, last]
+        v.coefficients[k, last] = 0.0
+    v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
+    v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
+    h["n_support"] = last
+    v.cache[0] = 0
+
+
+@compiled
+def clear(block: np.ndarray) -> None:
+    """Remove all support vectors, and set the intercepts to 0. O(B used)."""
+    v = views(block)
+    h = v.header[0]
+    n, live = h["n_support"], h["live"]
+    for j in range(h["used"]):
+        v.vectors[j, :n] = np.float32(0.0)
+    for k in range(live):
+        v.coefficients[k, :n] = 0.0
+        v.biases[k] = 0.0
+    v.norms[:n], v.stamps[:n], v.weights[:n] = np.float32(0.0), 0, np.float32(0.0)
+    h["n_support"], h["next_stamp"], h["largest_norm"] = 0, 0, 0.0
+    v.cache[0] = 0
+
+
+@compiled(inline=True)
+def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
+    """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
+
+    Parameters
+    ----------
+    block
+        The store.
+    place
+        `AT_HAND`: the row at hand, to ``kernel_rows[0]`` and ``[1]``; `TAKEN_OUT`: a support vector, to ``[2]`` and ``[3]``.
+    n_active, norm
+        The number of the row's non-zero features and its squared norm, as `scan_row` returns them.
+    """
+    v = views(block)
+    h = v.header[0]
+    kernel_row(
+        h["kernel"],
+        h["gamma"],
+        h["coef0"],
+        h["degree"],
+        v.vectors,
+        v.norms,
+        h["largest_norm"],
+        v.rows[place],
+        norm,
+        v.active[place],
+        n_active,
+        h["used"],
+        h["n_support"],
+        v.kernel_rows[2 * place + 1],
+        v.kernel_rows[2 * place],
+    )
+
+
+@compiled
+def kernel_row_of(block: np.ndarray, slot: int) -> None:
+    """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
+    v = views(block)
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.rows[1, j] = v.vectors[j, slot]
+    n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+    fill_kernel_row(block, TAKEN_OUT, n_active, norm)

@@ -1,0 +1,227 @@
+"""The fixed-size memory of a budgeted kernel model: one block of bytes.
+
+A block holds the support vectors, their coefficients and the learner's state. Its layout is decided at construction and never
+changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
+from streamsvm.core.memory.block import LARGEST, LINE, check_size, rounded_up
+from streamsvm.core.memory.layout import Array, Layout
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
+from streamsvm.core.memory.vector_store import VectorStore
+
+__all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
+
+#: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
+HEADER = np.dtype(
+    [
+        ("budget", "i8"),  # B: the most support vectors between two rows
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("outputs", "i8"),  # room for rows of coefficients
+        ("stride", "i8"),  # room for support vectors: B + 1 slots, rounded up to an odd number of cache lines
+        ("gram", "i8"),  # room for rows and columns of a Gram matrix: the stride, or 0
+        ("window", "i8"),  # rows of the window
+        ("n_support", "i8"),  # support vectors
+        ("used", "i8"),  # columns that have a feature
+        ("live", "i8"),  # rows of coefficients in use; those after them hold zeros
+        ("next_stamp", "i8"),  # the next support vector's stamp
+        ("kernel", "i8"),
+        ("degree", "i8"),
+        ("gamma", "f8"),
+        ("coef0", "f8"),
+        ("largest_norm", "f8"),  # squared norm of the longest support vector that there ever was
+        ("scaled", "i8"),  # room for the scale of features: the columns, or 0 for rows that are learned as they are
+    ]
+)
+
+_LAST_STAMP = 2**61
+_LARGEST_DEGREE = 100
+_ROUNDING = 1.0 + 1e-3  # of the squared norms, which are float32
+_UNDERFLOW = 1e-37  # smaller squared norms are not exact
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
+
+
+class Views(NamedTuple):
+    """The arrays inside a block, by the sizes of its `HEADER`."""
+
+    header: Annotated[np.ndarray, Array(HEADER)]
+    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * _ROUNDING)]
+    """Squared norms of the support vectors."""
+    stamps: Annotated[np.ndarray, Array(np.int64, ("stride",), 0, _LAST_STAMP)]
+    """The order in which the support vectors came, for ties and for the oldest."""
+    weights: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, _LARGEST_FLOAT)]
+    """Total weight of the rows that each support vector stands for."""
+    coefficients: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
+    biases: Annotated[np.ndarray, Array(np.float64, ("outputs",))]
+    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    """The support vectors, feature-major: a feature of all of them is one run of memory."""
+    means: Annotated[np.ndarray, Array(np.float64, ("columns",))]
+    """Mean of each feature over the rows that gamma="scale" is found from."""
+    gram: Annotated[np.ndarray, Array(np.float64, ("gram", "gram"))]
+    """Room for a Gram matrix of the support vectors, or for what a rule makes of it."""
+    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    """The last rows, as they are given."""
+    window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
+    window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
+    window_stamps: Annotated[np.ndarray, Array(np.int64, ("window",), -1, _LAST_STAMP)]
+    """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
+    moments: Annotated[np.ndarray, Array(np.float64, ("scaled", FOLLOWED))]
+    """Of each feature, as `streamsvm.core.memory.moments` has them."""
+    first: Annotated[np.ndarray, Array(np.float32, ("scaled", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
+    spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
+    """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""
+    given: Annotated[np.ndarray, Array(np.float32, ("scaled",), saved=False)]
+    """The row at hand as it is given, where ``rows[0]`` is the same by the scale."""
+    ratio: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
+    shift: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
+    """From the old scale to the new one, when support vectors are brought to it."""
+    rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
+    """The row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
+    kernel_rows: Annotated[np.ndarray, Array(np.float32, (4, "stride"), saved=False)]
+    """Kernel values and squared distances of the row at hand, the same of a support vector."""
+    degradations: Annotated[np.ndarray, Array(np.float32, ("stride",), saved=False)]
+    """Weight degradation of each candidate for a merge."""
+    scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
+    """Decision values of the row at hand."""
+    active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
+    """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
+    cache: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
+    """Whether ``kernel_rows[0]`` is that of ``rows[2]``; then the address of the strategy's event, and its two options."""
+
+
+_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram", "scaled"))
+_SIZES = ("budget", *_LAYOUT.sizes)
+
+#: Opens a block (uint8 [nbytes]) as `Views` in Python and in compiled code, without a copy. Each function
+#: that takes a block opens it anew.
+views: Callable[[np.ndarray], Views] = _LAYOUT.views
+
+
+def odd_lines(n: int) -> int:
+    """Return ``n`` rounded up so that a feature of so many vectors fills an odd number of cache lines."""
+    # With an even number of cache lines the features of one support vector would share few of the cache's sets and evict each
+    # other: appending one took ten times as long.
+    n = rounded_up(n)
+    return n if 4 * n // LINE % 2 else n + LINE // 4
+
+
+def _sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> dict[str, int]:
+    stride = odd_lines(int(budget) + 1)
+    sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
+    return {name: int(size) for name, size in sizes.items()}
+
+
+class SupportVectorStore(VectorStore[Views]):
+    """Room for ``budget`` support vectors and one more, all allocated at construction.
+
+    Parameters
+    ----------
+    budget
+        The most support vectors between two rows, B >= 1.
+    max_features
+        Columns, at least 1.
+    outputs
+        Rows of coefficients that share the vectors, at least 1.
+    gram
+        Whether to make room for a Gram matrix of the support vectors.
+    window
+        Rows of the window, at least 0.
+    scaled
+        Whether to make room for the scale of features, by which rows are learned.
+    within
+        As in `Store`.
+
+    Raises
+    ------
+    ValueError
+        A size is not a positive integer, or the store would not fit into memory.
+
+    Notes
+    -----
+    It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
+    D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
+    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``236 D`` more with the scale of features.
+
+    Examples
+    --------
+    >>> store = SupportVectorStore(budget=100, max_features=20)
+    >>> store.nbytes
+    20992
+    >>> store.n_support, store.vectors.shape
+    (0, (0, 0))
+    """
+
+    def __init__(
+        self,
+        budget: int,
+        max_features: int,
+        outputs: int = 1,
+        gram: bool = False,
+        window: int = 0,
+        within: np.ndarray | None = None,
+        scaled: bool = False,
+    ) -> None:
+        given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
+        for name, size in given.items():
+            check_size(name, size, 0 if name == "window" else 1)
+        named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
+        named += " and a Gram matrix (budget squared)" if gram else ""
+        sizes = {**_sizes(budget, outputs, gram, window), "scaled": rounded_up(int(max_features)) if scaled else 0}
+        super().__init__(_LAYOUT, max_features, sizes, named, within)
+        self._header["live"], self._header["gamma"] = outputs, 1.0
+
+    @staticmethod
+    def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
+        """Return the ``nbytes`` of a store of these sizes."""
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features), "scaled": 0})
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """The coefficients as they are stored, float64 [live, n_support]; learners apply their scale factors."""
+        return self.views.coefficients[: self.live, : self.n_support]
+
+    def _check(self, block: np.ndarray) -> None:
+        # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.
+        h = block[: HEADER.itemsize].view(HEADER)[0]
+        for name in _SIZES:
+            if h[name] != self._header[name][0]:
+                raise ValueError(f"the snapshot's {name} is {h[name]}, the store's {self._header[name][0]}")
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 0 <= live <= int(h["outputs"])):
+            raise ValueError(f"a snapshot with {n} support vectors, {used} features and {live} outputs does not fit the store")
+        if h["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= h["degree"] <= _LARGEST_DEGREE:
+            raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} of degree {h['degree']} is none of this library")
+        for name, low, high in (
+            ("gamma", np.nextafter(0.0, 1.0), LARGEST_GAMMA),
+            ("coef0", -LARGEST, LARGEST),
+            ("largest_norm", 0.0, LARGEST_NORM * _ROUNDING),
+            ("next_stamp", 0, _LAST_STAMP),
+        ):
+            if not low <= h[name] <= high:
+                raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
+        v = _LAYOUT.views(block)
+        _LAYOUT.check(v, {"stride": n, "columns": used, "outputs": live, "scaled": used})
+        check_moments(v.moments)
+        stamps = v.stamps[:n]
+        if (stamps >= h["next_stamp"]).any() or len(np.unique(stamps)) != n:
+            raise ValueError("the snapshot is corrupt: two support vectors have one stamp, or one has the stamp of a later one")
+        check_vectors(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])
+
+
+def check_vectors(vectors: np.ndarray, norms: np.ndarray, largest_norm: float) -> None:
+    """Raise a ValueError where squared norms, float32 [n], or the largest of them are not those of vectors, float32 [used, n]."""
+    exact = np.square(vectors, dtype=np.float64).sum(axis=0)
+    if not (
+        (exact <= largest_norm * _ROUNDING + _UNDERFLOW).all()
+        and (np.abs(norms - exact) <= exact * (_ROUNDING - 1.0) + _UNDERFLOW).all()
+    ):
+        raise ValueError("the snapshot is corrupt: its norms are not those of its support vectors")

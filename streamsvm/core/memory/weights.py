@@ -1,0 +1,107 @@
+"""The fixed-size memory of a linear model: one block of bytes with a weight for each feature that there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.memory.block import LARGEST, STATE_END, rounded_up
+from streamsvm.core.memory.layout import Array, Layout, Store
+
+__all__ = ["WeightStore", "WeightViews", "weight_views"]
+
+#: The first bytes of a block; ``columns`` is fixed at construction.
+HEADER = np.dtype(
+    [
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("used", "i8"),  # columns that have a feature
+    ]
+)
+_ITERATES = 2
+
+
+class WeightViews(NamedTuple):
+    """The arrays inside a block, by the sizes of its `HEADER`."""
+
+    header: Annotated[np.ndarray, Array(HEADER)]
+    biases: Annotated[np.ndarray, Array(np.float64, (_ITERATES,))]
+    """Of the last iterate and of the average."""
+    weights: Annotated[np.ndarray, Array(np.float64, (_ITERATES, "columns"))]
+    """The two rows of coefficients that `streamsvm.core.steps.iterates` describes."""
+    row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
+    """The row at hand, valid where it is ``active``."""
+    active: Annotated[np.ndarray, Array(np.int64, ("columns",), saved=False)]
+    """Columns of its features that are not zero, rising."""
+    marks: Annotated[np.ndarray, Array(np.uint8, ("columns",), saved=False)]
+    """1 for a column that is being filled, and 0 before and after."""
+
+
+_LAYOUT = Layout(WeightViews, in_lines=("columns",))
+
+#: Opens a block (uint8 [nbytes]) as `WeightViews` in Python and in compiled code, without a copy.
+weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
+
+
+class WeightStore(Store[WeightViews]):
+    """Room for the weights of ``max_features`` features, of the last iterate and of the average, allocated at construction.
+
+    ``within`` is as in `Store`.
+
+    Raises
+    ------
+    ValueError
+        ``max_features`` is not a positive integer, or would not fit into memory.
+
+    Notes
+    -----
+    It has ``448 + 29 D`` bytes, with D = max_features rounded up to a multiple of 16.
+
+    Examples
+    --------
+    >>> store = WeightStore(max_features=1000)
+    >>> store.nbytes
+    29680
+    >>> store.used, len(store.snapshot())
+    (0, 400)
+    """
+
+    def __init__(self, max_features: int, within: np.ndarray | None = None) -> None:
+        super().__init__(_LAYOUT, max_features, {}, f"max_features={max_features}", within)
+
+    @staticmethod
+    def nbytes_of(max_features: int) -> int:
+        """Return the ``nbytes`` of a store of this size."""
+        return _LAYOUT.end({"columns": rounded_up(max_features)})
+
+    def snapshot(self) -> bytes:
+        """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
+        fixed = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
+        return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Restore a `snapshot` of a store for as many features. Nothing changes unless all of it is valid. The state
+        of a learner is for the learner to check.
+
+        Raises
+        ------
+        ValueError
+            The snapshot is of another size or layout, or corrupt.
+        """
+        fixed = STATE_END + 8 * _ITERATES
+        if len(snapshot) < fixed:
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
+        header = np.frombuffer(snapshot, HEADER, 1)[0]
+        used = int(header["used"])
+        if header["columns"] != self._header[0]["columns"] or not 0 <= used <= self.max_features:
+            raise ValueError(f"a snapshot with {used} of {header['columns']} columns does not fit a store of {self.max_features}")
+        if len(snapshot) != fixed + 16 * used:
+            raise ValueError(f"a snapshot of {used} columns has {fixed + 16 * used:,} bytes, not {len(snapshot):,}")
+        numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
+        if not (np.abs(numbers) < LARGEST).all():
+            raise ValueError("the snapshot is corrupt: its weights or biases are not finite, or too large")
+        self.block[:STATE_END] = np.frombuffer(snapshot, np.uint8, STATE_END)
+        self.views.biases[:] = numbers[:_ITERATES]
+        self.views.weights[:, :used] = numbers[_ITERATES:].reshape(_ITERATES, used)
+        self.views.weights[:, used:] = 0.0

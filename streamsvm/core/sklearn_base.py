@@ -1,0 +1,207 @@
+"""The conventions of scikit-learn's estimators: fits that succeed or change nothing, pickles, class weights and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import streamsvm
+from streamsvm.core.checks import check_number
+from streamsvm.files.messages import shown
+
+__all__ = ["SklearnClassifier", "SklearnEstimator", "canonical", "check_targets", "is_interrupt", "seed_of"]
+
+_SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
+
+
+class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
+    """The base of the batch estimators: a fit succeeds or changes nothing.
+
+    Rows may be sparse or dense, and a pickle cannot replace methods.
+    """
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict the label or target of each row.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix of rows [n, features].
+
+        Returns
+        -------
+        ndarray [n]
+            The predicted labels, or the predicted targets of a regressor, float64.
+
+        Raises
+        ------
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
+        """
+        return self._predictions(self._decide(self._checked(X)))
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
+
+    def _decide(self, X: Any) -> np.ndarray:
+        """Return decision values, float64 [n, ...], at rows that `_checked` returned."""
+        raise NotImplementedError
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        """Return labels or values [n] from what `_decide` returned."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def save(self, path: str | Path) -> None:
+        """Save the fitted model to a file.
+
+        `streamsvm.load` reads the file back, and `streamsvm.edge.load` predicts with it. See `streamsvm.save`.
+        """
+        streamsvm.save(self, path)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        parameters = self._get_param_names()
+        for name in state:
+            if name not in parameters and hasattr(type(self), name):
+                raise ValueError(f"the saved model is corrupt: {name!r} is an attribute of {type(self).__name__} itself")
+        super().__setstate__({name: canonical(value) for name, value in state.items()})
+
+    def _models(self, Cs: Iterable[float]) -> list[Self]:
+        """Return unfitted copies of this estimator, one for each value of C."""
+        Cs = list(Cs) if np.iterable(Cs) else []
+        if not Cs:
+            raise ValueError("Cs must be numbers, at least one, each a C")
+        return [clone(self).set_params(C=C) for C in Cs]
+
+    def _share_fit(self, models: Iterable[Self]) -> None:
+        """Copy what was fitted so far to the other ones of some models."""
+        parameters = self.get_params(deep=False)
+        fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
+        for model in models:
+            if model is not self:
+                model.__dict__.update(deepcopy(fitted))
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Restore all attributes where the body ends with an exception."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException as error:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
+            raise
+
+
+class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
+    """A classifier that has one decision value for two classes, else one for each class."""
+
+    class_weight: dict[Any, float] | Literal["balanced"] | None
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the decision values of rows, in units of the margin.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix of rows [n, features].
+
+        Returns
+        -------
+        float64 [n] or [n, classes]
+            With two classes, one value for each row, which is positive for ``classes_[1]``. With more classes, one value for
+            each row and class; of `CSMOClassifier` with ``decision_function_shape="ovo"``, for each row and pair of classes.
+
+        Raises
+        ------
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
+        """
+        return self._scores(self._decide(self._checked(X)))
+
+    def _scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the values of `decision_function` from what `_decide` returned."""
+        return f
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        scores = self._scores(f)
+        return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def _number_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
+        """Set ``classes_``, and return the index of each row's class, int64 [n].
+
+        Raises
+        ------
+        ValueError
+            There are fewer than two classes, one of them has no row among those that are ``counted``, or y holds no labels.
+        """
+        check_classification_targets(y)
+        classes, labels = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y has only one class, {classes.tolist()[0]!r}: a classifier needs at least two")
+        present = np.bincount(labels[counted], minlength=len(classes)) > 0
+        if not present.all():
+            raise ValueError(f"class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
+        self.classes_ = classes
+        return labels
+
+    def _class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the parameter ``class_weight`` as numbers, float64 [classes], for rows of these classes and weights."""
+        given, classes = self.class_weight, self.classes_
+        if given is None:
+            return np.ones(len(classes))
+        if not isinstance(given, Mapping):
+            if not (isinstance(given, str) and given == "balanced"):
+                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {shown(given)}")
+            return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
+        known = set(classes.tolist())
+        if known - set(given) and (unknown := set(given) - known):  # a fold of cross-validation may lack some classes
+            raise ValueError(f"class_weight has labels that y does not have: {sorted(unknown, key=str)}")
+        for label, weight in given.items():
+            check_number(f"class_weight[{label!r}]", weight, 0.0)
+        return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
+
+
+def canonical(value: Any) -> Any:
+    """Return the value; an array with numpy's shared dtype object, not a copy from a pickle, which would pickle differently."""
+    return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
+
+
+def check_targets(y: np.ndarray) -> None:
+    """Raise a ValueError where targets float64 [n] are so large or small that products of gradients leave float32."""
+    largest = np.abs(y).max()
+    if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
+        raise ValueError(f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets")
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed that ``random_state`` stands for; raise a ValueError where scikit-learn takes no such value."""
+    generator = check_random_state(random_state)
+    return int(random_state) if isinstance(random_state, int | np.integer) else int(generator.randint(2**31))
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether the user interrupted. An interrupt that arrives as a compiled function returns is the cause of a SystemError."""
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    return isinstance(error, KeyboardInterrupt)

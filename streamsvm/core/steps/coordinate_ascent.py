@@ -1,0 +1,183 @@
+"""The rule of budgeted stochastic coordinate ascent in the dual, and its window of rows that are learned again."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import self_kernel
+from streamsvm.core.memory.slots import kernel_row_of
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import HINGE, LAST, common
+from streamsvm.core.steps.rule import FITTED, rule, state_of
+from streamsvm.core.steps.scaled_rows import given_row, scan_given
+from streamsvm.core.steps.step import (
+    FIRST_OUTPUT,
+    Row,
+    add_support_vector,
+    add_to_coefficient,
+    best_output,
+    compute_scores,
+    dot_products,
+    random_bits,
+    random_slot,
+    violation,
+)
+
+__all__ = ["STATE", "find_stamp", "largest_step", "next_stamp", "save_row", "step"]
+
+STATE = np.dtype(
+    [
+        ("reprocess", "i8"),
+        ("replay_steps", "i8"),
+        ("C", "f8"),
+        ("relaxation", "f8"),
+        ("tol", "f8"),
+        ("one_pass", "i8"),  # whether steps are bounded by `largest_step`, or by C alone
+        ("fitted", "i8"),
+    ]
+)
+
+_LONGEST, _SHORTEST = 2.0, 0.1  # the bound where labels are clean, and where they are most noisy
+_CAUTION = 50.0  # by how much it falls with the average's advantage, from row _ROWS_OF_CAUTION on
+_ROWS_OF_CAUTION = 4000.0
+_MASS = 3000.0  # C times the number of rows so far counts as this at least
+
+
+@compiled(inline=True)
+def largest_step(block: np.ndarray, diagonal: float) -> float:
+    """The largest coefficient that a row of weight 1 may be given when it is learned: C, or what suits a single pass.
+
+    In one pass a step that was too long is not taken back, and one that was too short is not repeated. The average iterate errs
+    less than the last one where steps follow noise: the more so, the smaller they must be. A C so small that the rows so far
+    could hardly move the model counts as more. Both bounds are those of the row's own decision value, by its self-kernel
+    ``diagonal``; that of numbers which are predicted worse than by 1 is as much larger.
+    """
+    c, s = common(block), state_of(block, STATE)
+    if s["one_pass"] == 0:
+        return s["C"]
+    t = float(c["t"])
+    last, average, longest = c["error"][0], c["error"][1], _LONGEST
+    if average < last:  # measured in the deviation that chance gives to an error rate; errors of numbers in themselves
+        advantage = (last - average) / max(math.sqrt(last), last)
+        longest = max(longest * math.exp(-_CAUTION * min(t / _ROWS_OF_CAUTION, 1.0) * advantage), _SHORTEST)
+    longest *= max(last, 1.0)
+    return min(longest / diagonal, max(s["C"], _MASS / (t * diagonal)))
+
+
+@compiled(inline=True)
+def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: int, weight: float) -> float:
+    # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
+    s = state_of(block, STATE)
+    if abs(missing) <= s["tol"] or diagonal <= 0.0:
+        return 0.0
+    curvature, limit = diagonal, largest_step(block, diagonal) * weight
+    if falling >= 0:  # two outputs move: the margin changes twice as fast
+        curvature, limit = 2.0 * curvature, 0.5 * limit
+    return min(max(s["relaxation"] * missing / curvature, -limit), limit)
+
+
+@compiled(inline=True)
+def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
+    """Save the row at hand, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
+    v, c = views(block), common(block)
+    h = v.header[0]
+    if h["window"] > 0:
+        place, row = (c["t"] - 1) % h["window"], given_row(block)
+        for j in range(h["used"]):
+            v.window[place, j] = row[j]
+        v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
+
+
+@compiled(inline=True)
+def next_stamp(block: np.ndarray) -> int:
+    """The stamp that the next support vector will have."""
+    return views(block).header[0]["next_stamp"]
+
+
+@compiled(inline=True)
+def find_stamp(block: np.ndarray, stamp: int) -> int:
+    """The slot of the support vector with this stamp, or -1 where it has been merged or removed."""
+    v = views(block)
+    for slot in range(v.header[0]["n_support"] if stamp >= 0 else 0):
+        if v.stamps[slot] == stamp:
+            return slot
+    return -1
+
+
+@compiled(inline=True)
+def _replay(block: np.ndarray, place: int) -> None:
+    # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
+    v = views(block)
+    h, row = v.header[0], given_row(block)
+    for j in range(h["used"]):
+        row[j] = v.window[place, j]
+    n_active, norm = scan_given(block)
+    if n_active < 0:
+        return
+    compute_scores(block, n_active, norm)
+    target, weight = v.window_targets[place], v.window_weights[place]
+    rising, falling, missing = violation(block, target)
+    diagonal = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    size = _clipped_step(block, diagonal, missing, falling, weight)
+    if size == 0.0:
+        return
+    slot = find_stamp(block, v.window_stamps[place])
+    if slot >= 0:
+        v.weights[slot] += np.float32(weight)
+        add_to_coefficient(block, slot, size, rising, falling)
+    else:
+        v.window_stamps[place] = h["next_stamp"]
+        add_support_vector(block, Row(target, weight, norm, diagonal), size, rising, falling)
+
+
+@compiled(inline=True)
+def _reprocess(block: np.ndarray) -> None:
+    # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
+    # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and
+    # so its coefficient may be as large for each of them as for a row.
+    v, c = views(block), common(block)
+    h = v.header[0]
+    n, live = h["n_support"], h["live"]
+    slot = random_slot(block)
+    kernel_row_of(block, slot)
+    label = rival = FIRST_OUTPUT
+    for k in range(0, live, 2):
+        v.scores[k] = c["scale"] * dot_products(v.kernel_rows[2], v.coefficients[k], v.coefficients[k], n)[0]
+        if v.coefficients[k, slot] > v.coefficients[2 * label, slot]:
+            label = k // 2
+    curvature = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[slot]))
+    if curvature <= 0.0:
+        return
+    coefficient = c["scale"] * v.coefficients[2 * label, slot]
+    limit = largest_step(block, curvature) * np.float64(v.weights[slot])
+    if live == 2:
+        sign = 1.0 if coefficient > 0.0 else -1.0
+        rival, missing = -1, 1.0 - sign * v.scores[0]
+    else:
+        rival, sign = best_output(v.scores, LAST, live, label), 1.0
+        missing = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
+        curvature, limit = 2.0 * curvature, 0.5 * limit
+    size = min(missing / curvature, limit - abs(coefficient))
+    if size > 0.0:
+        add_to_coefficient(block, slot, sign * size, label, rival)
+
+
+@rule(STATE, learned=FITTED)
+def step(block: np.ndarray, row: Row) -> None:
+    """A step along the coordinate of the row at hand, and along those of some of the last rows."""
+    c, s = common(block), state_of(block, STATE)
+    rising, falling, missing = violation(block, row.target)
+    size = _clipped_step(block, row.self_kernel, missing, falling, row.weight)
+    stamp = next_stamp(block) if size != 0.0 else np.int64(-1)
+    if size != 0.0:
+        add_support_vector(block, row, size, rising, falling)
+        if c["loss"] == HINGE:
+            for _ in range(s["reprocess"]):
+                _reprocess(block)
+    save_row(block, row.target, row.weight, stamp)
+    length = views(block).header[0]["window"]
+    for _ in range(s["replay_steps"] if length > 0 else 0):
+        _replay(block, np.int64(random_bits(block) % np.uint64(min(c["t"], length))))

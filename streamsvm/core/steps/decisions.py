@@ -1,0 +1,116 @@
+"""Rows of a batch laid out, and decisions, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST, LARGEST_NORM
+from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for
+from streamsvm.core.steps.probability import probabilities, probability
+from streamsvm.core.steps.scaled_rows import given_row, scan_given
+from streamsvm.core.steps.step import NO_OUTPUT, best_output, compute_scores
+
+__all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out", "to_probabilities"]
+
+
+@compiled
+def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
+    """Make row i of X the row that is given. Its features have the columns ``columns`` int64 [features]; -1: none."""
+    lay_out(given_row(block), views(block).header[0]["used"], X, columns, i)
+
+
+@compiled(inline=True)
+def lay_out(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: int) -> None:
+    """Write row i of X into ``row`` float32 [used or more], as `fill_row` does."""
+    row[:used] = np.float32(0.0)
+    for j in range(X.shape[1]):
+        if columns[j] >= 0:
+            row[columns[j]] += X[i, j]
+
+
+@compiled(fastmath=FAST)
+def _squared_norm(X: np.ndarray, i: int) -> float:
+    norm = 0.0
+    for j in range(X.shape[1]):
+        norm += np.float64(X[i, j]) * np.float64(X[i, j])
+    return norm
+
+
+@compiled
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1. ``distinct``: no two features share a column."""
+    v = views(block)
+    limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
+    for i in range(X.shape[0]):
+        if distinct:
+            norm = _squared_norm(X, i)
+        else:
+            fill_row(block, X, columns, i)
+            norm = scan_row(given_row(block), v.header[0]["used"], v.active[0])[1]
+        if not norm < limit:
+            return i
+    return -1
+
+
+@compiled
+def decide(block: np.ndarray, what: int) -> float:
+    """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large.
+
+    ``what`` is the decision value by the `LAST` iterate, by the `AVERAGE`, by the one `CHOSEN` for its recent error, or the
+    `PROBABILITY` of the positive label. With several outputs, the answer is the number of the best one, and the values of all
+    outputs are in ``scores[: outputs]``.
+    """
+    v, c = views(block), common(block)
+    n_active, norm = scan_given(block)
+    if n_active < 0:
+        return np.nan
+    compute_scores(block, n_active, norm)
+    return answer(c, v.scores, v.header[0]["live"], what)
+
+
+@compiled(inline=True)
+def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
+    """`decide` for a row whose decision values are ``scores``, of which ``live`` are in use: two for each output."""
+    iterate = iterate_for(c, what)
+    if live == 2:
+        f = scores[iterate]
+        return probability(c, iterate, f) if what == PROBABILITY else f
+    best = best_output(scores, iterate, live, NO_OUTPUT)
+    if what == PROBABILITY:
+        probabilities(c, scores, iterate, live, best)
+    for k in range(live // 2):
+        scores[k] = scores[2 * k + iterate]
+    return float(best)
+
+
+@compiled
+def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
+
+    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
+    """
+    v = views(block)
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        out[i, 0] = decide(block, what)
+        for k in range(1, out.shape[1]):
+            out[i, k] = v.scores[k - 1]
+
+
+@compiled
+def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
+    """Turn decision values that `decide_many` has given, by the iterate that is chosen, into probabilities, in place."""
+    c, scores, iterate = common(block), views(block).scores, iterate_for(common(block), PROBABILITY)
+    outputs = out.shape[1] - 1
+    for i in range(out.shape[0]):
+        if outputs == 0:
+            out[i, 0] = probability(c, iterate, out[i, 0])
+            continue
+        for k in range(outputs):
+            scores[2 * k + iterate] = out[i, k + 1]
+        probabilities(c, scores, iterate, 2 * outputs, int(out[i, 0]))
+        for k in range(outputs):
+            out[i, k + 1] = scores[2 * k + iterate]

@@ -1,0 +1,423 @@
+"""Landmarks and the work of a row, compiled: how landmarks are chosen and swapped, and when the normal equations are worked on.
+
+The first rows are held in a window, and become landmarks where no landmark is near. At growing intervals all is computed anew
+from the window (a refit), as new landmarks need sums over earlier rows and gamma="scale" has moved. Later rows are gathered, and
+now and then rows that were predicted badly and that no landmark is near take the places of landmarks that no rows come near.
+
+The work of one row is bounded: `advance` stops, and goes on with the next row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import LEAST_SELF_KERNEL, RBF, self_kernel
+from streamsvm.core.memory.landmarks import CHUNK_ROWS, NEIGHBOURS, landmark_views
+from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.least_squares import (
+    ADDING,
+    IDLE,
+    PRIOR,
+    STATE,
+    STEPPING,
+    SWAPPING,
+    add_rows,
+    begin_adding,
+    compute_regressors,
+    gather,
+    make_factor,
+    step_weights,
+    target_of,
+    turn,
+)
+from streamsvm.core.steps.rule import state_of
+from streamsvm.core.steps.step import scale_gamma
+from streamsvm.core.steps.triangle import row_start
+
+__all__ = ["advance", "begin_refit", "finish", "take_row"]
+
+_ROW_WORK = 1_000_000.0  # multiplications of one row: less than .1 ms
+_ROW_SQUARES = 4.0  # the same, over the square of the regressors: more than a row brings
+_FIRST_SQUARES = 8.0  # the same while rows are held: more than it takes to replay one row alone
+_GROWTH = 0.25  # rows until the next refit, over those so far; and until the next factor
+_LARGEST_AGE = 1024  # rows until the next factor, at most
+_START_NOVELTY = 0.1  # 1 - the largest squared cosine with a landmark, of a row that becomes one at the start
+_NOVELTY = 0.3  # the same later
+_PERIOD = 256  # rows between swaps
+_UNUSED = 0.5  # a landmark is swapped where its usage is at most this, over the mean usage
+_SWAP_WORK = 1400.0  # multiplications of a swap, over the regressors
+_CENTRE_PRIOR = np.float32(1.0)  # of the intercept
+_SLACK = 1.0 + 1e-5  # on the diagonal of the prior
+_RIDGE = 1e-4  # of a projection
+_ZERO = np.float32(0.0)
+
+
+@compiled(inline=True)
+def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+    """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``, and do some of the work.
+
+    ``scores`` are its decision values, ``norm`` is its squared norm.
+    """
+    v, s = landmark_views(block), state_of(block, STATE)
+    h = v.header[0]
+    if s["started"]:
+        _watch(block, norm, target, weight)
+        gather(block, s["half"], s["gathered"], v.kernel_rows[0], target, weight)
+        s["gathered"] += 1
+        s["age"] = min(s["age"] + 1, _LARGEST_AGE)
+        if s["gathered"] == CHUNK_ROWS:
+            while s["stage"] != IDLE or s["refitting"]:
+                _work(block)
+            turn(block, CHUNK_ROWS)
+            if s["making"] < 0 and s["age"] >= min(_GROWTH * common(block)["t"], _LARGEST_AGE):
+                s["making"] = 0  # when S has taken these rows
+            if s["period"] >= _PERIOD and s["max_swaps"] > 0:
+                s["stage"], s["place"], s["period"] = SWAPPING, 0, 0
+            else:
+                begin_adding(block)
+    else:
+        _hold(block, norm, target, weight)
+        if s["stage"] == IDLE and not s["refitting"] and s["held"] >= s["next_refit"]:
+            begin_refit(block)
+    n = s["size"]
+    advance(block, max(_ROW_WORK, (_ROW_SQUARES if s["started"] else _FIRST_SQUARES) * n * n))
+    if not s["started"] and s["held"] == h["window"]:
+        finish(block)
+        if not s["started"]:
+            begin_refit(block)
+            finish(block)
+
+
+@compiled(inline=True)
+def advance(block: np.ndarray, multiplications: float) -> None:
+    """Do work that takes so many multiplications, or all that is due."""
+    while multiplications > 0.0:
+        cost = _work(block)
+        multiplications = multiplications - cost if cost > 0.0 else 0.0
+
+
+@compiled(inline=True)
+def finish(block: np.ndarray) -> None:
+    """Do all the work that is due."""
+    while _work(block) > 0.0:
+        pass
+
+
+@compiled
+def _work(block: np.ndarray) -> float:
+    # A small part of the work that is due; its cost, 0 where nothing is.
+    s = state_of(block, STATE)
+    if s["stage"] == PRIOR:
+        return _compute_prior(block)
+    if s["stage"] == SWAPPING:
+        return _swap_next(block)
+    if s["stage"] == ADDING:
+        return add_rows(block)
+    if s["stage"] == STEPPING:
+        return step_weights(block)
+    if s["refitting"] and not s["started"]:
+        last = s["next_refit"] == 0
+        if s["replayed"] < s["held"] and (last or s["making"] <= 0):
+            return _replay(block)
+        s["started"] = 1 if last else 0
+    if s["making"] >= 0:
+        return make_factor(block)
+    return 0.0
+
+
+# The first rows ---------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _hold(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+    v, s = landmark_views(block), state_of(block, STATE)
+    h, place = v.header[0], s["held"]
+    for j in range(h["used"]):
+        v.window[place, j] = v.rows[0, j]
+    v.window_targets[place], v.window_weights[place] = target, weight
+    s["held"] = place + 1
+    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    if h["n_support"] == h["budget"] or s["next_refit"] == 0 or own < LEAST_SELF_KERNEL:  # 0: in the last refit
+        return
+    if _novelty(block, v.kernel_rows[0], own) > _START_NOVELTY:
+        _put_landmark(block, v.rows[0], h["n_support"], norm)
+        h["n_support"] += 1
+
+
+@compiled
+def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
+    v = landmark_views(block)
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.vectors[j, slot] = row[j]
+    v.norms[slot] = np.float32(norm)
+    h["largest_norm"] = max(h["largest_norm"], norm)
+    v.cache[0] = 0
+
+
+@compiled
+def _novelty(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
+    # 1 - the largest squared cosine of a row, whose self-kernel is `own`, with a landmark.
+    v = landmark_views(block)
+    h = v.header[0]
+    if h["kernel"] == RBF:
+        bits, most = regressors.view(np.int32), np.int32(0)  # of numbers above 0 they are in order, and compared by SIMD code
+        for i in range(1, h["n_support"] + 1):
+            most = max(most, bits[i])
+        nearest = np.float64(np.int32(most).view(np.float32))
+        return 1.0 - nearest * nearest
+    largest = 0.0
+    for i in range(h["n_support"]):
+        k = np.float64(regressors[i + 1])
+        other = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        if other >= LEAST_SELF_KERNEL:
+            largest = max(largest, k / own * (k / other))
+    return 1.0 - largest
+
+
+@compiled
+def begin_refit(block: np.ndarray) -> None:
+    """Begin to compute all anew from the rows that are held."""
+    v, s, c = landmark_views(block), state_of(block, STATE), common(block)
+    h = v.header[0]
+    if c["gamma_rows"] >= 0:
+        h["gamma"] = scale_gamma(c)
+        v.cache[0] = 0
+    last = 4 * h["window"] // 5
+    held = s["held"]
+    s["next_refit"] = min(held + max(int(_GROWTH * held), 1), last) if held < last else 0
+    s["size"], s["replayed"], s["refitting"], s["making"], s["pending"] = h["n_support"] + 1, 0, 1, -1, 0
+    s["stage"], s["place"] = PRIOR, 0
+
+
+@compiled
+def _compute_prior(block: np.ndarray) -> float:
+    v, s = landmark_views(block), state_of(block, STATE)
+    h = v.header[0]
+    j, n, stride = s["place"], s["size"], h["stride"]
+    start = row_start(j, stride)
+    if j == 0:
+        v.prior[start : start + n] = _ZERO
+        v.prior[start] = _CENTRE_PRIOR
+    else:
+        for i in range(h["used"]):
+            v.rows[1, i] = v.vectors[i, j - 1]
+        n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+        compute_regressors(block, 1, n_active, norm)
+        for i in range(j + 1, n):
+            v.prior[start + i] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
+        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+        v.prior[start + j] = np.float32(s["ridge"] * own * _SLACK)
+    for i in range(j, n):
+        v.moments[start + i] = np.float64(v.prior[start + i])
+    for k in range(h["live"]):
+        v.products[k, j] = 0.0
+    v.usage[j] = 0.0
+    s["place"] = j + 1
+    if j + 1 == n:
+        s["stage"], s["place"] = IDLE, 0
+    return n * (20.0 + h["used"])
+
+
+@compiled
+def _replay(block: np.ndarray) -> float:
+    v, s = landmark_views(block), state_of(block, STATE)
+    h = v.header[0]
+    cost = s["size"] * (20.0 + h["used"])
+    rows = min(max(int(_ROW_WORK / cost), 8), CHUNK_ROWS, s["held"] - s["replayed"])
+    for t in range(rows):
+        place = s["replayed"] + t
+        for j in range(h["used"]):
+            v.rows[1, j] = v.window[place, j]
+        n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+        compute_regressors(block, 1, n_active, norm)
+        gather(block, s["half"], t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
+    s["making"] = 0  # when S has taken these rows
+    turn(block, rows)
+    begin_adding(block)
+    return rows * cost
+
+
+# Later rows -------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _watch(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+    # Whether the row at hand is a candidate for a landmark: the best of a period are.
+    v, s = landmark_views(block), state_of(block, STATE)
+    h = v.header[0]
+    s["period"] = min(s["period"] + 1, _PERIOD)
+    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    if s["max_swaps"] == 0 or own < LEAST_SELF_KERNEL:
+        return
+    novelty = _novelty(block, v.kernel_rows[0], own)
+    if novelty <= _NOVELTY:
+        return
+    square = 0.0
+    for k in range(h["live"]):
+        square += (target_of(target, k, h["live"]) - v.scores[2 * k + 1]) ** 2
+    promise, worst = min(square * novelty * weight, 1e90), 0
+    for c in range(1, s["max_swaps"]):
+        if v.candidates[c] < v.candidates[worst]:
+            worst = c
+    if promise > v.candidates[worst]:
+        v.candidates[worst] = promise
+        for j in range(h["used"]):
+            v.window[worst, j] = v.rows[0, j]
+
+
+@compiled
+def _swap_next(block: np.ndarray) -> float:
+    v, s = landmark_views(block), state_of(block, STATE)
+    candidate = s["place"]
+    if v.candidates[candidate] > 0.0:
+        _swap(block, candidate)
+        v.candidates[candidate] = 0.0
+    s["place"] = candidate + 1
+    if candidate + 1 == s["max_swaps"]:
+        begin_adding(block)
+    return _SWAP_WORK * s["size"]
+
+
+@compiled
+def _swap(block: np.ndarray, candidate: int) -> None:
+    v, s = landmark_views(block), state_of(block, STATE)
+    h = v.header[0]
+    row = v.rows[1]
+    for j in range(h["used"]):
+        row[j] = v.window[candidate, j]
+    n_active, norm = scan_row(row, h["used"], v.active[1])
+    compute_regressors(block, 1, n_active, norm)
+    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    if _novelty(block, v.kernel_rows[1], own) <= _NOVELTY:
+        return  # another candidate that was near has become a landmark
+    if h["n_support"] < h["budget"]:
+        place = h["n_support"] + 1
+        h["n_support"] = place
+        s["size"] = place + 1
+        v.kernel_rows[1, place] = _ZERO
+    else:
+        place = _unused(block)
+        if place < 0:
+            return
+    _project(block, place, own)
+    _put_landmark(block, row, place - 1, norm)
+    s["n_swaps"] = min(s["n_swaps"] + 1, 2**31 - 1)
+    s["making"], s["refitting"] = 0, 1
+
+
+@compiled
+def _unused(block: np.ndarray) -> int:
+    # The landmark that rows come near to least, or -1 where they do come near.
+    v = landmark_views(block)
+    h = v.header[0]
+    least, place, total = np.inf, 1, 0.0
+    for i in range(1, h["n_support"] + 1):
+        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
+        usage = v.usage[i] / max(own, LEAST_SELF_KERNEL)
+        total += usage
+        if usage < least:
+            least, place = usage, i
+    return place if least <= _UNUSED * total / h["n_support"] else -1
+
+
+@compiled
+def _neighbours(block: np.ndarray, place: int) -> int:
+    # The regressors but `place` whose kernel values with ``kernel_rows[1]`` are largest, into ``starts``; how many.
+    v = landmark_views(block)
+    h = v.header[0]
+    values, count = v.direction[0], 0
+    for i in range(1, h["n_support"] + 1):
+        if i == place:
+            continue
+        other = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
+        k = np.float64(v.kernel_rows[1, i])
+        value = k * k / max(other, LEAST_SELF_KERNEL)
+        if count < NEIGHBOURS:
+            at = count
+            count += 1
+        elif value > values[NEIGHBOURS - 1]:
+            at = NEIGHBOURS - 1
+        else:
+            continue
+        while at > 0 and values[at - 1] < value:
+            values[at], v.starts[at] = values[at - 1], v.starts[at - 1]
+            at -= 1
+        values[at], v.starts[at] = value, i
+    return count
+
+
+@compiled(inline=True)
+def _at(i: int, j: int, stride: int) -> int:
+    # The place of element (i, j) of a symmetric matrix.
+    return row_start(min(i, j), stride) + max(i, j)
+
+
+@compiled
+def _projection(block: np.ndarray, count: int) -> None:
+    # The coefficients of the neighbours in ``starts`` whose sum is nearest to ``kernel_rows[1]``, into the last row of ``small``.
+    v, s = landmark_views(block), state_of(block, STATE)
+    stride, A, x = v.header[0]["stride"], v.small, v.small[NEIGHBOURS]
+    for a in range(count):
+        i = v.starts[a]
+        for b in range(a + 1):
+            A[a, b] = np.float64(v.prior[_at(i, v.starts[b], stride)])
+        A[a, a] *= 1.0 + _RIDGE
+        x[a] = s["ridge"] * np.float64(v.kernel_rows[1, i])
+    for a in range(count):
+        for b in range(a + 1):
+            total = A[a, b]
+            for k in range(b):
+                total -= A[a, k] * A[b, k]
+            A[a, b] = np.sqrt(max(total, LEAST_SELF_KERNEL)) if a == b else total / A[b, b]
+    for a in range(count):
+        for k in range(a):
+            x[a] -= A[a, k] * x[k]
+        x[a] /= A[a, a]
+    for a in range(count - 1, -1, -1):
+        for k in range(a + 1, count):
+            x[a] -= A[k, a] * x[k]
+        x[a] /= A[a, a]
+
+
+@compiled
+def _project(block: np.ndarray, place: int, own: float) -> None:
+    # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
+    v, s = landmark_views(block), state_of(block, STATE)
+    h = v.header[0]
+    n, stride = s["size"], h["stride"]
+    count = _neighbours(block, place)
+    _projection(block, count)
+    row, x = v.direction[0], v.small[NEIGHBOURS]
+    row[:n] = 0.0
+    explained = square = 0.0
+    for a in range(count):
+        q = v.starts[a]
+        for i in range(n):
+            row[i] += x[a] * v.moments[_at(i, q, stride)]
+        explained += x[a] * np.float64(v.kernel_rows[1, q])
+    for a in range(count):
+        square += x[a] * row[v.starts[a]]
+    row[place] = square + s["ridge"] * max(own * _SLACK - explained, own * _RIDGE)
+    usage = 0.0
+    for i in range(n):
+        at = _at(i, place, stride)
+        v.moments[at] = row[i]
+        v.prior[at] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
+        usage += v.usage[i]
+    v.prior[_at(0, place, stride)] = _ZERO
+    v.prior[_at(place, place, stride)] = np.float32(s["ridge"] * own * _SLACK)
+    v.usage[place] = (usage - v.usage[0] - v.usage[place]) / (n - 1)
+    for k in range(h["live"]):
+        total = 0.0
+        for a in range(count):
+            total += x[a] * v.products[k, v.starts[a]]
+        v.products[k, place], v.weights[k, place], v.corrections[k, place] = total, 0.0, 0.0
+    for half in range(2):  # the rows that S has not taken
+        for t in range(s["gathered"] if half == s["half"] else s["pending"]):
+            total = 0.0
+            for a in range(count):
+                total += x[a] * np.float64(v.regressors[half, t, v.starts[a]])
+            v.regressors[half, t, place] = np.float32(total)

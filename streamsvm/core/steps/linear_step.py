@@ -1,0 +1,159 @@
+"""The rule of the linear learners, compiled: coordinate ascent in the dual, taken on the weights themselves.
+
+A row is given by the columns of its features, int64 [k], which may be -1 (no column) or repeat (hashed), and their values,
+float32 [k]. Every step takes O(k).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import LARGEST_NORM
+from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.memory.weights import weight_views
+from streamsvm.core.steps.iterates import (
+    PROBABILITY,
+    add_to_iterates,
+    common,
+    error_rate,
+    finish_step,
+    iterate_for,
+    shortfall,
+    track_output,
+)
+from streamsvm.core.steps.probability import probability
+from streamsvm.core.steps.rule import state_of
+
+__all__ = ["STATE", "decide", "decide_many", "decide_packed", "first_refused", "learn_many", "learn_one", "learn_packed"]
+
+STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
+
+
+@compiled
+def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
+    # As `scan_row`: the number of features that are not zero, and the squared norm; -1 where that is too large or not finite.
+    v = weight_views(block)
+    n, rising, last = 0, True, -1
+    for k in range(len(columns)):
+        j = columns[k]
+        if j < 0 or values[k] == np.float32(0.0):
+            continue
+        if v.marks[j]:
+            v.row[j] += values[k]
+            continue
+        v.marks[j] = 1
+        v.row[j] = values[k]
+        v.active[n] = j
+        n += 1
+        rising = rising and j > last
+        last = j
+    if not rising:  # sums must not depend on the order of a row's keys
+        v.active[:n].sort()
+    norm = 0.0
+    for k in range(n):
+        j = v.active[k]
+        v.marks[j] = 0
+        norm += np.float64(v.row[j]) * np.float64(v.row[j])
+    return (n if norm < LARGEST_NORM else -1), norm
+
+
+@compiled
+def _products(block: np.ndarray, n: int) -> tuple[float, float]:
+    # Of the row at hand, which has n features that are not zero, with the two rows of coefficients.
+    v = weight_views(block)
+    a = b = 0.0
+    for k in range(n):
+        j = v.active[k]
+        x = np.float64(v.row[j])
+        a += x * v.weights[0, j]
+        b += x * v.weights[1, j]
+    return a, b
+
+
+@compiled
+def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
+    v, c, s = weight_views(block), common(block), state_of(block, STATE)
+    c["t"] += 1
+    a, b = _products(block, n)
+    f = c["scale"] * a + v.biases[0]
+    rate = error_rate(c)
+    track_output(c, 0, f, target, rate)
+    track_output(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
+    missing, curvature = shortfall(c, f, target), norm + s["fit_intercept"]
+    if missing != 0.0 and curvature > 0.0:
+        limit = s["C"] * weight
+        step = min(max(missing / curvature, -limit), limit)
+        for k in range(n):
+            j = v.active[k]
+            add_to_iterates(c, v.weights[0], v.weights[1], j, step * np.float64(v.row[j]))
+        v.biases[0] += step * s["fit_intercept"]
+    finish_step(c, v.weights, v.biases, 2, v.header[0]["used"])
+
+
+@compiled
+def _decide(block: np.ndarray, n: int, what: int) -> float:
+    v, c = weight_views(block), common(block)
+    iterate = iterate_for(c, what)
+    a, b = _products(block, n)
+    f = (c["average_v"] * b + c["average_u"] * a if iterate else c["scale"] * a) + v.biases[iterate]
+    return probability(c, iterate, f) if what == PROBABILITY else f
+
+
+@compiled
+def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target: float, weight: float) -> bool:
+    """Learn a row; whether it was not refused as not finite or too large."""
+    n, norm = _lay_out(block, columns, values)
+    if n >= 0:
+        _learn(block, n, norm, target, weight)
+    return n >= 0
+
+
+@compiled
+def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
+    """`learn_one` of a row that has all features, which are in ``row``."""
+    v = weight_views(block)
+    n, norm = scan_row(v.row, v.header[0]["used"], v.active)
+    if n >= 0:
+        _learn(block, n, norm, target, weight)
+    return n >= 0
+
+
+@compiled
+def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int) -> float:
+    """The decision value of a row, or the probability of the positive label; ``what`` as in `iterates`. NaN where a row would be
+    refused.
+    """
+    n = _lay_out(block, columns, values)[0]
+    return _decide(block, n, what) if n >= 0 else np.nan
+
+
+@compiled
+def decide_packed(block: np.ndarray, what: int) -> float:
+    """`decide` for a row that has all features, which are in ``row``."""
+    v = weight_views(block)
+    n = scan_row(v.row, v.header[0]["used"], v.active)[0]
+    return _decide(block, n, what) if n >= 0 else np.nan
+
+
+@compiled
+def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
+    """Learn the rows of X float32 [n, features], one after the other."""
+    for i in range(X.shape[0]):
+        learn_one(block, columns, X[i], targets[i], weights[i])
+
+
+@compiled
+def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+    """`decide` for each row of X float32 [n, features], into float64 [n, 1]."""
+    for i in range(X.shape[0]):
+        out[i, 0] = decide(block, columns, X[i], what)
+
+
+@compiled
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1."""
+    for i in range(X.shape[0]):
+        if _lay_out(block, columns, X[i])[0] < 0:
+            return i
+    return -1

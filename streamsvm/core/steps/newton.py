@@ -1,0 +1,124 @@
+"""Newton's method on the logistic loss, online and with a fading memory, compiled.
+
+A model of weights w has the curvature A, the sum over rows of memory^age h z z', and the ridge. With each row z it takes the step
+w += A^-1 (t - p) z. The inverse of A follows by a rank-one update, in O(n^2), and is computed anew from A every
+`ROWS_OF_INVERSE` rows: so it stays symmetric and positive definite, and rounding does not add up, however long and however quiet
+the stream is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST
+
+__all__ = ["ROWS_OF_INVERSE", "add_row", "dot", "invert", "logistic", "pull", "start"]
+
+#: Rows after which an inverse is computed anew.
+ROWS_OF_INVERSE = 64
+
+
+def start(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
+    """Set the curvature float64 [..., n, n] and its inverse to those of the ridge alone."""
+    curvature[...] = ridge * np.eye(curvature.shape[-1])
+    inverse[...] = np.eye(curvature.shape[-1]) / ridge
+
+
+@compiled(inline=True)
+def logistic(f: float) -> float:
+    """The probability of log odds f, bounded to 30 either way."""
+    return 1.0 / (1.0 + math.exp(-min(max(f, -30.0), 30.0)))
+
+
+@compiled(fastmath=FAST)
+def dot(a: np.ndarray, b: np.ndarray, n: int) -> float:
+    """The dot product of the first n numbers of two arrays."""
+    total = 0.0
+    for j in range(n):
+        total += a[j] * b[j]
+    return total
+
+
+@compiled(fastmath=FAST)
+def add_row(
+    curvature: np.ndarray,
+    inverse: np.ndarray,
+    row: np.ndarray,
+    n: int,
+    h: float,
+    memory: float,
+    ridge: float,
+    direction: np.ndarray,
+) -> None:
+    """Add a row to the curvature, and fill ``direction`` with the inverse, as it is then, times the row. O(n^2).
+
+    Parameters
+    ----------
+    curvature, inverse
+        float64 [n or more, n or more].
+    row
+        float64 [n or more].
+    n
+        The rows and columns in use.
+    h
+        The second derivative of the loss, p (1 - p) times the row's weight.
+    memory
+        The factor by which all rows before it fade, and the ridge does not.
+    ridge
+        The diagonal that A begins with.
+    direction
+        float64 [n or more].
+    """
+    square = 0.0
+    for j in range(n):
+        total = 0.0
+        for k in range(n):
+            total += inverse[j, k] * row[k]
+        direction[j] = total
+        square += row[j] * total
+    grown = memory + h * square
+    for j in range(n):
+        a, b = h * row[j], h / grown * direction[j]
+        for k in range(n):
+            curvature[j, k] = memory * curvature[j, k] + a * row[k]
+            inverse[j, k] = (inverse[j, k] - b * direction[k]) / memory
+        curvature[j, j] += (1.0 - memory) * ridge
+    for j in range(n):
+        direction[j] /= grown
+
+
+@compiled(fastmath=FAST)
+def invert(curvature: np.ndarray, inverse: np.ndarray, n: int) -> None:
+    """Compute the inverse of the curvature. O(n^3).
+
+    By Gauss-Jordan elimination, which needs no pivots here, as the ridge bounds the curvature from below.
+    """
+    for j in range(n):
+        for k in range(n):
+            inverse[j, k] = curvature[j, k]
+    for i in range(n):
+        pivot = 1.0 / inverse[i, i]
+        inverse[i, i] = 1.0
+        for k in range(n):
+            inverse[i, k] *= pivot
+        for j in range(n):
+            if j != i:
+                factor = inverse[j, i]
+                inverse[j, i] = 0.0
+                for k in range(n):
+                    inverse[j, k] -= factor * inverse[i, k]
+    for j in range(n):
+        for k in range(j):
+            inverse[j, k] = inverse[k, j] = 0.5 * (inverse[j, k] + inverse[k, j])
+
+
+@compiled
+def pull(inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray) -> None:
+    """Step against the ridge's own gradient, ``force`` times the weights less their centre. O(n^2)."""
+    for j in range(n):
+        direction[j] = force * (weights[j] - centre[j])
+    for j in range(n):
+        weights[j] -= dot(inverse[j], direction, n)

@@ -1,0 +1,186 @@
+"""The scale of rows, compiled: it follows the stream, and stored vectors follow it.
+
+A row is given as it is, and learned as so many deviations from the location of each feature, bounded. The scale in use lags
+behind the running one until it is off by some percent: then all stored vectors are brought to the new one, as if they had come
+today.
+
+The functions take arrays of any block that has them: ``moments`` float64 [columns, FOLLOWED] and ``first`` [columns, N_FIRST] of
+the features, as `streamsvm.core.memory.moments` has them; ``location`` and ``spread`` float64 [columns], the scale in use, with a
+spread of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in
+use. The first ``used`` columns have a feature.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import LARGEST_GAMMA
+from streamsvm.core.memory.moments import ANEW, LAST_MEAN, RARE, follow_value
+
+__all__ = [
+    "BOUND",
+    "RARE_REACH",
+    "REACH",
+    "gamma_of",
+    "learn_moments",
+    "move_rows",
+    "move_vectors",
+    "scale_moved",
+    "scale_row",
+    "units_of",
+]
+
+#: Deviations from the location to which a value is bounded.
+BOUND = np.float32(8.0)
+
+#: Deviations to which a value is bounded in mean and variance: where others are absurd, and of a feature that is rarely not 0,
+#: whose variance must not vanish.
+REACH, RARE_REACH = 8.0, 30.0
+
+_HORIZON = 10_000.0  # rows that mean and variance remember
+_OFF = 0.05  # by which a scale in use may be off
+_EVERY_ROW, _EVERY = 64, 16  # first rows after each of which that is looked at, and rows between later looks
+_LEAST_VARIANCE = 1e-13  # over the squared mean: what float32 makes of a constant
+_TINY = 1e-60
+_FAR = 1e30
+_NEAR = 2.0  # deviations of the mean from 0 up to which 0 is the location, where rows need not be centred
+
+
+@compiled
+def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, reach: float) -> None:
+    """Learn the mean and the variance of each feature from ``row``, as it is given.
+
+    Values are bounded to ``reach`` deviations from the mean. Where most of the first ones are equal, as of a feature that is
+    rarely not 0, to `RARE_REACH`.
+    """
+    for j in range(used):
+        follow_value(moments[j], first[j], np.float64(row[j]), RARE_REACH if moments[j, RARE] else reach, _HORIZON, False)
+
+
+@compiled(inline=True)
+def _spread(moments: np.ndarray) -> float:
+    # The standard deviation of a feature, 0 where it is constant.
+    if moments[0] == 0.0:
+        return 0.0
+    variance = moments[2] / moments[0]
+    return math.sqrt(variance) if variance > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY else 0.0
+
+
+@compiled(inline=True)
+def _location(mean: float, spread: float, centred: bool) -> float:
+    return mean if centred or abs(mean) > _NEAR * spread else 0.0
+
+
+@compiled
+def scale_moved(
+    moments: np.ndarray,
+    location: np.ndarray,
+    spread: np.ndarray,
+    ratio: np.ndarray,
+    shift: np.ndarray,
+    used: int,
+    scaling: bool,
+    centred: bool,
+    t: int,
+) -> bool:
+    """Whether the running scale has left the one in use, after row number t.
+
+    Then it comes into use, and ``ratio`` and ``shift`` lead from the old one to it. Without scaling only the spread follows, and
+    they lead nowhere. Where rows need not be ``centred``, zeros stay zeros in a feature whose mean is not far from 0.
+    """
+    if t > _EVERY_ROW and t % _EVERY != 0:
+        return False
+    moved = False
+    for j in range(used):
+        running, before = _spread(moments[j]), spread[j]
+        if (
+            abs(running - before) > _OFF * before
+            or moments[j, ANEW]
+            or (scaling and abs(_location(moments[j, 1], running, centred) - location[j]) > 2.0 * _OFF * running)
+        ):
+            moved = True
+    if not moved:
+        return False
+    for j in range(used):
+        running, before = _spread(moments[j]), spread[j]
+        ratio[j], shift[j] = 1.0, 0.0
+        if scaling:
+            place = _location(moments[j, 1], running, centred)
+            ratio[j] = shift[j] = 0.0
+            if running > 0.0 and moments[j, ANEW]:  # as far from the new level as it was from the old one
+                ratio[j] = 1.0 if before > 0.0 else 0.0
+                shift[j] = (moments[j, 1] - place) / running
+                if before > 0.0:
+                    shift[j] -= (moments[j, LAST_MEAN] - location[j]) / before
+            elif running > 0.0:
+                ratio[j] = before / running
+                shift[j] = (location[j] - place) / running
+            location[j] = place
+        spread[j], moments[j, ANEW] = running, 0.0
+    return True
+
+
+@compiled
+def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return location and spread, float64 [used], that bring stored vectors to the units of the features.
+
+    They are those in use; of a feature that has another level since, vectors are as far from that as they were from the old one.
+    """
+    place, size = location[:used].copy(), spread[:used].copy()
+    for j in range(used):
+        if moments[j, ANEW] and size[j] > 0.0:
+            running = _spread(moments[j])
+            place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
+            size[j] = running
+    return place, size
+
+
+@compiled
+def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> None:
+    """Write ``row`` by the scale in use into ``scaled``, float32 [used or more]."""
+    for j in range(used):
+        value = (np.float64(row[j]) - location[j]) / spread[j] if spread[j] > 0.0 else 0.0
+        scaled[j] = np.float32(min(max(value, -np.float64(BOUND)), np.float64(BOUND)))
+
+
+@compiled
+def gamma_of(spread: np.ndarray, used: int, scaling: bool) -> float:
+    """One over the sum of the variances of scaled rows, or of rows as they are."""
+    total = 0.0
+    for j in range(used):
+        total += (1.0 if spread[j] > 0.0 else 0.0) if scaling else spread[j] * spread[j]
+    return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
+
+
+@compiled(inline=True)
+def _moved(value: np.float32, ratio: float, shift: float) -> np.float32:
+    # Bounded, as 0 times a ratio beyond float32 must be 0.
+    factor, summand = np.float32(min(ratio, _FAR)), np.float32(min(max(shift, -_FAR), _FAR))
+    return min(max(value * factor + summand, -BOUND), BOUND)
+
+
+@compiled
+def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
+    """Bring n vectors, float32 [columns, n or more], and their squared norms to the scale in use; the largest norm. O(n d)."""
+    largest = 0.0
+    for i in range(n):
+        norms[i] = np.float32(0.0)
+    for j in range(used):
+        for i in range(n):
+            value = _moved(vectors[j, i], ratio[j], shift[j])
+            vectors[j, i] = value
+            norms[i] += value * value
+    for i in range(n):
+        largest = max(largest, np.float64(norms[i]))
+    return largest
+
+
+@compiled
+def move_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
+    """Bring n rows, float32 [n or more, columns], to the scale in use."""
+    for i in range(n):
+        for j in range(used):
+            rows[i, j] = _moved(rows[i, j], ratio[j], shift[j])

@@ -1,0 +1,208 @@
+"""The factory of rules: one compiled step in, what learns a row and many rows out.
+
+A rule is how a learner changes with a row. Its file has one function under `rule`, the step; the look at the row before it, the
+refusal of rows that are not finite, the average after it and the loop over many rows are the same for all rules, and made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.compiling.calls import BLOCK, address_of, caller
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.block import record
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.decisions import decide, fill_row
+from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
+from streamsvm.core.steps.step import Row, begin_row, end_row, observe
+
+__all__ = [
+    "FITTED",
+    "FULL",
+    "LEARNED",
+    "REFUSED",
+    "RULE",
+    "Rule",
+    "call_rule",
+    "learn_rows",
+    "many_rows",
+    "predict_then_learn",
+    "rule",
+    "state_of",
+]
+
+#: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
+#: support vector that is one too many, and the caller undoes what has changed.
+LEARNED, REFUSED, FULL = 0, 1, 2
+
+#: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
+RULE = f"{BLOCK} f8 f8"
+call_rule: Callable[..., Any] = caller(RULE, "i8")
+
+_DECIDE = f"{BLOCK} i8"
+_call_decide = caller(_DECIDE, "f8")
+
+NO_STATE = np.dtype([])
+#: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
+#: Then their signs are no labels.
+FITTED = {"fitted": (0, 1)}
+
+
+class Rule(NamedTuple):
+    """A compiled rule of support vectors. (That of the linear learners takes a row's columns and values: see `linear_step`.)"""
+
+    learn_one: Callable[..., int]
+    """``(block, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
+    learn_many: Callable[..., int]
+    """``(block, X, columns, targets, weights)``: learn the rows of X float32 [n, features]; how many were learned."""
+    state: np.dtype
+    """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
+    learned: Mapping[str, tuple[float, float]]
+    """Fields of ``state`` that learning changes, with the least and the largest value that they can have. A saved model in which
+    another field differs from that of a new one is corrupt."""
+
+
+@compiled(inline=True)
+def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
+    """The rule's own record of a block, for compiled code to read and write."""
+    return record(block, RULE_STATE, dtype)
+
+
+@compiled(inline=True)
+def _nothing(block: np.ndarray) -> None:
+    pass
+
+
+def rule(
+    state: np.dtype = NO_STATE,
+    *,
+    learned: Mapping[str, tuple[float, float]] | None = None,
+    prepare: Callable[[np.ndarray], None] = _nothing,
+    rescaled: Callable[[np.ndarray], None] = _nothing,
+) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
+    """Make a rule of the step under this decorator, ``step(block, row)``.
+
+    The step finds the decision values of the row at hand in ``views(block).scores`` (that of the last iterate first), and its
+    kernel values in ``views(block).kernel_rows[0]``. Coefficients are stored divided by the factor ``common(block)["scale"]``,
+    which a step may lower to shrink all of them. With ``gamma="scale"`` and no scaling the kernel changes in each of the first
+    500 rows: what a rule computes from kernel values is stale then.
+
+    Parameters
+    ----------
+    state, learned
+        See `Rule`.
+    prepare
+        Called before the decision values of a row are computed.
+    rescaled
+        Called where support vectors have been brought to another scale: what the rule has computed from kernel values is stale.
+    """
+
+    def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
+        names = {"step": compiled(step, inline=True), "prepare": prepare, "rescaled": rescaled}
+        learn_one = _made(_learn_one, step, names)
+        return Rule(learn_one, many_rows(learn_one, learn_rows), state, learned or {})
+
+    return make
+
+
+def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
+    # A closure over the step, or the step as an argument, would be compiled with the learner of each rule. This is a function of
+    # its own, which lies in the file of the rule.
+    name = f"{step.__qualname__}.{template.__name__.lstrip('_')}"
+    place = {"co_filename": step.__code__.co_filename, "co_firstlineno": step.__code__.co_firstlineno}
+    made = FunctionType(template.__code__.replace(co_name=name, co_qualname=name, **place), {**globals(), **names}, name)
+    made.__module__, made.__qualname__ = step.__module__, name
+    return compiled(made)
+
+
+# The template: `step`, `prepare` and `rescaled` are those of the rule.
+
+
+def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
+    n_active, norm, moved = begin_row(block)
+    if n_active < 0:
+        return REFUSED
+    if moved:
+        rescaled(block)  # type: ignore[name-defined] # noqa: F821
+    prepare(block)  # type: ignore[name-defined] # noqa: F821
+    step(block, observe(block, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
+    h = views(block).header[0]
+    if h["n_support"] > h["budget"]:
+        return FULL
+    end_row(block)
+    return LEARNED
+
+
+def many_rows(learn_one: Any, learn_rows: Any) -> Callable[..., int]:
+    """Return the ``learn_many`` of a rule: ``learn_rows``, compiled, which is given the address of ``learn_one`` first.
+
+    Many rows are so learned by the machine code that learns one, and leave the same bytes. A copy of it in a loop would be
+    compiled for seconds, and may add up in another order.
+    """
+
+    def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
+        learned: int = learn_rows(address_of(learn_one, RULE, "i8"), block, X, columns, targets, weights)
+        return learned
+
+    return learn_many
+
+
+@compiled
+def learn_rows(
+    learn_one: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    """Learn the rows of X float32 [n, features] by the rule at an address, up to one that it cannot; how many were learned."""
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        if call_rule(learn_one, block, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]
+
+
+def predict_then_learn(
+    rule: Rule, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
+) -> int:
+    """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
+
+    Parameters
+    ----------
+    rule, block
+        The rule, and the model.
+    X, columns
+        Rows float32 [n, features] that the rule would not refuse, and the columns int64 [features].
+    targets
+        float64 [n]; NaN: the row is only predicted.
+    answers
+        float64 [n, 1 or 2], for the answer that is `CHOSEN`, and the probability: of the positive label, or, where there are
+        several outputs, of the best one.
+
+    Returns
+    -------
+    int
+        How many rows were learned: n, or the number of the row that the rule could not.
+    """
+    decide_at, learn_at = address_of(decide, _DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
+    taken: int = _take_rows(decide_at, learn_at, block, X, columns, targets, answers)
+    return taken
+
+
+@compiled
+def _take_rows(
+    decide_at: int, learn_at: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
+) -> int:
+    v = views(block)
+    outputs = v.header[0]["live"] // 2
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        if answers.shape[1] > 1:
+            answers[i, 1] = _call_decide(decide_at, block, PROBABILITY)
+            if outputs > 1:
+                answers[i, 1] = np.max(v.scores[:outputs])
+        answers[i, 0] = _call_decide(decide_at, block, CHOSEN)
+        if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], 1.0) == FULL:
+            return i
+    return X.shape[0]

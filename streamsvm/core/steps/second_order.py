@@ -1,0 +1,135 @@
+"""Experts of second order in a committee, compiled: Newton's method on features or functions of them.
+
+That is logistic regression of labels, and recursive least squares of targets, of which a row that is missed by far counts less.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.committee import committee_views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.kinds import ADDITIVE, SLOW_NEWTON, STATE
+from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
+from streamsvm.core.steps.regression_stack import robust_weight
+from streamsvm.core.steps.rule import state_of
+from streamsvm.core.steps.stack import softmax
+
+__all__ = ["KNOT", "NEWTON_REACH", "NEWTON_RIDGE", "count_functions", "functions_of", "learn_label", "learn_target", "newton_row"]
+
+#: The ridge of the experts.
+NEWTON_RIDGE = 1.0
+#: Deviations from the mean to which features are bounded, and where the functions of one bend: a fifth of a normal distribution
+#: lies beyond.
+NEWTON_REACH, KNOT = 5.0, 0.8
+
+_REACH = np.float32(NEWTON_REACH)
+_LEAST_CURVATURE = 0.02
+
+
+@compiled(inline=True)
+def _memory(kind: int) -> float:
+    return 1.0 - 1e-4 if kind == SLOW_NEWTON else 1.0 - 1e-3
+
+
+@compiled(inline=True)
+def functions_of(side: int, used: int) -> int:
+    """Return how many functions of each of so many features there are, for which there is room in a matrix of this side."""
+    room = (side - 1) // max(used, 1)
+    return 4 if room >= 4 else 2 if room >= 2 else 1
+
+
+@compiled(inline=True)
+def newton_row(block: np.ndarray, kind: int) -> int:
+    """Fill ``squares[0]`` with the row at hand as an expert of second order takes it, 1 first; its length."""
+    v = committee_views(block)
+    h, z = v.header[0], v.squares[0]
+    functions = min(state_of(block, STATE)["functions"], functions_of(h["side"], h["used"])) if kind == ADDITIVE else 1
+    features = min(h["used"], h["side"] - 1)
+    z[0] = 1.0
+    for j in range(features):
+        x = np.float64(min(max(v.rows[1, j], -_REACH), _REACH))
+        place = 1 + functions * j
+        z[place] = x
+        if functions > 1:
+            z[place + 1] = abs(x) - KNOT
+        if functions > 2:
+            z[place + 2], z[place + 3] = max(x - KNOT, 0.0), max(-x - KNOT, 0.0)
+    return 1 + functions * features
+
+
+@compiled
+def count_functions(block: np.ndarray) -> None:
+    """Where features have come, and each can have fewer functions, let the additive expert begin anew."""
+    v, s = committee_views(block), state_of(block, STATE)
+    functions = functions_of(v.header[0]["side"], v.header[0]["used"])
+    if functions == s["functions"]:
+        return
+    s["functions"], v.cache[0] = functions, 0
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] == ADDITIVE:
+            number = v.experts[e, 4]
+            curvature, inverse = v.newton_curvatures[number], v.newton_inverses[number]
+            for j in range(len(curvature)):
+                for k in range(len(curvature)):
+                    curvature[j, k] = inverse[j, k] = 0.0
+                curvature[j, j], inverse[j, j] = NEWTON_RIDGE, 1.0 / NEWTON_RIDGE
+                for k in range(v.header[0]["live"]):
+                    v.newton_weights[number, k, j] = 0.0
+
+
+@compiled(inline=True)
+def learn_label(block: np.ndarray, expert: int, label: int, weight: float) -> None:
+    """Learn the label of the row at hand; several outputs share the curvature of the one that is least sure."""
+    v = committee_views(block)
+    kind, number, live = v.experts[expert, 0], v.experts[expert, 4], v.header[0]["live"]
+    n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
+    place = v.experts[expert, 3]
+    for k in range(live):
+        v.scores[k] = v.at_hand[k, place]
+    if live == 1:
+        v.scores[0] = logistic(v.scores[0])
+    else:
+        softmax(v.scores, live)
+    h = _LEAST_CURVATURE
+    for k in range(live):
+        h = max(h, v.scores[k] * (1.0 - v.scores[k]))
+    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, weight * h, _memory(kind), NEWTON_RIDGE, direction)
+    for k in range(live):
+        goal = float(label) if live == 1 else (1.0 if k == label else 0.0)
+        _add(v.newton_weights[number, k], weight * (goal - v.scores[k]), direction, n)
+    _renew(block, expert, n)
+
+
+@compiled(inline=True)
+def learn_target(block: np.ndarray, expert: int, target: float, weight: float) -> None:
+    """Learn the target of the row at hand. The expert's recent error is that with this row."""
+    v = committee_views(block)
+    kind, number, place = v.experts[expert, 0], v.experts[expert, 4], v.experts[expert, 3]
+    n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
+    missing = target - v.at_hand[0, place]
+    h = weight * robust_weight(abs(missing), v.errors[place])
+    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, _memory(kind), NEWTON_RIDGE, direction)
+    _add(v.newton_weights[number, 0], h * missing, direction, n)
+    _renew(block, expert, n)
+
+
+@compiled(inline=True)
+def _add(weights: np.ndarray, size: float, direction: np.ndarray, n: int) -> None:
+    for j in range(n):
+        weights[j] += size * direction[j]
+
+
+@compiled
+def _renew(block: np.ndarray, expert: int, n: int) -> None:
+    # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect.
+    v = committee_views(block)
+    number, memory, z = v.experts[expert, 4], _memory(v.experts[expert, 0]), v.squares[0]
+    if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:
+        invert(v.newton_curvatures[number], v.newton_inverses[number], n)
+        for j in range(n):
+            z[j] = 0.0
+        for k in range(v.header[0]["live"]):
+            force = ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE
+            pull(v.newton_inverses[number], v.newton_weights[number, k], z, n, force, v.squares[1])

@@ -1,0 +1,266 @@
+"""The parts of a step, compiled: the row at hand, its decision values, its shortfall, and new support vectors.
+
+Every function takes the block of a model. The row at hand is in ``rows[0]`` of its views, its decision values in ``scores``: that
+of output k by the last iterate at 2k, by the average iterate at 2k + 1, as `iterates` has them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from streamsvm.core.budget.dispatch import maintain
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
+from streamsvm.core.memory.slots import AT_HAND, append, fill_kernel_row, next_random, scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import LAST, add_to_iterates, common, error_rate, finish_step, shortfall, track_output
+from streamsvm.core.steps.probability import fit_softmax
+from streamsvm.core.steps.scaled_rows import follow_scale, scan_given
+
+__all__ = [
+    "FIRST_OUTPUT",
+    "GAMMA_ROWS",
+    "NO_OUTPUT",
+    "Row",
+    "add_support_vector",
+    "add_to_coefficient",
+    "begin_row",
+    "best_output",
+    "compute_scores",
+    "differ",
+    "dot_products",
+    "end_row",
+    "observe",
+    "observe_variances",
+    "random_bits",
+    "random_slot",
+    "scale_gamma",
+    "track_errors",
+    "violation",
+]
+
+#: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
+GAMMA_ROWS = 500
+#: Numbers of outputs: none, and the first.
+NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
+
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Row(NamedTuple):
+    """The row at hand, as a step takes it."""
+
+    target: float
+    """Its label as -1 or 1, or as the number of its class; or its target."""
+    weight: float
+    norm: float
+    """Its squared norm."""
+    self_kernel: float
+    """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
+
+
+@compiled(inline=True)
+def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
+    """Count the row at hand as learned; how many of its features are not zero, its squared norm, and whether the scale in use is
+    another one with it.
+
+    The first is -1 for a row that is not finite or too large, which is not counted.
+    """
+    v, c = views(block), common(block)
+    if v.header[0]["scaled"] > 0:
+        return _begin_scaled_row(block)
+    n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
+    if n_active >= 0:
+        if 0 <= c["gamma_rows"] < GAMMA_ROWS:
+            _update_gamma(block)
+        c["t"] += 1
+    return n_active, norm, False
+
+
+@compiled
+def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
+    n_active, norm = scan_given(block)
+    if n_active < 0:
+        return n_active, norm, False
+    common(block)["t"] += 1
+    moved = follow_scale(block)
+    if moved:
+        n_active, norm = scan_given(block)
+    return n_active, norm, moved
+
+
+@compiled(inline=True)
+def _update_gamma(block: np.ndarray) -> None:
+    # gamma = 1 / (sum of the features' variances), by Welford's recurrence over the first rows.
+    v = views(block)
+    h = v.header[0]
+    observe_variances(common(block), v.rows[0], v.means, h["used"])
+    h["gamma"] = scale_gamma(common(block))
+    v.cache[0] = 0
+
+
+@compiled(inline=True)
+def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
+    """Let a row count in the variances that gamma="scale" is found from; ``means`` are those of features, float64 [used]."""
+    c["gamma_rows"] += 1
+    n = c["gamma_rows"]
+    for j in range(used):
+        x = np.float64(row[j])
+        before = x - means[j]
+        means[j] += before / n
+        c["deviation"] += before * (x - means[j])
+
+
+@compiled(inline=True)
+def scale_gamma(c: np.ndarray) -> float:
+    """Return gamma="scale" of the rows that `observe_variances` has seen."""
+    return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
+
+
+@compiled(fastmath=FAST)
+def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
+    """The dot products of the first n kernel values with u and with v."""
+    a = b = 0.0
+    for i in range(n):
+        k = np.float64(kernels[i])
+        a += k * u[i]
+        b += k * v[i]
+    return a, b
+
+
+@compiled(inline=True)
+def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
+    """Return whether the first n numbers of two rows differ."""
+    different = 0  # counted to the end, in SIMD, rather than left early
+    for j in range(n):
+        different += a[j] != b[j]
+    return different > 0
+
+
+@compiled
+def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
+    """Compute the decision values of the row at hand, by both iterates.
+
+    Its kernel values are reused in the next call with the same row: to predict and then learn a row costs them once.
+    """
+    v, c = views(block), common(block)
+    h = v.header[0]
+    used, n = h["used"], h["n_support"]
+    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+        fill_kernel_row(block, AT_HAND, n_active, norm)
+        for j in range(used):
+            v.rows[2, j] = v.rows[0, j]
+        v.cache[0] = 1
+    if h["kernel"] == FOURIER:  # the two rows of coefficients are those of the cosines and of the sines
+        a = dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
+        v.scores[0] = v.scores[1] = a + dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
+        return
+    for k in range(0, h["live"], 2):
+        a, b = dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
+        v.scores[k] = c["scale"] * a + v.biases[k]
+        v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
+
+
+@compiled
+def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> int:
+    """The output with the largest decision value by an iterate (0: last, 1: average), but for the excluded one."""
+    best = -1
+    for k in range(iterate, live, 2):
+        if k // 2 != excluded and (best < 0 or scores[k] > scores[2 * best + iterate]):
+            best = k // 2
+    return best
+
+
+@compiled(inline=True)
+def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
+    """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
+    compute_scores(block, n_active, norm)
+    v = views(block)
+    h = v.header[0]
+    track_errors(common(block), v.scores, h["live"], target)
+    return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
+
+
+@compiled
+def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
+    """By how much the last iterate misses the margin at the row at hand.
+
+    With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
+
+    Returns
+    -------
+    The output that must rise, the one that must fall (-1: none), and the shortfall: 0 where the loss is 0, and negative where
+    the only output must fall.
+    """
+    v = views(block)
+    live = v.header[0]["live"]
+    if live == 2:
+        return 0, -1, shortfall(common(block), v.scores[0], target)
+    label = int(target)
+    rival = best_output(v.scores, LAST, live, label)
+    return label, rival, max(1.0 - (v.scores[2 * label] - v.scores[2 * rival]), 0.0)
+
+
+@compiled(inline=True)
+def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) -> None:
+    """Update the recent error and the calibration of both iterates, which predictions and probabilities follow.
+
+    ``scores`` are the decision values of a row, of which ``live`` are in use: two for each output.
+    """
+    rate = error_rate(c)
+    for iterate in range(2):
+        if live == 2:
+            track_output(c, iterate, scores[iterate], target, rate)
+        else:
+            error = 1.0 if best_output(scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
+            if (c["t"] + iterate) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
+                fit_softmax(c, scores, 2 * int(target) + iterate, iterate, live, rate)
+            c["error"][iterate] += rate * (error - c["error"][iterate])
+
+
+@compiled
+def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: int = 0, falling: int = -1) -> None:
+    """Make the row at hand a support vector, and bring the store back to its budget. O(B d).
+
+    ``coefficient`` is that of the output that rises; the output that falls (-1: none) has its negative.
+    """
+    v = views(block)
+    h = v.header[0]
+    if h["n_support"] > h["budget"]:  # a strategy has failed in this row: there is no slot left
+        return
+    add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
+    if h["n_support"] > h["budget"]:
+        common(block)["n_merges"] += maintain(block, random_bits(block))
+
+
+@compiled
+def random_bits(block: np.ndarray) -> np.uint64:
+    """The next of the learner's random numbers, of 64 bits."""
+    c = common(block)
+    c["random"] += _GOLDEN_GAMMA
+    return next_random(c["random"])
+
+
+@compiled(inline=True)
+def random_slot(block: np.ndarray) -> int:
+    """Draw a support vector; its slot."""
+    return np.int64(random_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
+
+
+@compiled
+def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 0, falling: int = -1) -> None:
+    """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
+    v, c = views(block), common(block)
+    add_to_iterates(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
+    if falling >= 0:
+        add_to_iterates(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
+
+
+@compiled(inline=True)
+def end_row(block: np.ndarray) -> None:
+    """Average the iterates, and keep their lazy scale factors in range."""
+    v = views(block)
+    h = v.header[0]
+    finish_step(common(block), v.coefficients, v.biases, h["live"], h["n_support"])

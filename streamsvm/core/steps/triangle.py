@@ -1,0 +1,160 @@
+"""Symmetric and triangular matrices of which the upper triangle is stored, row after row, compiled.
+
+Of a matrix with room for ``stride`` rows the element (j, i), i >= j, lies at ``row_start(j, stride) + i``. So half of the numbers
+need no memory and no cache, and each row is one run of memory, which loops along it turn into SIMD code.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST
+
+__all__ = ["add_two_rows", "factor_two_rows", "multiply_row", "row_start", "solve_factored", "symmetric_product"]
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+
+
+@compiled(inline=True)
+def row_start(j: int, stride: int) -> int:
+    """The place of element (j, i) less i."""
+    return j * stride - j * (j + 1) // 2
+
+
+@compiled(fastmath=FAST)
+def add_two_rows(
+    values: np.ndarray, starts: np.ndarray, a: np.ndarray, b: np.ndarray, count: int, first: int, n: int, out: np.ndarray
+) -> None:
+    """Add sums of rows: ``out[0, i] += sum_k a[k] r_k[i]``, ``out[1, i] += sum_k b[k] r_k[i]`` for ``first <= i < n``.
+
+    Row k of ``count`` is ``values[starts[k]:]``; all numbers are float32. Two rows at once and four terms a sweep: each number
+    that is loaded is used twice, each sum is loaded and stored once for four terms.
+    """
+    size = n - first
+    u, v = out[0, first:n], out[1, first:n]
+    k = 0
+    while k + 4 <= count:
+        s0, s1, s2, s3 = starts[k] + first, starts[k + 1] + first, starts[k + 2] + first, starts[k + 3] + first
+        r0, r1, r2, r3 = values[s0 : s0 + size], values[s1 : s1 + size], values[s2 : s2 + size], values[s3 : s3 + size]
+        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+        b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+        for i in range(size):
+            x0, x1, x2, x3 = r0[i], r1[i], r2[i], r3[i]
+            u[i] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+            v[i] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+        k += 4
+    while k < count:
+        s0 = starts[k] + first
+        r0 = values[s0 : s0 + size]
+        a0, b0 = a[k], b[k]
+        for i in range(size):
+            u[i] += a0 * r0[i]
+            v[i] += b0 * r0[i]
+        k += 1
+
+
+@compiled(fastmath=FAST)
+def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray) -> None:
+    """Add what row j of a symmetric matrix (``row``, float64 [n - j], from the diagonal on) has in its product with x."""
+    size, total, factor = n - j, row[0] * x[j], x[j]
+    y, z = x[j:n], out[j:n]
+    for i in range(1, size):
+        total += row[i] * y[i]
+    for i in range(1, size):
+        z[i] += factor * row[i]
+    z[0] += total
+
+
+@compiled
+def symmetric_product(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = matrix x[:n]``, float64. O(n^2)."""
+    out[:n] = 0.0
+    for j in range(n):
+        start = row_start(j, stride)
+        multiply_row(matrix[start + j : start + n], x, j, n, out)
+
+
+@compiled(fastmath=FAST, inline=True)
+def _finish_row(row: np.ndarray, sums: np.ndarray, least: np.float32, size: int) -> bool:
+    # row = (row - sums) / sqrt(its first number); whether that was above `least`.
+    pivot = row[0] - sums[0]
+    if not pivot > least:
+        return False
+    factor = _ONE / np.float32(math.sqrt(pivot))
+    row[0] = pivot * factor
+    for i in range(1, size):
+        row[i] = (row[i] - sums[i]) * factor
+    return True
+
+
+@compiled
+def factor_two_rows(
+    matrix: np.ndarray,
+    stride: int,
+    j: int,
+    n: int,
+    least: np.float32,
+    starts: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    sums: np.ndarray,
+) -> bool:
+    """Compute rows j and j + 1 of the factor U, U'U = matrix (Cholesky), in place, where the rows before them are done.
+
+    Parameters
+    ----------
+    matrix
+        float32: rows of U before row j, of the matrix from there on.
+    stride, j, n
+        Room for rows, the first of the two, and rows; row j + 1 is left out where there is none.
+    least
+        The smallest pivot.
+    starts, a, b, sums
+        Scratch: int64 [n], float32 [n], [n] and [2, n].
+
+    Returns
+    -------
+    Whether both pivots are above the smallest one; if not, the matrix is not positive definite, as far as float32 can tell.
+    """
+    for k in range(j):
+        start = row_start(k, stride)
+        starts[k] = start
+        a[k] = matrix[start + j]
+        b[k] = matrix[start + j + 1] if j + 1 < n else _ZERO
+    sums[:, j:n] = _ZERO
+    add_two_rows(matrix, starts, a, b, j, j, n, sums)
+    start = row_start(j, stride)
+    if not _finish_row(matrix[start + j : start + n], sums[0, j:n], least, n - j):
+        return False
+    if j + 1 < n:
+        upper = matrix[start + j : start + n]
+        factor = upper[1]
+        for i in range(1, n - j):
+            sums[1, j + i] += factor * upper[i]
+        start = row_start(j + 1, stride)
+        return _finish_row(matrix[start + j + 1 : start + n], sums[1, j + 1 : n], least, n - j - 1)
+    return True
+
+
+@compiled(fastmath=FAST)
+def solve_factored(factor: np.ndarray, stride: int, x: np.ndarray, n: int) -> None:
+    """Solve U'U z = x for the factor U, float32, in place. O(n^2)."""
+    for j in range(n):
+        start = row_start(j, stride)
+        row = factor[start + j : start + n]
+        y = x[j:n]
+        value = y[0] / row[0]
+        y[0] = value
+        for i in range(1, n - j):
+            y[i] -= value * row[i]
+    for j in range(n - 1, -1, -1):
+        start = row_start(j, stride)
+        row = factor[start + j : start + n]
+        y = x[j:n]
+        total = _ZERO
+        for i in range(1, n - j):
+            total += row[i] * y[i]
+        y[0] = (y[0] - total) / row[0]

@@ -1,0 +1,99 @@
+"""What messages say of things from outside: values of any kind, and packages that are missing."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["MissingPackageError", "missing_package", "shown"]
+
+
+class MissingPackageError(ModuleNotFoundError):
+    """A package of an extra is not installed. The message is one line, with the command that installs it."""
+
+
+def missing_package(what: str, needs: str, extra: str, error: ImportError) -> MissingPackageError:
+    """Return the error to raise where the import of an extra's packages failed.
+
+    Parameters
+    ----------
+    what
+        What cannot be done without them.
+    needs
+        The packages, by the names that pip knows.
+    extra
+        The extra that installs them.
+    error
+        That of the import. Where a package is there and cannot be imported, the message has its reason.
+
+    Examples
+    --------
+    >>> raise missing_package("streamsvm.batch", "scikit-learn", "batch", ModuleNotFoundError("No module named 'sklearn'"))
+    Traceback (most recent call last):
+        ...
+    streamsvm.files.messages.MissingPackageError: streamsvm.batch needs scikit-learn: pip install "streamsvm[batch]"
+    """
+    reason = "" if isinstance(error, ModuleNotFoundError) else f", and the import fails ({' '.join(str(error).split())})"
+    text = f'{what} needs {needs}{reason}: pip install "streamsvm[{extra}]"'
+    return MissingPackageError(text, name=error.name, path=error.path)
+
+
+def shown(value: object) -> str:
+    """Return the repr of a value for a message: of a long one its beginning, in a time that does not grow with it.
+
+    An object that holds others is shown by its class only, if it is no plain container: nobody knows how long its repr is.
+
+    >>> nested = [1]
+    >>> for _ in range(60):
+    ...     nested = [nested, nested]
+    >>> shown(nested)
+    '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1], [1]], [[1], ...'
+    """
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _SHOWN:
+            return f"{text[: _SHOWN - 3]}..."
+    return text
+
+
+_SHOWN = 80  # characters
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("frozenset({", "})")}
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    # The parts of a repr, one after the other.
+    kind = type(value)
+    if kind in (set, frozenset) and not value:
+        yield repr(value)
+    elif kind in _BRACKETS:
+        opening, closing = _BRACKETS[kind]
+        yield opening
+        for number, inner in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(inner)
+        yield ("," if kind is tuple and len(value) == 1 else "") + closing
+    elif kind is dict:
+        yield "{"
+        for number, (key, inner) in enumerate(value.items()):
+            yield ", " if number else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(inner)
+        yield "}"
+    elif kind in (str, bytes, bytearray):
+        yield repr(value[: _SHOWN + 1])
+    elif kind is int and value.bit_length() > 4 * _SHOWN:
+        yield hex(value)[: _SHOWN + 1]
+    elif isinstance(value, _HOLDERS) or kind.__module__.partition(".")[0] in ("river", "streamsvm"):
+        yield f"<{kind.__name__}>"
+    else:
+        yield repr(value)
+
+
+#: Objects whose repr is made of those of others.
+_HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)

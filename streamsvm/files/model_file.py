@@ -1,0 +1,267 @@
+"""Files of models: what they hold, how they are written, and what is said when one cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from streamsvm.files.container import Container, CorruptError, NewerError, pack, read_file, unpack
+from streamsvm.files.messages import MissingPackageError
+from streamsvm.files.names import UntrustedError
+from streamsvm.files.tree import UnsupportedError, read, written
+
+__all__ = [
+    "CorruptFileError",
+    "ModelFileError",
+    "container_of",
+    "facts_of",
+    "parts_of",
+    "read_container",
+    "sync_folder",
+    "to_bytes",
+    "versions",
+    "write",
+    "write_all",
+]
+
+_TREE, _FACTS = "tree", "facts"
+_LONGEST_INT = 300  # digits: any such int is a float too
+
+
+class ModelFileError(Exception):
+    """A model cannot be saved, or a file of one not be read. The message names the file and the remedy."""
+
+
+class CorruptFileError(ModelFileError):
+    """The file is not as it was written."""
+
+
+def to_bytes(
+    parts: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    trusted: bool = False,
+    strings: Mapping[str, str] = MappingProxyType({}),
+    arrays_beside: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> bytes:
+    """Return the bytes of a file, which could be read back. Equal parts and facts give equal bytes.
+
+    Parameters
+    ----------
+    parts
+        Objects by their names; the model is ``"model"``.
+    facts
+        What can be read without them, as JSON. Added are the ``versions`` of packages, and a ``digest`` of the parts.
+    trusted
+        Whether the parts may hold classes and functions of the user's own.
+    strings, arrays_beside
+        What the file holds beside these, by names that are no numbers: a program.
+
+    Raises
+    ------
+    ModelFileError
+        A part is of a type that no file holds, or could not be read back.
+    """
+    try:
+        tree, arrays = written(dict(parts), trusted)
+        read(tree, arrays, trusted)  # one that cannot be read would otherwise be noticed when it is needed
+    except UntrustedError as error:
+        raise ModelFileError(
+            f"it could not be loaded again: {error}. If that is your own class or function, it takes trusted=True"
+        ) from error
+    except UnsupportedError as error:
+        raise ModelFileError(
+            f"the model cannot be saved: {error}. Classes and functions of your own must be defined at the top of a module: no "
+            "lambda, none inside a function"
+        ) from error
+    except Exception as error:  # a class of the user's own can raise anything
+        raise ModelFileError(f"it could not be loaded again: {type(error).__name__}: {error}") from error
+    digest = hashlib.sha256(b"".join([tree, *map(np.ndarray.tobytes, arrays)])).hexdigest()
+    try:
+        text = json.dumps(
+            {**facts, "digest": digest, "versions": versions()}, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        _read_facts(text)
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
+    named = {str(number): array for number, array in enumerate(arrays)}
+    return pack({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_FACTS: text, **strings})
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a file says."""
+    return {name: _version(name) for name in ("numpy", "river", "streamsvm")}
+
+
+@cache
+def _version(name: str) -> str:
+    return version(name)  # it reads a file
+
+
+def read_container(path: Path) -> Container:
+    """Read a file as arrays and texts, and check its checksum.
+
+    Raises
+    ------
+    CorruptFileError
+        The file is not as it was written, or none of streamsvm.
+    ModelFileError
+        It cannot be read, or is of a newer version.
+    """
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from error
+    return container_of(path, data)
+
+
+def container_of(path: Path | str, data: bytes) -> Container:
+    """Read the bytes of a file, or of a place that holds the same ones, as `read_container` does."""
+    try:
+        return unpack(data)
+    except CorruptError as error:
+        raise CorruptFileError(f"{path} is corrupt: {error}") from error
+    except NewerError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+
+
+def facts_of(path: Path | str, container: Container) -> dict[str, Any]:
+    """Return the facts of a file."""
+    try:
+        facts = _read_facts(container.strings[_FACTS])
+        if isinstance(facts, dict):
+            return facts
+    except (KeyError, ValueError, RecursionError):
+        pass
+    raise CorruptFileError(f"{path} is corrupt: it says nothing of itself")
+
+
+def _read_facts(text: str) -> Any:
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_short)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number of a fact")
+    return value
+
+
+def _short(text: str) -> int:
+    if len(text) > _LONGEST_INT:
+        raise ValueError(f"an int has {len(text):,} digits")
+    return int(text)
+
+
+def parts_of(path: Path | str, container: Container, trusted: bool = False) -> dict[str, Any]:
+    """Return the parts of a file.
+
+    Raises
+    ------
+    ModelFileError
+        The file names classes or functions that are not of streamsvm or river and is not ``trusted``, its model needs a package
+        that is not installed, or its writer has put together what no model is.
+    """
+    try:
+        tree = container.arrays[_TREE]
+        arrays: list[np.ndarray] = []
+        while (name := str(len(arrays))) in container.arrays:
+            arrays.append(container.arrays[name])
+        parts = read(tree.tobytes(), arrays, trusted)
+        if not isinstance(parts, dict) or "model" not in parts:
+            raise CorruptError("it holds no model")
+    except UntrustedError as error:
+        raise ModelFileError(
+            f"{path} was not loaded: {error}. If you know who wrote it, and that is your own class or function, load it with "
+            "trusted=True"
+        ) from None
+    except MissingPackageError as error:
+        raise ModelFileError(f"{path} was not loaded: {error}") from error
+    except Exception as error:  # the checks of a class of streamsvm, or a class of the user's own, can raise anything
+        raise ModelFileError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
+    return parts
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file atomically: wholly or not at all, even if the process or the machine stops in the middle.
+
+    Raises
+    ------
+    ModelFileError
+        It cannot be written; one that was there before is as it was.
+    """
+    write_all({path: data})
+
+
+def write_all(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together, as `write` does: where one cannot be written, all are as they were.
+
+    A kill in mid-write leaves ``NAME.*.part`` beside them. Where a path is a link, the link stays and its file is replaced.
+    """
+    own = f".{os.getpid()}-{threading.get_ident()}.part"  # others may write the same file now
+    paths = [Path(os.path.realpath(path)) for path in contents]
+    parts = [path.with_name(path.name + own) if path.name else path for path in paths]
+    try:
+        for path in paths:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "it is a device or a pipe, and no file")  # which would be replaced by one
+        for part, data in zip(parts, contents.values(), strict=True):
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        with _alone(paths[0].parent) if len(paths) > 1 else contextlib.nullcontext():
+            for part, path in zip(parts, paths, strict=True):
+                part.replace(path)
+        for folder in {path.parent for path in paths}:
+            sync_folder(folder)
+    except OSError as error:
+        for part in parts:
+            with contextlib.suppress(OSError):  # a full disk has better use for its bytes
+                part.unlink()
+        raise ModelFileError(f"{error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep others, who write the same files, waiting: else the first file could be of one writer, and the second of another."""
+    if not hasattr(os, "O_DIRECTORY"):
+        yield
+        return
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make durable what was created, renamed or removed in a folder; OSError if that fails.
+
+    Where the system cannot open a folder (Windows), nothing is done.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,439 @@
+"""Objects as data: a list of records, in JSON, and the arrays and bytes that they name by number.
+
+Everything that can be changed or shared (a list, a dict, an instance, an array) is a record of its own, and is named where it is
+used, so that what was shared is shared again and what refers to itself still does. Everything else is written in its place. A
+record of an instance is the name of its class and its attributes: to read it, the class is looked up in `names`, an empty
+instance is made, and the attributes are set on that. No constructor runs, but for those of the few types in `codecs`, and for the
+classes of streamsvm, which check what they are given (``__setstate__``).
+
+=============================  ======================================================================================
+a value                        is written as
+=============================  ======================================================================================
+None, bool, int, float, str    itself; a float that is not finite as ``{"float": "nan"}``, a long int as ``{"int": "0x..."}``
+bytes                          ``{"bytes": n}``, the number of an array
+tuple, frozenset               ``{"tuple": [value, ...]}``, ``{"frozenset": [value, ...]}``
+a named tuple                  ``{"named": [class, [value, ...]]}``
+a class, a function            ``{"class": "module:name"}``, ``{"function": "module:name"}``
+a method of an instance        ``{"method": [value, name]}``
+a number of numpy              ``{"number": [type, value]}``
+another of `codecs`            ``{"of": [kind, value]}``
+a record                       ``{"at": its number}``
+=============================  ======================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from inspect import getattr_static
+from typing import Any
+
+import numpy as np
+
+from streamsvm.files.bounds import check_hashes, check_shared
+from streamsvm.files.codecs import CODECS, codec_of
+from streamsvm.files.container import DTYPES, CorruptError
+from streamsvm.files.messages import shown
+from streamsvm.files.names import METHODS, UntrustedError, find_class, find_function, name_of
+from streamsvm.files.river_state import check_scaler, check_wrapper
+
+__all__ = ["UnsupportedError", "read", "written"]
+
+_DEEPEST = 100  # tuples in tuples
+_SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
+_LARGEST_CODE = 0x10FFFF  # of a character
+_LONG = 2**63  # readers of JSON in other languages hold shorter integers, and Python refuses very long decimal ones
+_NUMBERS = {dtype.type: name for name, dtype in DTYPES.items()}
+_DICTS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "Counter", defaultdict: "defaultdict"}
+_EMPTY: dict[str, Any] = {"list": list, "set": set, **{kind: made for made, kind in _DICTS.items()}}
+
+
+class UnsupportedError(ValueError):
+    """An object is of a type that no file holds."""
+
+
+# Writing -----------------------------------------------------------------------------------------------------------------------
+
+
+def written(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
+    """Return an object as JSON, and the arrays that it names by number. Equal objects give equal bytes.
+
+    Parameters
+    ----------
+    obj
+        The object.
+    trusted
+        Whether classes and functions that are not listed in `names` may be named, and what has a form of its own may be pickled.
+
+    Raises
+    ------
+    UnsupportedError
+        A part of it is of a type that no file holds.
+    UntrustedError
+        A part of it is of a class or function that is not listed.
+    """
+    writer = _Writer(trusted)
+    return writer.finish(obj), writer.arrays
+
+
+class _Writer:
+    def __init__(self, trusted: bool) -> None:
+        self.arrays: list[np.ndarray] = []
+        self._trusted = trusted
+        self._numbers: dict[int, int] = {}  # of records, by the identity of their object
+        self._objects: list[Any] = []  # held, so that no other object gets the identity of one
+
+    def finish(self, obj: Any) -> bytes:
+        root = self._value(obj)
+        records = [self._record(found) for found in self._objects]  # which grows
+        return json.dumps({"records": records, "root": root}, separators=(",", ":")).encode()
+
+    def _value(self, obj: Any, depth: int = 0) -> Any:
+        kind = type(obj)
+        if obj is None or kind is bool or kind is str:
+            return obj
+        if kind is int:
+            return obj if abs(obj) < _LONG else {"int": hex(obj)}
+        if kind is float:
+            return obj if math.isfinite(obj) else {"float": str(obj)}
+        if depth > _DEEPEST:
+            raise UnsupportedError(f"tuples are nested more than {_DEEPEST} deep")
+        if kind is tuple:
+            return {"tuple": self._values(obj, depth)}
+        if kind is bytes:
+            return {"bytes": self._array(np.frombuffer(obj, np.uint8))}
+        if kind is frozenset:
+            return {"frozenset": self._sorted(obj, depth)}
+        if kind in _NUMBERS:
+            return {"number": [_NUMBERS[kind], self._value(obj.item())]}
+        if isinstance(obj, type):
+            return {"class": self._named(obj)}
+        if isinstance(obj, tuple):
+            if obj != tuple(obj) or not hasattr(kind, "_fields"):
+                raise UnsupportedError(f"{name_of(kind)} is a tuple with more than its members")
+            return {"named": [self._named(kind), self._values(obj, depth)]}
+        if isinstance(obj, types.MethodType) or (isinstance(obj, types.BuiltinMethodType) and _is_bound(obj)):
+            if obj.__name__ not in METHODS and not self._trusted:
+                raise UntrustedError(f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model")
+            return {"method": [self._value(obj.__self__, depth + 1), obj.__name__]}
+        if isinstance(obj, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
+            return {"function": self._named(obj, find_function)}
+        codec = codec_of(kind)
+        if codec is not None and not codec.shared:
+            return {"of": [codec.kind, self._value(codec.taken_apart(obj), depth + 1)]}
+        return {"at": self._number(obj)}
+
+    def _values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
+        return [self._value(obj, depth + 1) for obj in objects]
+
+    def _sorted(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
+        # The order in a set depends on its history and on the seed of hashes.
+        return self._values(sorted(members, key=lambda member: written(member, self._trusted)[0]), depth)
+
+    def _number(self, obj: Any) -> int:
+        number = self._numbers.setdefault(id(obj), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(obj)
+        return number
+
+    def _array(self, array: np.ndarray) -> int:
+        self.arrays.append(array)
+        return len(self.arrays) - 1
+
+    def _named(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
+        name = name_of(obj)
+        if "<" in name or find(name, self._trusted) is not obj:
+            raise UnsupportedError(f"{name} is not found again by its name")
+        return name
+
+    def _record(self, obj: Any) -> list[Any]:
+        kind = type(obj)
+        if kind is list:
+            return ["list", self._values(obj)]
+        if kind in _DICTS:
+            pairs = [self._values(pair) for pair in obj.items()]
+            return [_DICTS[kind], pairs, *([self._value(obj.default_factory)] if kind is defaultdict else [])]
+        if kind is set:
+            return ["set", self._sorted(obj)]
+        if kind is deque:
+            return ["deque", self._values(obj), obj.maxlen]
+        if kind is bytearray:
+            return ["bytearray", self._array(np.frombuffer(bytes(obj), np.uint8))]
+        if kind is np.ndarray:
+            return self._numpy(obj)
+        codec = codec_of(kind)
+        if codec is not None:
+            return ["of", codec.kind, self._value(codec.taken_apart(obj))]
+        return self._instance(obj)
+
+    def _numpy(self, array: np.ndarray) -> list[Any]:
+        if array.dtype.kind == "U" and array.dtype.itemsize:
+            codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
+            return ["texts", self._array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
+        if array.dtype == object and array.ndim == 1 and all(type(value) in _SCALARS for value in array):
+            return ["objects", self._values(array)]
+        if array.dtype.newbyteorder("<") not in DTYPES.values():
+            raise UnsupportedError(
+                f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts"
+            )
+        # The order in memory is part of a model: sums along it round otherwise.
+        columns_first = array.flags.f_contiguous and not array.flags.c_contiguous
+        return ["array", self._array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
+
+    def _instance(self, obj: Any) -> list[Any]:
+        cls = type(obj)
+        if _pickles_by_itself(cls):
+            if not self._trusted:
+                raise UntrustedError(f"it holds a {name_of(cls)}, which has a way of its own to be saved")
+            try:
+                return ["pickle", self._array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
+            except Exception as error:  # a class of the user's own can raise anything
+                raise UnsupportedError(f"{name_of(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
+        name = self._named(cls)
+        state = obj.__getstate__()
+        if _checks_its_state(cls):
+            return ["model", name, self._value(state)]
+        attributes, slots = state if isinstance(state, tuple) else (state, None)
+        return [
+            "instance",
+            name,
+            [[key, self._value(value)] for part in (attributes, slots) for key, value in (part or {}).items()],
+        ]
+
+
+def _is_bound(function: Any) -> bool:
+    return function.__self__ is not None and not isinstance(function.__self__, types.ModuleType)
+
+
+def _checks_its_state(cls: type) -> bool:
+    return cls.__module__.startswith("streamsvm.") and hasattr(cls, "__setstate__")
+
+
+def _pickles_by_itself(cls: Any) -> bool:
+    own = [
+        cls.__reduce__ is not object.__reduce__,
+        cls.__reduce_ex__ is not object.__reduce_ex__,
+        issubclass(cls, list | dict | set),
+    ]
+    own += [hasattr(cls, name) for name in ("__getnewargs__", "__getnewargs_ex__")]
+    if cls.__module__.partition(".")[0] not in ("streamsvm", "river"):
+        own += [cls.__getstate__ is not object.__getstate__, hasattr(cls, "__setstate__")]
+    return any(own)
+
+
+# Reading -----------------------------------------------------------------------------------------------------------------------
+
+
+def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> Any:
+    """Return the object that `written` took apart.
+
+    Parameters
+    ----------
+    text, arrays
+        What `written` returned.
+    trusted
+        Whether classes and functions that are not listed may be looked up, and pickled parts read, which can run anything.
+
+    Raises
+    ------
+    CorruptError
+        They are not what `written` returns.
+    UntrustedError
+        They name a class or function that is not listed.
+    Exception
+        Of any kind, from ``__setstate__`` of a class of streamsvm that finds its state corrupt.
+    """
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"its records are not JSON ({error})") from error
+    try:
+        check_shared(tree["records"], tree["root"], arrays)
+        return _Reader(tree["records"], arrays, trusted).read(tree["root"])
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        raise CorruptError(f"its records do not fit together ({type(error).__name__}: {error})") from error
+
+
+class _Reader:
+    def __init__(self, records: list[Any], arrays: Sequence[np.ndarray], trusted: bool) -> None:
+        self._records, self._arrays, self._trusted = records, arrays, trusted
+        self._made: dict[int, Any] = {}
+        self._taken: set[int] = set()  # numbers of arrays
+
+    def read(self, root: Any) -> Any:
+        # All of them empty, so that each can refer to each; then what they hold, the last first, for what is in a record comes
+        # after it: a key of a dict is whole when it is hashed, and a model is given a whole state to check.
+        for number in range(len(self._records)):
+            self._make(number)
+        for number in range(len(self._records) - 1, -1, -1):
+            self._fill(self._made[number], *self._records[number])
+        for made in self._made.values():
+            check_wrapper(made)
+            check_scaler(made)
+        return self._value(root)
+
+    def _make(self, number: int) -> Any:
+        if number in self._made:
+            return self._made[number]
+        kind, *rest = self._records[number]
+        if kind in _EMPTY:
+            made = _EMPTY[kind]()
+        elif kind == "deque":
+            made = deque(maxlen=None if rest[1] is None else _index(rest[1], 2**62))
+        elif kind == "bytearray":
+            made = bytearray(self._bytes(rest[0]))
+        elif kind == "array":
+            made = self._array(rest[0]).copy()
+            made = made.T if rest[1] is True else made
+        elif kind == "texts":
+            made = _texts(self._array(rest[0]))
+        elif kind == "objects":
+            made = _objects(self._values(rest[0]))
+        elif kind in ("instance", "model"):
+            made = object.__new__(find_class(rest[0], self._trusted))
+        elif kind == "of":
+            self._made[number] = None  # what it is made of cannot hold itself
+            made = CODECS[rest[0]].put_together(self._value(rest[1]))
+        elif kind == "pickle" and self._trusted:
+            made = pickle.loads(self._bytes(rest[0]))  # noqa: S301 - trusted
+        elif kind == "pickle":
+            raise UntrustedError("it holds a class with a way of its own to be saved")
+        else:
+            raise CorruptError(f"it holds a record of kind {shown(kind)}")
+        self._made[number] = made
+        return made
+
+    def _fill(self, made: Any, kind: str, *rest: Any) -> None:
+        if kind in ("list", "deque"):
+            made.extend(self._values(rest[0]))
+        elif kind == "set":
+            made.update(self._members(rest[0]))
+        elif kind in _EMPTY:  # a dict
+            pairs = [(self._value(key), self._value(value)) for key, value in rest[0]]
+            check_hashes(key for key, _ in pairs)
+            for key, value in pairs:
+                made[key] = value
+            if kind == "defaultdict":
+                made.default_factory = self._callable(rest[1])
+        elif kind == "model":
+            if not _checks_its_state(type(made)):
+                raise CorruptError(f"{rest[0]} checks no state")
+            made.__setstate__(self._value(rest[1]))
+        elif kind == "instance":
+            cls = type(made)
+            if _checks_its_state(cls) or (_pickles_by_itself(cls)):
+                raise CorruptError(f"{rest[0]} is not saved by its attributes")
+            for name, value in rest[1]:
+                _set_attribute(made, name, self._value(value))
+
+    def _callable(self, value: Any) -> Any:
+        found = self._value(value)
+        if found is not None and not callable(found):
+            raise CorruptError(f"{shown(found)} cannot be called")
+        return found
+
+    def _value(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            if isinstance(value, list):
+                raise CorruptError("it holds a list that is no record")
+            return value
+        ((tag, content),) = value.items()
+        if tag == "at":
+            return self._made[number] if (number := _index(content, len(self._records))) in self._made else self._make(number)
+        if tag == "float":
+            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content]
+        if tag == "int":
+            return int(content, 16)
+        if tag == "tuple":
+            return tuple(self._values(content))
+        if tag == "bytes":
+            return self._bytes(content)
+        if tag == "frozenset":
+            return frozenset(self._members(content))
+        if tag == "number":
+            return self._number(*content)
+        if tag == "class":
+            return find_class(content, self._trusted)
+        if tag == "named":
+            cls = find_class(content[0], self._trusted)
+            if not issubclass(cls, tuple) or len(content[1]) != len(cls._fields):  # type: ignore[attr-defined]
+                raise CorruptError(f"{content[0]} is no tuple of {len(content[1])}")
+            return tuple.__new__(cls, self._values(content[1]))
+        if tag == "function":
+            return find_function(content, self._trusted)
+        if tag == "method":
+            return self._method(*content)
+        if tag == "of":
+            return CODECS[content[0]].put_together(self._value(content[1]))
+        raise CorruptError(f"it holds a value of kind {shown(tag)}")
+
+    def _values(self, values: list[Any]) -> list[Any]:
+        return [self._value(value) for value in values]
+
+    def _members(self, values: list[Any]) -> list[Any]:
+        members = self._values(values)
+        check_hashes(members)
+        return members
+
+    def _number(self, dtype: str, number: Any) -> Any:
+        value = self._value(number)
+        if type(value) not in (bool, int, float, complex):  # numpy takes more, and makes arrays of it
+            raise CorruptError(f"{shown(value)} stands where a number belongs")
+        return DTYPES[dtype].type(value)
+
+    def _method(self, instance: Any, name: str) -> Any:
+        if name not in METHODS and not self._trusted:
+            raise UntrustedError(f"it asks for {shown(name)} of an instance, which is not a method of a model")
+        owner = self._value(instance)
+        found = getattr_static(type(owner), name)  # never what was set on the instance
+        if not isinstance(found, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
+            raise CorruptError(f"{name} of a {type(owner).__name__} is no method")
+        return found.__get__(owner, type(owner))
+
+    def _array(self, number: Any) -> np.ndarray:
+        number = _index(number, len(self._arrays))
+        if number in self._taken:  # each time would be a copy
+            raise CorruptError(f"it names array {number} twice")
+        self._taken.add(number)
+        return self._arrays[number]
+
+    def _bytes(self, number: Any) -> bytes:
+        return self._array(number).tobytes()
+
+
+def _texts(codes: np.ndarray) -> np.ndarray:
+    if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _LARGEST_CODE).any():
+        raise CorruptError("an array of texts is none")
+    return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    if not all(type(value) in _SCALARS for value in values):
+        raise CorruptError("an array of objects holds what is no label")
+    check_hashes(values)
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+def _index(value: Any, end: int) -> int:
+    if type(value) is not int or not 0 <= value < end:
+        raise CorruptError(f"it counts {shown(value)} where there are {end:,}")
+    return value
+
+
+def _set_attribute(instance: Any, name: Any, value: Any) -> None:
+    # On this instance only, and only what is no part of its class: a slot, or an entry of its dict.
+    if not isinstance(name, str) or (name.startswith("__") and name.endswith("__")):
+        raise CorruptError(f"{shown(name)} is no attribute that is saved")
+    of_class = getattr_static(type(instance), name, None)
+    if isinstance(of_class, types.MemberDescriptorType):
+        of_class.__set__(instance, value)
+    elif isinstance(of_class, types.FunctionType | property | staticmethod | classmethod | types.GetSetDescriptorType):
+        raise CorruptError(f"{shown(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
+    else:
+        vars(instance)[name] = value

@@ -1,0 +1,425 @@
+"""Scalers for features and for targets, as in river, that limit what one absurd value can do."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from river import base
+
+from streamsvm.core.checks import checked_count, checked_target
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.frames import as_frame, as_matrix
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
+from streamsvm.core.transformers import Units, units_between
+from streamsvm.files.bounds import check_hashes
+from streamsvm.files.messages import shown
+
+__all__ = ["BoundedScaler", "BoundedTargetScaler"]
+
+_MUST_BE_FINITE = "features must be finite float32 numbers"
+_TARGET: Hashable = "target"
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class BoundedScaler(base.MiniBatchTransformer):
+    """A scaler like river's StandardScaler, with values bounded to a distance from the mean.
+
+    Each value is bounded to ``deviations`` standard deviations from the mean of its feature. Mean and variance are those of the
+    bounded values, so that one absurd value moves them by little: by at most ``deviations`` standard deviations over n. Values
+    that stay far are followed soon, because each one widens the bound. As an absurd value may also come first, the first 32
+    values of a feature are held, and bounded by their median and the median of their absolute deviations from it. If no value
+    is bounded, this is river's StandardScaler, to rounding.
+
+    A row costs O(features). Memory is 300 bytes for each feature name, whatever the number of rows. After at least eight equal
+    values, the first one that differs is learned as it is, because its scale is unknown.
+
+    Parameters
+    ----------
+    deviations
+        The number of standard deviations from the mean to which a value is bounded, at least 2. None turns bounding off.
+
+    Attributes
+    ----------
+    n_bounded : int
+        How many values were bounded when they were learned, after the first 32 of their feature.
+    counts : Counter of feature name to int
+        How many values of each feature were learned. Reading this and the next two makes a copy, O(features).
+    means, vars : defaultdict of feature name to float
+        The mean of the values of each feature as they were bounded, in the unit of the feature, and their variance (over n).
+        They are 0 for other names.
+
+    Raises
+    ------
+    ValueError
+        ``deviations`` is out of its range. From `learn_one` and `transform_one`: a feature is not a finite float32 number.
+
+    Examples
+    --------
+    >>> scaler = BoundedScaler(deviations=8)
+    >>> for i in range(100):
+    ...     scaler.learn_one({"a": i % 10})
+    >>> scaler.learn_one({"a": 1e10})
+    >>> scaler.n_bounded
+    1
+    >>> {name: round(value, 2) for name, value in scaler.transform_one({"a": 9}).items()}
+    {'a': 1.17}
+    >>> scaler.transform_one({"a": 1e10})
+    {'a': 8.0}
+    >>> scaler.counts["a"], round(scaler.means["a"], 1), round(scaler.vars["a"], 1)
+    (101, 4.7, 13.3)
+    """
+
+    def __init__(self, deviations: float | None = 8.0) -> None:
+        if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
+            raise ValueError(f"deviations must be at least 2, or None, not {shown(deviations)}")
+        self.deviations = deviations
+        self.n_bounded: int = 0
+        self._bound = math.inf if deviations is None else float(deviations)
+        self._columns: dict[Hashable, int] = {}
+        self._make_arrays(8)
+
+    def _make_arrays(self, room: int) -> None:
+        """Make room for so many features, with what was learned of those that there are."""
+        old = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, N_FIRST)))
+        #: Of each feature: values, mean, and sum of squared differences from it.
+        self._moments = np.zeros((room, 3))
+        #: Its first values, sorted.
+        self._first = np.zeros((room, N_FIRST))
+        self._moments[: len(old[0])], self._first[: len(old[1])] = old
+        self._values, self._all, self._scaled = np.zeros(room), np.arange(room), np.zeros(room)
+        self._set_pick()
+
+    def _set_pick(self) -> None:
+        # Of a row with all names that are known, one C call reads the values and one writes them.
+        n = len(self._columns)
+        self._pick: Callable[[Any], Any] | None = operator.itemgetter(*self._columns) if n > 1 else None
+        self._pack = struct.Struct(f"{n}d").pack_into
+
+    @property
+    def counts(self) -> Counter[Hashable]:
+        """How many values of each feature were learned."""
+        return Counter(self._of_each(self._moments[:, 0].astype(np.int64)))
+
+    @property
+    def means(self) -> defaultdict[Hashable, float]:
+        """The mean of the values of each feature, as they were bounded."""
+        return defaultdict(float, self._of_each(self._moments[:, 1]))
+
+    @property
+    def vars(self) -> defaultdict[Hashable, float]:
+        """The variance of the values of each feature, as they were bounded."""
+        return defaultdict(float, self._of_each(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
+
+    def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
+        return dict(zip(self._columns, numbers.tolist(), strict=False))  # there may be room for more features
+
+    def _fill(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
+        """Write the values of a row into ``_values``; their columns, and how many there are."""
+        columns = self._columns
+        if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
+            try:
+                self._pack(self._values.data, 0, *self._pick(x))
+            except KeyError:
+                pass
+            except (struct.error, TypeError, OverflowError):
+                _complain(x)
+            else:
+                return self._all, len(x)
+        if not isinstance(x, Mapping):
+            raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
+        if not learn:  # what was never learned has no influence
+            x = {name: value if name in columns else 0.0 for name, value in x.items()}
+        values = np.empty(len(x))
+        try:
+            struct.pack_into(f"{len(x)}d", values.data, 0, *x.values())
+        except (struct.error, TypeError, OverflowError):
+            _complain(x)
+        if learn and not x.keys() <= columns.keys():
+            if not np.all(np.abs(values) <= _LARGEST):
+                _complain(x)
+            for name in x:
+                columns.setdefault(name, len(columns))
+            self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
+        if len(x) > len(self._values):
+            self._values, self._scaled = np.zeros(len(x)), np.zeros(len(x))
+        self._values[: len(x)] = values
+        return np.fromiter((columns.get(name, -1) for name in x), np.int64, len(x)), len(x)
+
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
+        columns, n = self._fill(x, True)
+        bounded = _learn(columns, self._values, n, self._bound, self._moments, self._first)
+        if bounded < 0:
+            _complain(x)
+        self.n_bounded += bounded
+
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
+        columns, n = self._fill(x, False)
+        if not _transform(columns, self._values, n, self._bound, self._moments, self._scaled):
+            _complain(x)
+        return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
+
+    def merge_with(self, *others: BoundedScaler) -> list[Units]:
+        """Merge other scalers into this one.
+
+        It becomes the scaler of all the values that any of them has learned.
+
+        Parameters
+        ----------
+        *others
+            Scalers with the same ``deviations``. They stay as they are.
+
+        Returns
+        -------
+        list of Units
+            For this scaler as it was, and for each other: how to bring what it has scaled into the units of the result.
+
+        Raises
+        ------
+        ValueError
+            Their ``deviations`` differ.
+
+        Examples
+        --------
+        >>> scalers = BoundedScaler(), BoundedScaler()
+        >>> for scaler, values in zip(scalers, [(1.0, 3.0), (5.0, 7.0)]):
+        ...     for value in values:
+        ...         scaler.learn_one({"a": value})
+        >>> _ = scalers[0].merge_with(scalers[1])
+        >>> scalers[0].counts["a"], scalers[0].means["a"], scalers[0].vars["a"]
+        (4, 4.0, 5.0)
+        """
+        scalers = [self, *others]
+        if different := {scaler.deviations for scaler in others} - {self.deviations}:
+            raise ValueError(
+                f"scalers with deviations={self.deviations} and {different.pop()} cannot be merged: give both the same"
+            )
+        before = [scaler._scale() for scaler in scalers]
+        columns = {name: column for column, name in enumerate(dict.fromkeys(n for scaler in scalers for n in scaler._columns))}
+        parts = []
+        for scaler in scalers:
+            places = np.array([columns[name] for name in scaler._columns], np.int64)
+            moments = np.zeros((len(places), FOLLOWED))
+            moments[:, :3] = scaler._moments[: len(places)]
+            parts.append((moments, scaler._first.copy(), places))
+        moments, first = np.zeros((len(columns), FOLLOWED)), np.zeros((len(columns), N_FIRST))
+        pool_moments(parts, moments, first)
+        self._columns, self.n_bounded = columns, sum(scaler.n_bounded for scaler in scalers)
+        self._moments, self._first = moments[:, :3].copy(), first
+        self._make_arrays(max(len(columns), 8))
+        after = self._scale()
+        return [units_between(scale, after) for scale in before]
+
+    def _scale(self) -> dict[Hashable, tuple[float, float]]:
+        """The mean and standard deviation of each feature."""
+        variances = self.vars
+        return {name: (mean, math.sqrt(variances[name])) for name, mean in self.means.items()}
+
+    def learn_many(self, X: Any) -> None:
+        matrix, names, columns, _ = self._matrix(X)
+        if (columns < 0).any():
+            for name in names:
+                self._columns.setdefault(name, len(self._columns))
+            self._make_arrays(max(len(self._moments), 2 * len(self._columns)))
+            columns = np.array([self._columns[name] for name in names], np.int64)
+        self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
+
+    def transform_many(self, X: Any) -> Any:
+        matrix, names, columns, like = self._matrix(X)
+        _transform_rows(columns, matrix, self._bound, self._moments)
+        return as_frame(matrix, names, like)
+
+    def _matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
+        """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
+        values, names, like = as_matrix(X, np.float64)
+        fine = np.abs(values) <= _LARGEST
+        if not fine.all():
+            row, column = np.argwhere(~fine)[0]
+            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {_MUST_BE_FINITE}")
+        return values.copy(), names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
+
+    def __getstate__(self) -> dict[str, Any]:
+        n = len(self._columns)
+        return {
+            "deviations": self.deviations,
+            "n_bounded": self.n_bounded,
+            "names": list(self._columns),
+            "moments": self._moments[:n].copy(),
+            "first": self._first[:n].copy(),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["deviations"])  # type: ignore[misc]
+        names, n = state["names"], len(state["names"])
+        moments, first = (np.array(state[key], np.float64) for key in ("moments", "first"))
+        check_hashes(names)
+        self._columns = {name: column for column, name in enumerate(names)}
+        if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, N_FIRST):
+            raise ValueError(f"the saved scaler is corrupt: {n} names for moments {moments.shape} and first values {first.shape}")
+        if not (np.isfinite(moments).all() and np.isfinite(first).all() and (moments[:, ::2] >= 0.0).all()):
+            raise ValueError("the saved scaler is corrupt: its moments are not finite, or a variance is negative")
+        self.n_bounded = checked_count("n_bounded", state["n_bounded"])
+        self._make_arrays(max(n, len(self._moments)))
+        self._moments[:n], self._first[:n] = moments, first
+
+
+def _complain(x: Mapping[Any, Any]) -> None:
+    for name, value in x.items():
+        try:
+            number = float(struct.unpack("d", struct.pack("d", value))[0])
+        except (OverflowError, struct.error, TypeError) as error:
+            if not isinstance(error, OverflowError) and not isinstance(value, int):  # a struct.error from Python 3.14 on
+                kind = type(value).__name__
+                raise ValueError(f"feature {name!r} is {shown(value)}, a {kind}: features must be numbers") from None
+            number = math.inf
+        if not abs(number) <= _LARGEST:
+            raise ValueError(f"feature {name!r} is {shown(value)}: {_MUST_BE_FINITE}")
+    raise AssertionError("every feature is a finite number")
+
+
+class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
+    """A wrapper that standardises the targets of a regressor, bounded to a distance from the mean.
+
+    It works like river's TargetStandardScaler, and bounds targets as `BoundedScaler` bounds features.
+
+    The regressor learns each target as the number of standard deviations from the mean of the targets before it. Predictions
+    are in the unit of the target.
+
+    Parameters
+    ----------
+    regressor
+        A river regressor.
+    deviations
+        The number of standard deviations from the mean to which a target is bounded, at least 2. None turns bounding off.
+
+    Attributes
+    ----------
+    n_bounded : int
+        How many targets were bounded when they were learned, as in `BoundedScaler`.
+
+    Raises
+    ------
+    ValueError
+        ``deviations`` is out of its range. From `learn_one`: the target is not a finite float32 number. Then nothing is
+        learned.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamsvm import BSCARegressor
+    >>> model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=100))
+    >>> round(evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE()).get(), 1)
+    0.4
+    """
+
+    def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
+        if not isinstance(regressor, base.Regressor):
+            raise ValueError(f"the regressor must be one of river, not {shown(regressor)}")
+        if hasattr(regressor, "expect_scaled_targets"):
+            regressor.expect_scaled_targets()
+        self.regressor = regressor
+        self.deviations = deviations
+        self._scaler = BoundedScaler(deviations)
+
+    @property
+    def _wrapped_model(self) -> base.Regressor:
+        return self.regressor
+
+    @property
+    def n_bounded(self) -> int:
+        """How many targets were bounded when they were learned."""
+        return self._scaler.n_bounded
+
+    def check_one(self, x: Mapping[Any, Any], y: float) -> None:
+        """Check a row and its target without learning it.
+
+        The row is checked if the regressor has its own `check_one`.
+        """
+        checked_target(y)
+        if (check := getattr(self.regressor, "check_one", None)) is not None:
+            check(x, y)
+
+    def learn_one(self, x: dict[Any, Any], y: float) -> None:
+        target = {_TARGET: checked_target(y)}
+        self.regressor.learn_one(x, self._scaler.transform_one(target)[_TARGET])
+        self._scaler.learn_one(target)
+
+    def predict_one(self, x: dict[Any, Any]) -> float:
+        n, mean, squares = self._scaler._moments[0]
+        return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
+
+    def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
+        """Merge other models into this one, as `BSGDClassifier.merge_with` does.
+
+        Parameters
+        ----------
+        *others
+            Models with the same parameters, whose regressors can be merged. They stay as they are.
+        units
+            As in the ``merge_with`` of the regressor.
+
+        Raises
+        ------
+        ValueError
+            The models cannot be merged. This model stays as it was.
+        """
+        scaler = copy.deepcopy(self._scaler)
+        found = scaler.merge_with(*(other._scaler for other in others))
+        targets = [each.get(_TARGET, (1.0, 0.0)) for each in found]
+        self.regressor.merge_with(*(other.regressor for other in others), units=units, targets=targets)  # type: ignore[attr-defined]
+        self._scaler = scaler
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        from river import linear_model  # noqa: PLC0415 - takes a second
+
+        yield {"regressor": linear_model.LinearRegression()}
+
+
+@compiled
+def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+    """Learn n values; how many were bounded, or -1, with nothing learned, if one is not finite."""
+    for i in range(n):
+        if not abs(values[i]) <= _LARGEST:
+            return -1
+    bounded = 0
+    for i in range(n):
+        bounded += learn_value(moments[columns[i]], first[columns[i]], values[i], bound)
+    return bounded
+
+
+@compiled
+def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray) -> bool:
+    """Standardise n values, which may be in place; False if one is not finite."""
+    for i in range(n):
+        value = values[i]
+        if not abs(value) <= _LARGEST:
+            return False
+        scaled[i] = 0.0
+        if columns[i] >= 0:
+            of = moments[columns[i]]
+            if of[2] > 0.0:
+                scaled[i] = min(max((value - of[1]) / math.sqrt(of[2] / of[0]), -bound), bound)
+    return True
+
+
+@compiled
+def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+    """Learn the rows of a matrix of finite numbers; the number of values that were bounded."""
+    bounded = 0
+    for i in range(len(matrix)):
+        bounded += _learn(columns, matrix[i], len(columns), bound, moments, first)
+    return bounded
+
+
+@compiled
+def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
+    """Standardise a matrix of finite numbers in place."""
+    for i in range(len(matrix)):
+        _transform(columns, matrix[i], len(columns), bound, moments, matrix[i])

@@ -1,0 +1,75 @@
+"""Loops that learn or predict a stream, and what they read and write: sources, sinks and checkpoints.
+
+It knows files and iterables. Other systems, such as Kafka, are in packages of their own.
+"""
+
+from streamsvm.stream.arrow import ArrowSource
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
+from streamsvm.stream.csv_source import CSVSource
+from streamsvm.stream.curve import CurvePoint, LearningCurve
+from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
+from streamsvm.stream.drift import DriftWatch
+from streamsvm.stream.endpoints import (
+    BadRow,
+    BatchSource,
+    DeadLetter,
+    JoinedPrediction,
+    Position,
+    Prediction,
+    Row,
+    Rows,
+    Sink,
+    Source,
+    StreamError,
+    VersionedPrediction,
+)
+from streamsvm.stream.following import FollowedFolder
+from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.merging import PartMerger, merged
+from streamsvm.stream.open import open_sink, open_source
+from streamsvm.stream.prediction import Predicted, PredictionLoop
+from streamsvm.stream.progress import Progress
+from streamsvm.stream.sinks import FileSink
+from streamsvm.stream.sources import IterableSource, JSONLinesSource, LIBSVMSource
+
+__all__ = [
+    "ArrowSource",
+    "Awaited",
+    "BadRow",
+    "BatchSource",
+    "CSVSource",
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointFolder",
+    "CurvePoint",
+    "DeadLetter",
+    "DelayedLabels",
+    "DelayedLearningLoop",
+    "DriftWatch",
+    "FileSink",
+    "FollowedFolder",
+    "IterableSource",
+    "JSONLinesSource",
+    "JoinedPrediction",
+    "JoinedSource",
+    "LIBSVMSource",
+    "Labelled",
+    "LearningCurve",
+    "LearningLoop",
+    "PartMerger",
+    "Position",
+    "Predicted",
+    "Prediction",
+    "PredictionLoop",
+    "Progress",
+    "Row",
+    "Rows",
+    "Sink",
+    "Source",
+    "StreamError",
+    "VersionedPrediction",
+    "load",
+    "merged",
+    "open_sink",
+    "open_source",
+]

@@ -1,0 +1,439 @@
+"""Checkpoints: one file, written atomically, with the model, the metrics and the position of the stream.
+
+The format is that of `streamsvm.files`. A file holds nothing of the run itself (no time, no host), so runs that learned the
+same rows write the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
+
+from streamsvm.core.warning import warn
+from streamsvm.files.locks import locks
+from streamsvm.files.model_file import (
+    CorruptFileError,
+    ModelFileError,
+    container_of,
+    facts_of,
+    parts_of,
+    read_container,
+    sync_folder,
+    to_bytes,
+    write,
+)
+from streamsvm.stream.logs import tell_checkpoint
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointFolder",
+    "Checkpoints",
+    "CorruptCheckpointError",
+    "TakenOverError",
+    "check_holds_model",
+    "checkpoint_bytes",
+    "checkpoint_of",
+    "load",
+    "read",
+    "read_header",
+    "read_model",
+    "read_newest",
+]
+
+logger: logging.Logger = logging.getLogger(__name__)
+Model = TypeVar("Model")
+_SUFFIX = ".ckpt"
+_LOCK = ".lock"
+_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
+_GO_BACK = "Remove it to continue from the checkpoint before it, if the folder has one"
+
+
+class CheckpointError(ModelFileError):
+    """A checkpoint cannot be read or written, or belongs to another run.
+
+    The message names the file, and says what to do.
+    """
+
+
+class FolderLockedError(CheckpointError):
+    """Another process is writing to a folder."""
+
+
+class TakenOverError(CheckpointError):
+    """Another process has taken the place of the checkpoints over: nothing is written to it any more."""
+
+
+class Checkpoint(NamedTuple):
+    """The contents of a checkpoint file."""
+
+    model: Any
+    metric: Any
+    header: dict[str, Any]
+    """Facts about the run. In a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position,
+    sink, source, parameters, scored, score, curve, versions, digest; with labels from another stream, also delayed.
+    """
+
+
+class CorruptCheckpointError(CheckpointError):
+    """A checkpoint is not as it was written."""
+
+
+class Checkpoints(Protocol):
+    """The place of a run's checkpoints, into which one process at a time writes: a `CheckpointFolder`, or a topic.
+
+    It may have ``longest_seconds``: within which time after the checkpoint before one must be written.
+    """
+
+    @property
+    def path(self) -> Path | str:
+        """The place, in messages."""
+
+    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
+        """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
+
+    def check(self, model: Any, metric: Any) -> None:
+        """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""
+
+    def newest(self) -> Checkpoint | None:
+        """Read the newest good checkpoint; None if there is none."""
+
+    def close(self) -> None:
+        """Let other processes write there."""
+
+
+def checkpoint_bytes(
+    model: Any, metric: Any, facts: Mapping[str, Any], *, rows: int, position: Mapping[str, Any], trusted: bool, hint: str
+) -> bytes:
+    """Return the bytes of a checkpoint; ModelFileError where none can hold the model. Parameters as of `CheckpointFolder.save`.
+
+    ``hint`` says how classes of the user's own are trusted.
+    """
+    facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
+    try:
+        return to_bytes({"model": model, "metric": metric}, facts, trusted)
+    except ModelFileError as error:
+        if str(error).endswith("trusted=True"):
+            raise ModelFileError(f"{error}: {hint}, or --trusted") from error
+        raise
+
+
+def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
+    """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
+    header, parts = _header_and_parts(place, trusted, data)
+    return Checkpoint(parts["model"], parts.get("metric"), header)
+
+
+def _header_and_parts(
+    path: Path | str, trusted: bool | None = None, data: bytes | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    # Without the parts where it is not said whether they are trusted.
+    try:
+        container = read_container(Path(path)) if data is None else container_of(path, data)
+        return facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
+    except CorruptFileError as error:
+        go_back = isinstance(path, Path) and _NAME.fullmatch(path.name)
+        raise CorruptCheckpointError(f"{error}. {_GO_BACK}" if go_back else str(error)) from error
+    except ModelFileError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """Read the header of a file without making its model."""
+    return _header_and_parts(Path(path))[0]
+
+
+def read(path: str | Path, trusted: bool = False) -> Checkpoint:
+    """Read a file: a checkpoint, or a model that was saved.
+
+    Raises
+    ------
+    CheckpointError
+        It is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not ``trusted``.
+    """
+    header, parts = _header_and_parts(Path(path), trusted)
+    return Checkpoint(parts["model"], parts.get("metric"), header)
+
+
+@overload
+def load(path: str | Path, trusted: bool = False, *, kind: type[Model]) -> Model: ...
+@overload
+def load(path: str | Path, trusted: bool = False) -> Any: ...
+def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = None) -> Any:
+    """Load a saved model, or the model of a checkpoint.
+
+    Parameters
+    ----------
+    path
+        A file, or a folder of checkpoints, whose newest good one is read.
+    trusted
+        Whether the file may hold classes and functions of your own. A file from somebody else can then run any code, so set it
+        only for your own files. Without it, no file can run anything, whoever wrote it.
+    kind
+        Class that the model must have, such as `BSGDClassifier` or river's ``compose.Pipeline``, so that type checkers know it
+        too. None accepts any class.
+
+    Returns
+    -------
+    The model.
+
+    Raises
+    ------
+    CheckpointError
+        There is no file, none that can be read, or its model is not a ``kind``.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, streamsvm
+    >>> model = streamsvm.BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> model.save(path)
+    >>> streamsvm.load(path, kind=streamsvm.BSGDClassifier).predict_one({"a": 1.0})
+    'yes'
+    """
+    if kind is not None and not isinstance(kind, type):
+        raise ValueError(f"kind must be a class, such as BSGDClassifier, not {kind!r}")
+    model = read_model(path, trusted).model
+    if kind is not None and not isinstance(model, kind):
+        raise CheckpointError(f"{path} holds a {type(model).__name__}, not a {kind.__name__}")
+    return model
+
+
+def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
+    """Read as `read_newest` does; CheckpointError if there is no model in it."""
+    checkpoint = read_newest(path, trusted)
+    check_holds_model(path, checkpoint)
+    return checkpoint
+
+
+def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
+    """Raise a CheckpointError where a checkpoint is that of a run of predictions."""
+    if checkpoint.header.get("kind") == "predictions":
+        raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
+
+
+def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
+    """Read a checkpoint file, or the newest good checkpoint of a folder; see `load`."""
+    path = Path(path)
+    checkpoint = CheckpointFolder.newest_in(path, trusted) if path.is_dir() else read(path, trusted)
+    if checkpoint is None:
+        raise CheckpointError(f"{path} holds no checkpoint")
+    return checkpoint
+
+
+class CheckpointFolder:
+    """A folder that holds the newest two good checkpoints of a run.
+
+    Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.
+
+    Parameters
+    ----------
+    path
+        Path of the folder, which is created if it does not exist.
+    trusted
+        Whether models may hold classes and functions of your own. Checkpoints from somebody else can then run any code when you
+        resume them, so set it only for your own checkpoints.
+    take_over
+        Whether to take the folder from another process that holds it, because that process is stopped or hangs. If it wakes up,
+        its next `save` raises a TakenOverError, and writes nothing.
+
+    Raises
+    ------
+    CheckpointError
+        The folder cannot be created, or another process is writing to it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with CheckpointFolder(tempfile.mkdtemp()) as folder:
+    ...     path = folder.save({"a": "model"}, None, rows=3, position={"rows": 3})
+    ...     print(path.name, folder.newest().model)
+    checkpoint-000000000003.ckpt {'a': 'model'}
+    """
+
+    _N_GOOD = 2
+
+    def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
+        self.path: Path = Path(path)
+        self._trusted = trusted
+        try:
+            _make_folder(self.path)
+            if take_over:  # the other process has locked a file that is no longer there
+                (self.path / _LOCK).unlink(missing_ok=True)
+            self._lock = (self.path / _LOCK).open("ab")  # open, and therefore locked, until `close`
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror}") from error
+        if not locks(self._lock) or not self._is_owned:
+            self._lock.close()
+            raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
+        try:
+            for part in self.path.glob(f"*{_SUFFIX}*.part"):  # of a run that was killed while it wrote
+                part.unlink()
+            self._prune()
+        except OSError as error:
+            self._lock.close()
+            raise CheckpointError(f"{path}: {error.strerror}") from error
+
+    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
+        """Write a checkpoint atomically: all of it or none, even if the process or the machine stops.
+
+        Parameters
+        ----------
+        model, metric
+            The objects to save.
+        rows
+            Number of rows of the stream that were read; it is part of the file's name.
+        position
+            Where the next row is in the source.
+        **facts
+            Further fields of the header, as JSON.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint cannot be written, or could not be read back; the previous one stays as it was.
+        """
+        path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
+        if self._lock.closed:
+            raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
+        if not self._is_owned:
+            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
+        began = time.perf_counter()
+        try:
+            data = self._bytes(model, metric, facts, rows, position)
+            write(path, data)
+            self._prune(path)
+        except ModelFileError as error:
+            raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
+        except OSError as error:
+            raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
+        tell_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - began)
+        return path
+
+    @property
+    def _is_owned(self) -> bool:
+        # Whether the file that is locked is still the one in the folder.
+        try:
+            found, locked = (self.path / _LOCK).stat(), os.fstat(self._lock.fileno())
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, locked)
+
+    def check(self, model: Any, metric: Any) -> None:
+        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
+        try:
+            self._bytes(model, metric, {}, 0, {})
+        except ModelFileError as error:
+            raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
+
+    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
+        hint = "CheckpointFolder(path, trusted=True)"
+        return checkpoint_bytes(model, metric, facts, rows=rows, position=position, trusted=self._trusted, hint=hint)
+
+    def _prune(self, written: Path | None = None) -> None:
+        # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that
+        # `newest` can warn of them.
+        n_good = 0
+        for file in _checkpoints(self.path):
+            good = file == written or not _is_corrupt(file)
+            if file == written or (good and n_good < self._N_GOOD):
+                n_good += 1
+            elif good or n_good or written is not None:
+                file.unlink(missing_ok=True)
+
+    def newest(self) -> Checkpoint | None:
+        """Read the newest good checkpoint; None if the folder is empty. See `newest_in`."""
+        return self.newest_in(self.path, self._trusted)
+
+    @staticmethod
+    def newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
+        """Read the newest good checkpoint of a folder, and warn about newer ones that are corrupt.
+
+        Parameters
+        ----------
+        path, trusted
+            As in `CheckpointFolder`. The folder is not locked.
+
+        Returns
+        -------
+        Checkpoint or None
+            None if the folder is empty.
+
+        Raises
+        ------
+        CheckpointError
+            All checkpoints are corrupt (starting afresh would lose the model), or the newest good one cannot be loaded.
+        """
+        errors = []
+        for file in _checkpoints(Path(path)):
+            try:
+                checkpoint = read(file, trusted)
+            except CorruptCheckpointError as corrupt:
+                errors.append(corrupt)
+                continue
+            except CheckpointError:
+                if file.exists():
+                    raise
+                return CheckpointFolder.newest_in(path, trusted)  # a learning process has replaced it by newer ones
+            for error in errors:
+                warn(f"{error}. Continuing from {file.name}")
+            return checkpoint
+        if errors:
+            raise errors[0]
+        return None
+
+    @staticmethod
+    def signature(path: str | Path) -> tuple[Any, ...]:
+        """Return facts that distinguish the newest file of a folder from others, without reading it.
+
+        They are () if there is no file.
+        """
+        for file in _checkpoints(Path(path)):
+            with contextlib.suppress(OSError):  # it was replaced by newer ones
+                found = file.stat()
+                return file.name, found.st_mtime_ns, found.st_size, found.st_ino
+        return ()
+
+    def close(self) -> None:
+        """Unlock the folder, so that other processes can write to it."""
+        with contextlib.suppress(OSError):
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    # Newest first; files with other names are the user's.
+    found = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
+    return [file for _, file in sorted(found, reverse=True)]
+
+
+def _is_corrupt(file: Path) -> bool:
+    try:
+        _header_and_parts(file)
+    except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
+        return isinstance(error, CorruptCheckpointError)
+    return False
+
+
+def _make_folder(path: Path) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)

@@ -1,0 +1,198 @@
+"""Rows of CSV text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any, Unpack
+
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import BadRow, Row, StreamError
+from streamsvm.stream.labels import parse_label
+from streamsvm.stream.tables.reading import Reading, TextOptions
+from streamsvm.stream.text_source import MOST_LINES, TextSource
+
+__all__ = ["CSVSource"]
+
+
+class CSVSource(TextSource):
+    r"""Rows of a CSV file whose first line names the columns.
+
+    A cell that is a number becomes a float, and an empty cell is a missing feature. Other text stays text, which a learner
+    refuses and a `streamsvm.stream.tables.TableEncoder` in front of it encodes. The parameters from ``features`` on are the
+    ``**reading`` of the signature. `TextSource` describes how a source resumes.
+
+    Parameters
+    ----------
+    path
+        Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
+    label
+        Name of the column of labels or targets. None if the rows have none.
+    delimiter
+        Character between two cells, such as ``";"``.
+    label_needed
+        Whether a file without the column ``label`` is an error. If not, its rows have no label.
+    features
+        Names of the columns that become features. None makes features of all columns.
+    drop
+        Names of the columns to leave out.
+    categorical
+        Names of the columns whose values are names, even if they look like numbers.
+    dates
+        Names of the columns of dates and times, which become seconds since 1970. A dictionary also gives the format of each
+        column, as in `datetime.datetime.strptime`; None is ISO 8601.
+    missing
+        Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
+    decimal
+        Decimal mark of the numbers, ``"."`` or ``","``. With a comma, points, blanks and apostrophes between groups of three
+        digits are ignored.
+    encoding
+        Encoding of the text, such as ``"utf-8"`` or ``"latin-1"``. A line must end with the byte of a newline.
+
+    Raises
+    ------
+    StreamError
+        The file cannot be opened or, while you iterate, read; the encoding does not exist; or ``delimiter`` is not one
+        character.
+    ValueError
+        A column is requested in two ways that exclude each other.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.csv")
+    >>> _ = path.write_text("a,b,y\n1,2,true\n3,,false\n")
+    >>> with CSVSource(path, label="y") as source:
+    ...     list(source)
+    [Row(x={'a': 1.0, 'b': 2.0}, y=True), Row(x={'a': 3.0}, y=False)]
+    >>> _ = path.write_text("id;zip;since;y\nq1;01234;1970-01-02;1\n")
+    >>> with CSVSource(path, label="y", delimiter=";", drop="id", categorical="zip", dates="since") as source:
+    ...     list(source)
+    [Row(x={'zip': '01234', 'since': 86400.0}, y=1)]
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        label: str | None = None,
+        *,
+        delimiter: str = ",",
+        label_needed: bool = True,
+        **reading: Unpack[TextOptions],
+    ) -> None:
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
+        super().__init__(path, label, **reading)
+        self._delimiter, self._label_needed = delimiter, label_needed
+        if delimiter != ",":
+            self._options["delimiter"] = delimiter
+
+    _table: Any = None
+    _first_line = _first_offset = 0  # of the row at hand
+    _last: dict[Any, Any]  # the row before it
+
+    def _begin(self) -> None:
+        self._last = {}
+        self._table = self._reader_of_rows()
+        names = self._cells()
+        if self._fault:
+            raise self._error(self._fault)
+        if names is not None:
+            names = [name.strip() for name in names]
+        if names is None:
+            if not self._reader.stopped:
+                raise StreamError(f"{self.name} is empty: its first line must name the columns")
+            names = []
+        elif problem := (self._reading or Reading()).problem(names, self._label if self._label_needed else None):
+            mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+            raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
+        self._names: list[str] = names
+
+        self._reader.header = self._reader.offset
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in their order; empty before the first row was read."""
+        return [] if self._table is None else list(self._names)
+
+    def _reader_of_rows(self) -> Any:
+        return csv.reader(self._lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
+
+    def _cells(self) -> list[str] | None:
+        self._first_line, self._first_offset = self._line + 1, self._reader.offset
+        self._most_lines = self._line + MOST_LINES
+        try:
+            return next(self._table, None)
+        except csv.Error as error:
+            if self._reader.stopped:  # in the middle of a row of several lines
+                return None
+            self._fault = self._fault or str(error)
+            return []
+
+    def _swallowed(self, width: int) -> bool:
+        # Whether a row of several lines has a line that would be a row like the last one: then a quote was not closed.
+        dates = [] if self._reading is None else self._reading.dates  # floats that were text
+        numbers = [name for name, value in self._last.items() if isinstance(value, float) and name not in dates]
+        end, line = self._reader.offset, self._line
+        self._reader.rewind(self._first_offset)
+        self._reader.readline()
+        try:
+            for _ in range(self._first_line, line - 1):
+                text = self._reader.readline().decode(self._encoding, errors="replace")
+                cells = next(csv.reader([text], delimiter=self._delimiter, skipinitialspace=True), [])
+                if numbers and len(cells) == width:
+                    x = dict(zip(self._names, cells, strict=True))
+                    if all(isinstance(_cell(x[name]), float) for name in numbers):
+                        return True
+        except csv.Error:
+            pass
+        finally:
+            self._reader.rewind(end)
+        return False
+
+    def _bad_cells(self, reason: str) -> BadRow:
+        # Of a row of several lines, the first is at fault: perhaps it opened a quote that others only seem to close.
+        if self._line > self._first_line and self._cut is None:
+            self._reader.rewind(self._first_offset)
+            self._reader.readline()
+            self._line = self._first_line
+        self._table = self._reader_of_rows()
+        return self._bad_row(reason)
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        if self._table is None:
+            self._begin()
+        names, width, reading = self._names, len(self._names), self._reading
+        at = names.index(self._label) if self._label in names else -1
+        features = [name for i, name in enumerate(names) if i != at]
+        while (cells := self._cells()) is not None:
+            if self._line > self._first_line and len(cells) == width and self._swallowed(width):
+                self._fault = self._fault or "a quote is not closed: the lines after it are rows"
+            if len(cells) != width or self._fault:
+                if cells or self._fault:  # no empty line
+                    yield self._bad_cells(f"{len(cells)} cells for {width} columns: {shown(','.join(cells))}")
+                else:
+                    self._no_row()
+                continue
+            y: Any = cells.pop(at) if at >= 0 else ""
+            y = parse_label(y if reading is None else reading.plain(y))
+            if reading is not None:
+                self._last = reading.row(zip(features, cells, strict=True))
+                self._row_given()
+                yield Row(self._last, y)
+                continue
+            try:
+                x: dict[Hashable, Any] = dict(zip(features, map(float, cells), strict=True))
+            except ValueError:
+                x = {name: _cell(cell) for name, cell in zip(features, cells, strict=True) if cell.strip()}
+            self._row_given()
+            self._last = x
+            yield Row(x, y)
+
+
+def _cell(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,328 @@
+"""Rows that wait for their label, labels that came before their row, and the keys that are settled: all in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args
+
+from streamsvm.core.checks import check_number, check_one_of, checked_count, checked_mapping
+from streamsvm.core.options import ExpiryPolicy
+from streamsvm.files.messages import shown
+from streamsvm.stream.delayed.events import (
+    MOST_ROW_BYTES,
+    checked_key,
+    checked_label,
+    checked_prediction,
+    checked_row,
+    checked_time,
+    pack_prediction,
+    pack_row,
+    parsed,
+)
+
+__all__ = ["DelayedLabels", "Expired", "Pending"]
+
+#: Counted for the Python objects of an entry, beside its texts.
+_ENTRY_BYTES = 400
+_POLICIES = get_args(ExpiryPolicy)
+_REASONS = ("age", "count", "bytes")
+_COUNTS = ("features", "labels", "joined", "refused", "duplicate_rows", "duplicate_labels", "late_labels", "expired_labels")
+
+
+class Pending(NamedTuple):
+    """A row that waits for its label."""
+
+    time: float
+    number: int
+    """Rows of the source before it."""
+    row: str
+    """Its features, packed."""
+    prediction: str
+    """The prediction that was made, as `pack_prediction` writes it."""
+
+
+class Expired(NamedTuple):
+    """A row whose label did not come in time."""
+
+    key: str
+    pending: Pending
+    reason: str
+    """``"age"``, ``"count"`` or ``"bytes"``."""
+
+
+class DelayedLabels:
+    """Joins rows and labels from two streams by key, in bounded memory.
+
+    Rows wait for their label, and labels that come early wait for their row. A key is used once: it is settled when its row has
+    met its label, or has expired, and settled keys are remembered for as long as a row may wait. If two rows have the same key,
+    the first one counts, and likewise for two labels; the others are counted and have no influence. A label whose row has
+    expired is late: it is counted and has no influence. A label that comes before its row waits for as long as a row would.
+    Once a settled key is forgotten, it counts as new.
+
+    At most ``max_rows`` rows and ``max_rows`` early labels wait, in ``max_bytes`` together; beyond that, the oldest expire. On
+    top of them, the last ``max_rows`` settled keys are remembered.
+
+    Parameters
+    ----------
+    max_age
+        Seconds of event time for which a row, or an early label, waits. None sets no limit.
+    max_rows
+        Maximum number of rows that wait; also of early labels, and of settled keys.
+    max_bytes
+        Maximum bytes of rows and early labels, including 400 for each of them; at least 4 MiB, which has room for the longest
+        row.
+    expired
+        What happens to a row that expires. ``"drop"``: it is counted. ``"dead-letter"``: it is also written where refused rows
+        go. ``"negative"``: it is scored and learned with the label ``negative``.
+    negative
+        Label of expired rows, for ``expired="negative"``.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of rows and early labels, as ``max_bytes`` counts them.
+    clock : float
+        Event time of the last message.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range, or only one of ``expired="negative"`` and ``negative`` is given.
+
+    Examples
+    --------
+    >>> delayed = DelayedLabels(max_age=60.0)
+    >>> delayed.add_row("k", Pending(0.0, 0, '[["a"],[1.5]]', "[true]"))
+    >>> delayed.add_label("k", 30.0, False).row
+    '[["a"],[1.5]]'
+    >>> delayed.add_label("k", 31.0, False) is None, delayed.counts["duplicate_labels"]
+    (True, 1)
+    """
+
+    def __init__(
+        self,
+        *,
+        max_age: float | None = 86_400.0,
+        max_rows: int = 100_000,
+        max_bytes: int = 2**27,
+        expired: ExpiryPolicy = "drop",
+        negative: Any = None,
+    ) -> None:
+        if max_age is not None:
+            check_number("max_age", max_age, 0.0, inclusive=True)
+        check_number("max_rows", max_rows, 1, inclusive=True, integer=True)
+        check_number("max_bytes", max_bytes, 4 * MOST_ROW_BYTES, inclusive=True, integer=True)
+        check_one_of("expired", expired, _POLICIES)
+        if (expired == "negative") != (negative is not None):
+            raise ValueError(
+                "expired='negative' needs the label that rows without one are learned with: negative=0"
+                if negative is None
+                else f"negative={shown(negative)} is for expired='negative', not {expired!r}: leave it out"
+            )
+        self.max_age: float = math.inf if max_age is None else float(max_age)
+        self.max_rows: int = max_rows
+        self.max_bytes: int = max_bytes
+        self.expired: ExpiryPolicy = expired
+        self.negative: Any = None if negative is None else checked_label(negative)
+        self._rows: OrderedDict[str, Pending] = OrderedDict()
+        self._early: OrderedDict[str, tuple[float, Any]] = OrderedDict()
+        self._settled: OrderedDict[str, tuple[float, bool]] = OrderedDict()  # when, and whether its row had expired
+        self.nbytes: int = 0
+        self.clock: float = -math.inf
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._expired_rows = dict.fromkeys(_REASONS, 0)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows and labels came, and what became of them.
+
+        Of the ``features`` rows that came, ``joined`` met their label, ``expired_rows`` expired (also by reason:
+        ``expired_age``, ``expired_count``, ``expired_bytes``), ``duplicate_rows`` had a key that was there already, and
+        ``pending`` are waiting. Of the ``labels`` that came, ``joined`` met their row, ``early`` are waiting for it,
+        ``expired_labels`` waited in vain, ``duplicate_labels`` were the second label of their key, and ``late_labels`` came
+        after their row had expired. Of the rows that were to be learned, the model refused ``refused``.
+        """
+        reasons = {f"expired_{reason}": count for reason, count in self._expired_rows.items()}
+        waiting = {"pending": len(self._rows), "early": len(self._early), "settled": len(self._settled), "bytes": self.nbytes}
+        return self._counts | waiting | reasons | {"expired_rows": sum(self._expired_rows.values())}
+
+    def knows(self, key: str) -> bool:
+        """Whether a row with this key is waiting or settled, so that another one is a duplicate."""
+        return key in self._rows or key in self._settled
+
+    def count_duplicate_row(self) -> None:
+        """Count a row that has no influence because its key was there already."""
+        self._counts["features"] += 1
+        self._counts["duplicate_rows"] += 1
+
+    def count_refused(self) -> None:
+        """Count a row that the model refused to learn."""
+        self._counts["refused"] += 1
+
+    def early_label(self, key: str) -> tuple[Any] | None:
+        """Return the label that waits for a row with this key, in a tuple; None if there is none."""
+        found = self._early.get(key)
+        return None if found is None else found[1:]
+
+    def meet(self, key: str, time: float) -> None:
+        """Join the row with this key, which has just come, to the label that was waiting for it."""
+        self._counts["features"] += 1
+        self._counts["joined"] += 1
+        self.nbytes -= _label_bytes(key, self._early.pop(key)[1])
+        self._settled[key] = time, False
+
+    def add_row(self, key: str, pending: Pending) -> None:
+        """Let a row wait; its key must be new."""
+        self._counts["features"] += 1
+        self._rows[key] = pending
+        self.nbytes += _row_bytes(key, pending)
+
+    def add_label(self, key: str, time: float, y: Any) -> Pending | None:
+        """Return the row that was waiting for a label.
+
+        Return None if the label has to wait itself, or has no influence.
+        """
+        counts = self._counts
+        counts["labels"] += 1
+        if key in self._settled:
+            counts["late_labels" if self._settled[key][1] else "duplicate_labels"] += 1
+        elif key in self._rows:
+            counts["joined"] += 1
+            pending = self._rows.pop(key)
+            self.nbytes -= _row_bytes(key, pending)
+            self._settled[key] = time, False
+            return pending
+        elif key in self._early:
+            counts["duplicate_labels"] += 1
+        else:
+            self._early[key] = time, y
+            self.nbytes += _label_bytes(key, y)
+        return None
+
+    def expire(self, time: float) -> Iterator[Expired]:
+        """Move the clock to an event time, and give the rows that have waited longer than ``max_age``.
+
+        They no longer wait.
+        """
+        self.clock = max(self.clock, time)
+        oldest = self.clock - self.max_age
+        while self._settled and next(iter(self._settled.values()))[0] < oldest:
+            self._settled.popitem(last=False)
+        while self._early and next(iter(self._early.values()))[0] < oldest:
+            self._drop_label()
+        while self._rows and next(iter(self._rows.values())).time < oldest:
+            yield self._expire_row("age")
+
+    def shrink(self) -> Iterator[Expired]:
+        """Give the oldest rows, as long as the limits are exceeded. They no longer wait."""
+        while len(self._early) > self.max_rows:
+            self._drop_label()
+        while len(self._rows) > self.max_rows:
+            yield self._expire_row("count")
+        while self.nbytes > self.max_bytes:
+            if not self._rows or (self._early and next(iter(self._early.values()))[0] < next(iter(self._rows.values())).time):
+                self._drop_label()
+            else:
+                yield self._expire_row("bytes")
+        while len(self._settled) > self.max_rows:
+            self._settled.popitem(last=False)
+
+    def _expire_row(self, reason: str) -> Expired:
+        key, pending = self._rows.popitem(last=False)
+        self.nbytes -= _row_bytes(key, pending)
+        self._expired_rows[reason] += 1
+        self._settled[key] = self.clock, True
+        return Expired(key, pending, reason)
+
+    def _drop_label(self) -> None:
+        key, (_, y) = self._early.popitem(last=False)
+        self.nbytes -= _label_bytes(key, y)
+        self._counts["expired_labels"] += 1
+
+    @property
+    def state(self) -> tuple[dict[str, Any], bytes]:
+        """The state that a checkpoint saves: counts, and a line of JSON for each entry."""
+        facts = {
+            "counts": self._counts,
+            "expired_rows": self._expired_rows,
+            "clock": self.clock if math.isfinite(self.clock) else None,
+            "entries": [len(self._rows), len(self._early), len(self._settled)],
+        }
+        lines = [f"[{json.dumps(key)},{time!r},{n},{row},{predicted}]" for key, (time, n, row, predicted) in self._rows.items()]
+        lines += [json.dumps([key, *found]) for key, found in self._early.items()]
+        lines += [json.dumps([key, *found]) for key, found in self._settled.items()]
+        return facts, "\n".join(lines).encode()
+
+    def resume(self, facts: Any, entries: Any, rows: int) -> None:
+        """Continue from a saved `state`, after ``rows`` rows of the source. The limits may have changed since.
+
+        Raises
+        ------
+        ValueError
+            It is not such a state.
+        """
+        facts = checked_mapping("delayed", facts)
+        counts, expired = (checked_mapping(name, facts.get(name)) for name in ("counts", "expired_rows"))
+        if counts.keys() != self._counts.keys() or expired.keys() != self._expired_rows.keys():
+            raise ValueError(f"the counts are those of {shown(list(counts))}")
+        for name, count in (counts | expired).items():
+            checked_count(name, count)
+        clock = facts.get("clock")
+        if clock is not None and not (type(clock) is float and math.isfinite(clock)):
+            raise ValueError(f"clock is {shown(clock)}")
+        numbers = facts.get("entries")
+        if type(numbers) is not list or len(numbers) != 3 or type(entries) is not bytes:
+            raise ValueError(f"entries is {shown(numbers)}")
+        n_rows, n_early, n_settled = (checked_count("entries", number) for number in numbers)
+        lines = entries.split(b"\n") if entries else []
+        if len(lines) != n_rows + n_early + n_settled:
+            raise ValueError(f"{len(lines):,} entries for {numbers}")
+        new = DelayedLabels()
+        new.clock = -math.inf if clock is None else clock
+        for number, line in enumerate(lines):
+            new._add_saved(parsed(line), 0 if number < n_rows else 1 if number < n_rows + n_early else 2, rows)
+        if len(new._rows.keys() | new._early.keys() | new._settled.keys()) < len(lines):
+            raise ValueError("a key comes twice")
+        for total, parts in (
+            ("features", counts["joined"] + sum(expired.values()) + counts["duplicate_rows"] + n_rows),
+            ("labels", sum(counts[name] for name in _LABEL_FATES) + n_early),
+        ):
+            if counts[total] != parts:
+                raise ValueError(f"{total} is {counts[total]:,}, and what became of them sums to {parts:,}")
+        if counts["features"] + counts["labels"] > rows:
+            raise ValueError(f"{counts['features']:,} rows and {counts['labels']:,} labels of {rows:,}")
+        self._rows, self._early, self._settled = new._rows, new._early, new._settled
+        self.nbytes, self.clock, self._counts, self._expired_rows = new.nbytes, new.clock, counts, expired
+
+    def _add_saved(self, entry: Any, kind: int, rows: int) -> None:
+        if type(entry) is not list or len(entry) != (5, 3, 3)[kind] or type(entry[0]) is not str or type(entry[1]) is not float:
+            raise ValueError(f"an entry is {shown(entry)}")
+        key, time = checked_key(entry[0]), checked_time(entry[1], self.clock)
+        if kind == 0:
+            number = checked_count("number", entry[2])
+            if number >= rows:
+                raise ValueError(f"row {number:,} waits, and {rows:,} have come")
+            packed = pack_row(checked_row(json.dumps(entry[3]))), pack_prediction(checked_prediction(json.dumps(entry[4])))
+            self._rows[key] = Pending(time, number, *packed)
+            self.nbytes += _row_bytes(key, self._rows[key])
+        elif kind == 1:
+            self._early[key] = time, checked_label(entry[2])
+            self.nbytes += _label_bytes(key, entry[2])
+        elif type(entry[2]) is bool:
+            self._settled[key] = time, entry[2]
+        else:
+            raise ValueError(f"an entry is {shown(entry)}")
+
+
+_LABEL_FATES = ("joined", "duplicate_labels", "late_labels", "expired_labels")
+
+
+def _row_bytes(key: str, pending: Pending) -> int:
+    return _ENTRY_BYTES + len(key) + len(pending.row) + len(pending.prediction)
+
+
+def _label_bytes(key: str, y: Any) -> int:
+    return _ENTRY_BYTES + len(key) + (len(y) if type(y) is str else 0)

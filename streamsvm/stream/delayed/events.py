@@ -1,0 +1,243 @@
+"""Rows that wait for their label and labels that look for their row: their keys, their times, and the text that is saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.files.bounds import check_hashes
+from streamsvm.files.messages import shown
+from streamsvm.stream.rows import RowError
+
+__all__ = [
+    "MOST_ROW_BYTES",
+    "Awaited",
+    "Labelled",
+    "checked_key",
+    "checked_label",
+    "checked_prediction",
+    "checked_row",
+    "checked_time",
+    "pack_prediction",
+    "pack_row",
+    "parsed",
+    "unpack_prediction",
+    "unpack_row",
+]
+
+#: The most characters of a row that waits, as `pack_row` writes it.
+MOST_ROW_BYTES = 2**20
+_LONGEST_KEY = 256  # characters
+_LARGEST = 2**63
+_LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
+
+
+class Awaited(NamedTuple):
+    """A label that is still to come, in the place of a row's label."""
+
+    key: str
+    time: float
+    """Event time of the row, in the merged order."""
+    packed: str
+    """The features of the row, packed as text."""
+
+
+class Labelled(NamedTuple):
+    """The label of the row with this key, in the place of the label of a row without features."""
+
+    key: str
+    time: float
+    y: Any
+
+
+def checked_key(value: Any) -> str:
+    """Return a key as text: 7, 7.0 and "7" are one key.
+
+    Raises
+    ------
+    RowError
+        It is missing, empty, longer than 256 characters, or neither a text nor a whole number.
+
+    Examples
+    --------
+    >>> checked_key("a7"), checked_key(7), checked_key(7.0)
+    ('a7', '7', '7')
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    kind = type(value)
+    if kind is str:
+        text: str = value.strip()
+    elif (kind is int or (kind is float and value.is_integer())) and abs(value) < _LARGEST:
+        text = str(int(value))
+    elif value is None:
+        raise RowError("key", "the key is missing: rows and labels are joined by it")
+    else:
+        raise RowError("key", f"the key is {shown(value)}: it must be a text or a whole number of 64 bits")
+    if not 0 < len(text) <= _LONGEST_KEY:
+        raise RowError("key", f"the key is {shown(value)}: it must have from 1 to {_LONGEST_KEY} characters")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise RowError("key", f"the key {shown(value)} is no text: it has half of a surrogate pair")
+    return text
+
+
+def checked_time(value: Any, latest: float = math.inf) -> float:
+    """Return an event time in seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC if it names no zone).
+
+    Raises
+    ------
+    RowError
+        It is missing, no time, or later than ``latest``.
+
+    Examples
+    --------
+    >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
+    (1772366400.0, 1.5)
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None:
+        raise RowError("time", "the event time is missing: rows and labels are read in its order")
+    time = math.nan
+    if isinstance(value, date) and not isinstance(value, datetime):  # as Avro and Arrow have them
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime):
+        time = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    elif type(value) in (int, float):
+        time = math.inf if value > _LATEST else -math.inf if value < -_LATEST else float(value)
+    elif type(value) is str and len(value) < 64 and "_" not in value:
+        try:
+            time = float(value)
+        except ValueError:
+            try:
+                moment = datetime.fromisoformat(value.strip())
+                time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            except (ValueError, OverflowError):
+                time = math.nan
+    if math.isnan(time):
+        raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
+    if not -_LATEST <= time <= min(latest, _LATEST):
+        hint = ". Is it in milliseconds?" if abs(time) > _LATEST / 10 or time > 20 * latest else ""
+        when = "too long ago" if time < 0.0 else "in the future"
+        raise RowError("time", f"the event time is {shown(value)}, which is {when}{hint}")
+    return time
+
+
+def checked_label(y: Any) -> Any:
+    """Return a label that can wait; RowError if there is none, or it is neither a bool, a number nor a text, or too long."""
+    y = y.item() if isinstance(y, np.generic) else y
+    if y is None:
+        raise RowError("label", "the message of a label has no label")
+    small = abs(y) < _LARGEST if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _LONGEST_KEY)
+    if not small:
+        text = f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_LONGEST_KEY} characters"
+        raise RowError("label", f"label {shown(y)} is none: {text}")
+    return y
+
+
+def pack_row(x: Any) -> str:
+    """Return features as JSON, from which `unpack_row` makes equal ones.
+
+    Raises
+    ------
+    RowError
+        A name is neither text nor a whole number, or a value neither a number, a text nor a bool, or it is too long.
+
+    Examples
+    --------
+    >>> pack_row({"a": 1.5, "b": "word"})
+    '[["a","b"],[1.5,"word"]]'
+    """
+    if not isinstance(x, Mapping):
+        raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
+    names, values = list(x), list(x.values())
+    if not _VALUES.issuperset(map(type, values)):
+        values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not (_VALUES.issuperset(map(type, values)) and _NAMES.issuperset(map(type, names))):
+        wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _fits(name, value))
+        name, value = next(wrong)
+        raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
+    text = _written([names, values])
+    if len(text) > MOST_ROW_BYTES:
+        raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MOST_ROW_BYTES:,}")
+    return text
+
+
+def unpack_row(text: str) -> dict[Hashable, Any]:
+    """Return the features of a row that was packed."""
+    names, values = json.loads(text)
+    return dict(zip(names, values, strict=True))
+
+
+def checked_row(text: str) -> dict[Hashable, Any]:
+    """Return the features of a row that a checkpoint has saved; ValueError if the text is none."""
+    found = parsed(text)
+    if type(found) is not list or [*map(type, found)] != [list, list] or len(found[0]) != len(found[1]):
+        raise ValueError(f"a row is {shown(text)}, and no names with their values")
+    names, values = found
+    if not all(map(_fits, names, values)):
+        raise ValueError(f"a row is {shown(text)}, and holds no numbers and texts by name")
+    check_hashes(names)
+    row: dict[Hashable, Any] = dict(zip(names, values, strict=True))
+    if len(row) < len(names):
+        raise ValueError(f"a row is {shown(text)}, and names a feature twice")
+    return row
+
+
+def pack_prediction(predicted: Any) -> str:
+    """Return a prediction as JSON: a label, a number, None, or probabilities by label.
+
+    Examples
+    --------
+    >>> pack_prediction(True), pack_prediction({0: 0.25, 1: 0.75})
+    ('[true]', '[[0,1],[0.25,0.75]]')
+    """
+    if isinstance(predicted, Mapping):
+        return _written([list(map(_plain, predicted)), list(map(float, predicted.values()))])
+    return _written([_plain(predicted)])
+
+
+def unpack_prediction(text: str) -> Any:
+    """Return a prediction that was packed."""
+    found = json.loads(text)
+    return found[0] if len(found) == 1 else dict(zip(*found, strict=True))
+
+
+def checked_prediction(text: str) -> Any:
+    """Return a prediction that a checkpoint has saved; ValueError if the text is none."""
+    found = parsed(text)
+    if type(found) is list and [*map(type, found)] == [list, list] and len(found[0]) == len(found[1]):
+        if all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
+            return unpack_prediction(text)
+    elif type(found) is list and len(found) == 1 and (found[0] is None or type(found[0]) in _VALUES):
+        return found[0]
+    raise ValueError(f"a prediction is {shown(text)}, and no label or probabilities")
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return what a text of JSON holds; ValueError if it is none, or nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the text is nested too deep") from None
+
+
+_NAMES = frozenset((str, int))
+_VALUES = frozenset((float, int, bool, str))
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is not None and type(value) not in _VALUES:
+        raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
+    return value
+
+
+def _fits(name: Any, value: Any) -> bool:
+    return type(name) in _NAMES and type(value) in _VALUES
+
+
+_written = json.JSONEncoder(separators=(",", ":")).encode

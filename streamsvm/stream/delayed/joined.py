@@ -1,0 +1,297 @@
+"""Two streams, of rows and of their labels, as one source: read in the order of their event times."""
+
+from __future__ import annotations
+
+import base64
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from streamsvm.core.checks import checked_mapping
+from streamsvm.files.messages import shown
+from streamsvm.stream.delayed.events import (
+    MOST_ROW_BYTES,
+    Awaited,
+    Labelled,
+    checked_key,
+    checked_label,
+    checked_row,
+    checked_time,
+    pack_row,
+)
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Source, StreamError
+from streamsvm.stream.rows import RowError
+
+__all__ = ["JoinedSource"]
+
+#: A message may be so many seconds ahead of this machine's clock.
+FUTURE_SECONDS = 3600.0
+_PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent
+_SIDES = ("rows", "labels")
+_END: Any = object()
+
+
+class JoinedSource:
+    """The rows of one stream and the labels of another as one source, merged by event time.
+
+    It is the source of a `DelayedLearningLoop`. A row is given as ``Row(x, Awaited(key, time, ...))``, a label as
+    ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one is given first, and the row if
+    both have the same time. A message that is older than the one before it in its stream counts as if it had that one's time.
+    The order therefore depends on the streams alone, and a run that resumes gives the same rows in the same order. No more than
+    one message of each stream is held.
+
+    If one of the streams ends first, the rest of the other follows. Messages appended later are read by the next run, once both
+    have ended. If an endless stream (a topic) has nothing more to read, the other continues without it. Which rows come before
+    which labels then depends on the moment, and may differ after a restart.
+
+    Keys are texts or whole numbers: 7, 7.0 and "7" are one key. Times are seconds since 1970 or dates in ISO 8601. A `BadRow`
+    is given for a message whose key or time is missing or invalid, or whose time is more than an hour in the future; for a row
+    that contains its label; for a label that is null; and for a row of more than 1 MiB.
+
+    Parameters
+    ----------
+    rows
+        Source of the rows, opened with the name of the label, which the rows must not have.
+    labels
+        Source of the labels: rows with a label, a key and a time. Other fields are ignored.
+    key
+        Name of the column or field that joins them. A Kafka message without this field is joined by its own key.
+    time
+        Name of the column or field with the event time. None uses the time of the messages (of Kafka).
+
+    Raises
+    ------
+    StreamError
+        ``time`` is not given, and the messages have no time of their own.
+
+    Examples
+    --------
+    >>> from streamsvm.stream import IterableSource
+    >>> rows = IterableSource([({"id": 1, "t": 0.0, "a": 1.5}, None), ({"id": 2, "t": 5.0, "a": 2.5}, None)], "rows")
+    >>> labels = IterableSource([({"id": 1, "t": 4.0}, True)], "labels")
+    >>> for x, y in JoinedSource(rows, labels, key="id", time="t"):
+    ...     print(x, y[:2])
+    {'a': 1.5} ('1', 0.0)
+    {} ('1', 4.0)
+    {'a': 2.5} ('2', 5.0)
+    """
+
+    def __init__(self, rows: Source, labels: Source, *, key: str, time: str | None = None) -> None:
+        self._sources = rows, labels
+        self._key, self._time = key, time
+        self.name: str = f"{rows.name} with labels from {labels.name}"
+        for source in self._sources if time is None else ():
+            if not hasattr(source, "message_time"):
+                raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: --time NAME")
+        self._streams: list[Iterator[Any]] = []
+        self._heads: list[Row | None] = [None, None]  # of each stream, the message that is given next of it
+        self._times = [-math.inf, -math.inf]  # of each stream, the latest so far
+        self._ended = [False, False]
+        self._looks = [0.0, 0.0]  # when a silent stream is asked again
+        self._side = 0  # of the row that was given last
+        self._saved: list[tuple[str, bytes | None] | None] = [None, None]  # place and bytes of a head that came from a checkpoint
+        self._at: tuple[str, bytes | None] | None = None  # of the row that was given last, if it was such a one
+        self._stopping = threading.Event()
+
+    @property
+    def place(self) -> str:
+        """The place of the row or label that was given last, in its stream."""
+        return self._sources[self._side].place if self._at is None else self._at[0]
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the row or label that was given last; None if its stream has none."""
+        return getattr(self._sources[self._side], "raw", None) if self._at is None else self._at[1]
+
+    @property
+    def position(self) -> Position:
+        """The positions of both streams, and the message that was read ahead in one of them."""
+        rows, labels = (source.position for source in self._sources)
+        return ({"table": rows["table"]} if "table" in rows else {}) | {
+            "label": labels.get("label"),
+            "key": self._key,
+            "time": self._time,
+            "rows": dict(rows),
+            "labels": dict(labels),
+            "times": [time if math.isfinite(time) else None for time in self._times],
+            "ended": list(self._ended),
+            "heads": [self._saved_head(side) for side in (0, 1)],
+        }
+
+    def _saved_head(self, side: int) -> dict[str, Any] | None:
+        head = self._heads[side]
+        if head is None:
+            return None
+        saved = self._saved[side]
+        place, raw = (self._sources[side].place, getattr(self._sources[side], "raw", None)) if saved is None else saved
+        facts = {"row": head.y.packed} if side == 0 else {"y": head.y.y}
+        text = None if raw is None else base64.b64encode(raw).decode()
+        return facts | {"key": head.y.key, "time": head.y.time, "place": place, "raw": text}
+
+    def seek(self, position: Position) -> None:
+        """Continue at ``position``; only before the first row was read.
+
+        Raises
+        ------
+        StreamError
+            The position is not of these streams with this key and time, or one of the streams cannot continue from it.
+        """
+        if {"key", "time", "rows", "labels", "times", "ended", "heads"} - position.keys():
+            raise StreamError(
+                f"{self.name}: the checkpoint was learned without labels from another stream: leave --labels out, {START_AFRESH}"
+            )
+        for name, now in (("key", self._key), ("time", self._time)):
+            if position[name] != now:
+                raise StreamError(
+                    f"{self.name}: the checkpoint was learned with --{name} {shown(position[name])}, not {now!r}. "
+                    f"Ask for the same, {START_AFRESH}"
+                )
+        try:
+            places = [checked_mapping(name, position[name]) for name in _SIDES]
+            times, ended, heads = (_pair(name, position[name]) for name in ("times", "ended", "heads"))
+            if not all(type(end) is bool for end in ended):
+                raise ValueError(f"ended is {shown(ended)}")
+            times = [-math.inf if found is None else checked_time(found) for found in times]
+            found_heads = [None if head is None else _head(side, head) for side, head in enumerate(heads)]
+        except (KeyError, TypeError, ValueError) as error:
+            text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
+            raise StreamError(text) from None
+        for source, place in zip(self._sources, places, strict=True):
+            source.seek(place)
+        self._times = times
+        # Once both had ended, a new pass reads what has come since.
+        in_a_pass = not all(ended) or any(found_heads)
+        for side, source in enumerate(self._sources):
+            self._ended[side] = in_a_pass and ended[side] and not getattr(source, "endless", False)
+        for side, head in enumerate(found_heads):
+            if head is not None:
+                self._heads[side], self._saved[side] = head
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        while (rows := self.take(1)) is not None:
+            yield from rows
+
+    def take(self, most: int) -> list[Row | BadRow] | None:  # noqa: ARG002
+        """Return the next row or label of either stream.
+
+        There is none if both streams have nothing more for the moment. None means the end.
+        """
+        if not self._streams:
+            self._streams = [self._stream(source) for source in self._sources]
+        for side in (0, 1):
+            if (bad := self._look(side)) is not None:
+                self._side, self._at = side, None
+                return [bad]
+        waiting = [(head.y.time, side, head) for side, head in enumerate(self._heads) if head is not None]
+        if self._stopping.is_set() or (not waiting and all(self._ended)):
+            return None
+        if not waiting:
+            time.sleep(_PAUSE_SECONDS)
+            return []
+        _, side, head = min(waiting, key=lambda found: found[:2])
+        self._heads[side] = None
+        self._side, self._at, self._saved[side] = side, self._saved[side], None
+        return [head]
+
+    def place_of(self, i: int) -> str:  # noqa: ARG002
+        """The place of the row or label that was given last."""
+        return self.place
+
+    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002
+        """The bytes of the row or label that was given last."""
+        return self.raw
+
+    def _stream(self, source: Any) -> Iterator[Any]:
+        """Return the messages of a stream, with None where an endless one has no more for the moment."""
+        messages: Callable[[], Iterator[Any]] | None = getattr(source, "messages", None)
+        return iter(source) if messages is None else messages()
+
+    def _look(self, side: int) -> BadRow | None:
+        """Read the next message of a stream, if none is held and there is one; return it if it cannot be used."""
+        if self._heads[side] is not None or self._ended[side] or self._stopping.is_set():
+            return None
+        if self._looks[side] and time.monotonic() < self._looks[side]:
+            return None
+        found = next(self._streams[side], _END)
+        self._looks[side] = 0.0
+        if found is _END:
+            self._ended[side] = not self._stopping.is_set()
+        elif found is None:
+            self._looks[side] = time.monotonic() + _PAUSE_SECONDS
+        elif type(found) is BadRow:
+            return found
+        else:
+            source = self._sources[side]
+            try:
+                self._heads[side] = self._keyed(side, source, *found)
+            except ValueError as error:
+                return BadRow(source.place, getattr(source, "raw", None), str(error))
+        return None
+
+    def _keyed(self, side: int, source: Any, x: Any, y: Any) -> Row:
+        if not isinstance(x, Mapping):
+            raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
+        if side == 0 and y is not None:
+            raise RowError("label", "the row has its label inside, and labels come from another stream: leave --labels out")
+        raw = getattr(source, "raw", None)
+        if raw is not None and len(raw) > MOST_ROW_BYTES:
+            raise RowError("too long", f"the row has {len(raw):,} bytes; one that waits may have {MOST_ROW_BYTES:,}")
+        x = dict(x)
+        found = x.pop(self._key, None)
+        key = checked_key(getattr(source, "message_key", None) if found is None else found)
+        latest = time.time() + FUTURE_SECONDS
+        moment = checked_time(source.message_time if self._time is None else x.pop(self._time, None), latest)
+        event: Any
+        if side == 0:
+            event = Awaited(key, max(moment, self._times[0]), pack_row(x))
+        else:
+            event, x = Labelled(key, max(moment, self._times[1]), checked_label(y)), {}
+        self._times[side] = event.time
+        return Row(x, event)
+
+    def lag(self) -> dict[str, int] | None:
+        """Return how many messages are waiting to be read, by stream and partition.
+
+        None if the streams do not report it.
+        """
+        found: dict[str, int] = {}
+        for name, source in zip(_SIDES, self._sources, strict=True):
+            lag: Callable[[], dict[int, int]] | None = getattr(source, "lag", None)
+            if lag is None:
+                return None
+            found |= {f"{name} {partition}": count for partition, count in lag().items()}
+        return found
+
+    def stop(self) -> None:
+        """End a wait for messages of either stream."""
+        self._stopping.set()
+        for source in self._sources:
+            source.stop()
+
+    def close(self) -> None:
+        """Close both streams."""
+        for source in self._sources:
+            source.close()
+
+
+def _pair(name: str, value: Any) -> list[Any]:
+    if type(value) is not list or len(value) != 2:
+        raise ValueError(f"{name} is {shown(value)}, and no pair")
+    return value
+
+
+def _head(side: int, saved: Any) -> tuple[Row, tuple[str, bytes | None]]:
+    """Return the message that a checkpoint holds, its place and its bytes."""
+    saved = checked_mapping("heads", saved)
+    key, moment, place, raw = checked_key(saved["key"]), checked_time(saved["time"]), saved["place"], saved["raw"]
+    if type(place) is not str or not (raw is None or type(raw) is str):
+        raise ValueError(f"heads are {shown(saved)}")
+    data = None if raw is None else base64.b64decode(raw, validate=True)
+    if side == 1:
+        return Row({}, Labelled(key, moment, checked_label(saved["y"]))), (place, data)
+    if type(saved["row"]) is not str:
+        raise ValueError(f"heads are {shown(saved)}")
+    x = checked_row(saved["row"])
+    return Row(x, Awaited(key, moment, pack_row(x))), (place, data)

@@ -1,0 +1,201 @@
+"""The learning loop over rows whose labels come later, from another stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from river import base, compose, metrics
+
+from streamsvm.core.warning import warn
+from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
+from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
+from streamsvm.stream.drift import DriftWatch
+from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
+from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.progress import Progress
+from streamsvm.stream.rows import GuardedModel, reason_of
+
+__all__ = ["DelayedLearningLoop"]
+
+
+class LoopOptions(TypedDict, total=False):
+    """The further arguments of `LearningLoop`."""
+
+    positive: Hashable
+    sink: Sink | None
+    checkpoints: Checkpoints | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float | None
+    window: int
+    on_progress: Callable[[Progress], None] | None
+    on_error: str | Path | Sink
+    error_limit: int | None
+    error_share: float
+    classes: Iterable[Hashable] | None
+    drift: DriftWatch | None
+
+
+class DelayedLearningLoop(LearningLoop):
+    """Predicts each row when it comes, and learns it when its label comes from another stream.
+
+    When a row comes, it is predicted, and its features and the prediction are stored. The prediction goes to the sink
+    immediately, with its key; its label is None there, unless the label came first. When the label comes, that prediction is
+    scored (there is no new one), and the stored features are learned with the label. `DelayedLabels` describes which rows wait
+    and for how long, and what happens to rows whose label does not come, to labels without a row, and to duplicates.
+
+    All of this is in the checkpoint: waiting rows, early labels, the positions of both streams, and the counts. If the order of
+    the streams is fixed (files, and topics with ``stop_at_end``), a run that was killed ends with the same bytes as one that
+    was not. When both streams have ended, the rows and labels that wait are left for the next run.
+
+    A row that cannot be read or predicted is refused, as is one that the model refuses when its label has come. Its key is then
+    settled, and the dead letter has the features and the label.
+
+    Parameters
+    ----------
+    source
+        Rows and labels: a `JoinedSource`.
+    model, metric, **options
+        As in `LearningLoop`. ``checkpoint_every``, ``max_rows``, and the ``rows`` of the progress count messages of both
+        streams.
+    delayed
+        Buffer of rows and labels, which must be new.
+
+    Attributes
+    ----------
+    delayed : DelayedLabels
+        The buffer. Its ``counts`` are also in the progress.
+
+    Raises
+    ------
+    ValueError
+        Expired rows are to be dead letters, and ``on_error`` names no place for them.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.stream import DelayedLabels, DelayedLearningLoop, IterableSource, JoinedSource
+    >>> pairs = list(datasets.Bananas().take(1000))
+    >>> rows = IterableSource([({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(pairs)])
+    >>> labels = IterableSource([({"id": i, "t": i + 50.0}, y) for i, (_, y) in enumerate(pairs)])
+    >>> source = JoinedSource(rows, labels, key="id", time="t")
+    >>> loop = DelayedLearningLoop(source, BSGDClassifier(budget=50), delayed=DelayedLabels(max_age=60.0))
+    >>> end = loop.run()
+    >>> end.rows, end.learned, end.delayed["pending"]
+    (2000, 1000, 0)
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
+        metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
+        *,
+        delayed: DelayedLabels,
+        **options: Unpack[LoopOptions],
+    ) -> None:
+        if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
+            raise ValueError(
+                "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
+            )
+        self.delayed = delayed
+        super().__init__(source, model, metric, **options)
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], JoinedPrediction | None]:
+        delayed, wanted, timings = self.delayed, self.sink is not None, self.timings
+        predict, learn, prepare = self._predictor(guarded), self._learner(guarded), guarded.prepare
+
+        def take(x: Any, event: Any) -> JoinedPrediction | None:
+            if type(event) not in (Awaited, Labelled):
+                raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
+            for expired in delayed.expire(event.time):
+                expire(expired)
+            prediction = None
+            if type(event) is Awaited:
+                prediction = arrive(x, event)
+            elif (pending := delayed.add_label(*event)) is not None:
+                learn_kept(pending, event.y, f"{self._place}: the label of row {pending.number:,}, key {event.key!r}")
+            for expired in delayed.shrink():
+                expire(expired)
+            return prediction
+
+        def arrive(x: Any, event: Awaited) -> JoinedPrediction | None:
+            key = event.key
+            if delayed.knows(key):
+                delayed.count_duplicate_row()
+                return None
+            seen, label, predicted, probability = predict(x)
+            kept = pack_prediction(predicted)
+            if timings is not None:
+                timings.predicted()
+            early = delayed.early_label(key)
+            if early is None:
+                delayed.add_row(key, Pending(event.time, self.rows, event.packed, kept))
+            else:
+                delayed.meet(key, event.time)
+                try:
+                    learn(x, early[0], seen, predicted)
+                except Exception:
+                    delayed.count_refused()
+                    raise
+            if not x:
+                self.empty += 1
+            y = None if early is None else early[0]
+            return JoinedPrediction(self.rows, label, y, probability, key) if wanted else None
+
+        def learn_kept(pending: Pending, y: Any, place: str) -> None:
+            x = unpack_row(pending.row)
+            try:
+                learn(x, y, x if prepare is None else prepare(x), unpack_prediction(pending.prediction))
+            except (MemoryError, StreamError):
+                raise
+            except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                delayed.count_refused()
+                self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, guarded))
+
+        def expire(expired: Expired) -> None:
+            place = f"{self.source.name}: row {expired.pending.number:,}, key {expired.key!r}"
+            if delayed.expired == "negative":
+                learn_kept(expired.pending, delayed.negative, place)
+            elif delayed.expired == "dead-letter":
+                reason = f"no label came while it waited ({_LIMITS[expired.reason]})"
+                x = unpack_row(expired.pending.row)
+                self._refusals.report(expired.pending.number, place, {"key": expired.key, "x": x}, "expired", reason)
+
+        return take
+
+    @property
+    def _worth_saving(self) -> bool:
+        return True
+
+    def _check_end(self) -> None:
+        if not self.rows:
+            raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
+        counts = self.delayed.counts
+        if counts["features"] and counts["labels"] and not counts["joined"]:
+            rows, labels = (f"{counts[name]:,} {name}" for name in ("features", "labels"))
+            warn(
+                f"{self.source.name}: of {rows.replace('features', 'rows')} and {labels}, none have the same key. "
+                "Is the key right?"
+            )
+
+    def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:
+        if facts is None:
+            raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
+        (entries,) = parts
+        self.delayed.resume(facts, entries, rows)
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        model, score, facts = super()._checkpoint()
+        counts, entries = self.delayed.state
+        return model, (*score, entries), facts | {"delayed": counts}
+
+    @property
+    def _delayed_counts(self) -> Mapping[str, int]:
+        return self.delayed.counts
+
+
+_LIMITS = {"age": "too long", "count": "too many rows wait", "bytes": "the rows that wait take too many bytes"}

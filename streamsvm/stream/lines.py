@@ -1,0 +1,227 @@
+"""Lines of bytes from a file, a pipe or standard input, given as soon as they come; a wait for them can be ended."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import io
+import os
+import select
+import stat
+import sys
+import zlib
+from pathlib import Path
+
+from streamsvm.stream.endpoints import StreamError
+
+__all__ = ["FINGERPRINT_BYTES", "LONGEST_LINE", "LineReader", "checked_encoding", "digest"]
+
+#: A line is held in memory whole, so its length is bounded.
+LONGEST_LINE = 16 * 2**20
+#: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
+FINGERPRINT_BYTES = 4096
+_CHUNK_BYTES = 2**18
+#: Whether a wait for a pipe can be ended: not on Windows.
+_CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def checked_encoding(name: str) -> str:
+    """Return the usual name of an encoding in which lines can be found; StreamError if it is none."""
+    try:
+        usual = codecs.lookup(name).name
+        newline = "\n".encode(usual)
+    except (LookupError, TypeError, ValueError):
+        raise StreamError(f"encoding {name!r} is not known: utf-8, latin-1, cp1252 or shift_jis are") from None
+    if usual == "utf-8-sig":
+        return "utf-8"
+    if newline != b"\n":
+        raise StreamError(f"text in {name} cannot be read line by line. Convert it: iconv -f {name} -t utf-8 rows.csv")
+    return usual
+
+
+class LineReader:
+    """Reads lines, and holds enough of the bytes before them to recognise the stream later.
+
+    Parameters
+    ----------
+    path
+        A file (``.gz``: unpacked), a FIFO, or ``"-"`` for standard input.
+
+    Attributes
+    ----------
+    name : str
+        The stream in messages.
+    offset : int
+        Bytes of the unpacked stream that were given out.
+    mark : int
+        The offset when `set_mark` was called last, after a row.
+    row_begin : int
+        The offset where that row begins.
+    header : int
+        The offset where the first row begins.
+    stopped : bool
+        Whether `stop` was called. Lines in memory are still given out, then the stream seems to end.
+
+    Raises
+    ------
+    StreamError
+        The stream cannot be opened; while reading: it is corrupt or cannot be read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        standard = str(path) == "-"
+        self.name: str = "standard input" if standard else str(path)
+        self.mark: int = 0
+        self.row_begin: int = 0
+        self.header: int = 0
+        self.stopped: bool = False
+        # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
+        self._buffer, self._base, self._at = b"", 0, 0
+        self._head = b""
+        self._before_skip = b""
+        try:
+            if standard:
+                self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
+            else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and nothing could stop that
+                no_wait = os.O_NONBLOCK if _CAN_POLL else 0
+                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | no_wait))
+        except OSError as error:
+            raise StreamError(f"{self.name}: {error.strerror or error}") from error
+        except AttributeError:  # sys.stdin is None then
+            raise StreamError(f"{self.name} is closed") from None
+        self._unpacked = gzip.GzipFile(fileobj=self._file) if str(path).endswith(".gz") else None
+        regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._seekable = regular and not standard and self._unpacked is None
+        self._wakes: tuple[io.FileIO, io.FileIO] | None = None
+        if not regular and _CAN_POLL:  # else only the next bytes end a wait
+            receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
+            self._wakes = io.FileIO(receiver), io.FileIO(sender, "w")
+            self._poll = select.poll()
+            self._poll.register(self._file, select.POLLIN)
+            self._poll.register(receiver, select.POLLIN)
+
+    @property
+    def offset(self) -> int:
+        return self._base + self._at
+
+    def readline(self) -> bytes:
+        """Read the next line with its newline; empty at the end or if stopped. A line over `LONGEST_LINE` is cut off there."""
+        begin = self._at
+        end = self._buffer.find(b"\n", begin) + 1
+        while end == 0:
+            searched = len(self._buffer) - begin
+            if searched > LONGEST_LINE or not self._fill():
+                if self.stopped:  # in the middle of a line
+                    return b""
+                end = len(self._buffer)
+                begin = self._at
+                break
+            begin = self._at  # filling has moved it
+            end = self._buffer.find(b"\n", begin + searched) + 1
+        self._at = end
+        return self._buffer[begin:end]
+
+    def set_mark(self) -> None:
+        """Move the mark here, after a row: `before_mark` returns the bytes before it, `row` those since the last mark."""
+        self.row_begin = self.mark or self.header
+        self.mark = self._base + self._at
+
+    @property
+    def row(self) -> bytes:
+        """The bytes between the last two marks, or what is left of them after `skip_line`."""
+        return self._buffer[max(self.row_begin - self._base, 0) : max(self.mark - self._base, 0)]
+
+    def rewind(self, offset: int) -> None:
+        """Go back to an offset that is not before the mark."""
+        self._at = offset - self._base
+
+    def skip_line(self) -> bytes:
+        """Read to the end of the line at hand without holding it; the bytes that were given out of it already."""
+        given = self._buffer[self.mark - self._base : self._at]
+        self._before_skip = self.before_mark()
+        end = 0
+        while end == 0:
+            dropped = max(len(self._buffer) - FINGERPRINT_BYTES, 0)
+            self._buffer, self._base = self._buffer[dropped:], self._base + dropped
+            searched = self._at = len(self._buffer)
+            if not self._fill():
+                break
+            end = self._buffer.find(b"\n", searched) + 1
+        self._at = end or len(self._buffer)
+        return given
+
+    def head(self, size: int) -> bytes:
+        """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
+        size = min(size, FINGERPRINT_BYTES)
+        while len(self._head) < size and self._fill():
+            pass
+        return self._head[:size]
+
+    def before_mark(self) -> bytes:
+        """The last bytes before the mark, at most `FINGERPRINT_BYTES`."""
+        end = self.mark - self._base
+        if end < 0:  # a line is being skipped
+            return self._before_skip
+        return self._buffer[max(end - FINGERPRINT_BYTES, 0) : end]
+
+    def skip_to(self, offset: int) -> None:
+        """Go forward to an offset and set the mark there; StreamError if the stream ends before it."""
+        if self._seekable and offset > self._base + len(self._buffer) and offset <= os.fstat(self._file.fileno()).st_size:
+            self._buffer, self._base, self._at = b"", max(offset - FINGERPRINT_BYTES, 0), 0
+            self.mark = self._base
+            self._file.seek(self._base)
+        while self._base + len(self._buffer) < offset:
+            self._at = len(self._buffer)
+            self.set_mark()
+            if not self._fill():
+                raise StreamError(
+                    f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
+                    "it was cut off, or it is another stream"
+                )
+        self._at = offset - self._base
+        self.set_mark()
+
+    def stop(self) -> None:
+        """End a wait for bytes that have not come yet. Called from a signal handler or another thread.
+
+        Where the system has no ``select.poll`` (Windows), a wait for a pipe ends when its next bytes come.
+        """
+        self.stopped = True
+        if self._wakes is not None:
+            self._wakes[1].write(b"\0")
+
+    def close(self) -> None:
+        """Close the file. Standard input stays open."""
+        for file in (*(self._wakes or ()), self._unpacked, self._file):
+            if file is not None:
+                file.close()
+        self._wakes = None
+
+    def _fill(self) -> bool:
+        # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
+        read = self._base + len(self._buffer)
+        chunk: bytes | None = None
+        while chunk is None:  # or again, if another reader of the pipe was quicker
+            if self._wakes is not None:
+                self._poll.poll()
+            if self.stopped:
+                return False
+            try:
+                chunk = self._file.read(_CHUNK_BYTES) if self._unpacked is None else self._unpacked.read1(_CHUNK_BYTES)
+            except (OSError, EOFError, zlib.error) as error:
+                raise StreamError(f"{self.name}, after byte {read:,}: {error}") from error
+        if not chunk:
+            return False
+        if read == len(self._head):
+            self._head += chunk[: FINGERPRINT_BYTES - read]
+        dropped = max(self.mark - FINGERPRINT_BYTES - self._base, 0)
+        self._buffer = self._buffer[dropped:] + chunk
+        self._base += dropped
+        self._at -= dropped
+        return True

@@ -1,0 +1,445 @@
+"""The learning loop: source, predict, score, learn, checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from river import base, compose, metrics
+
+from streamsvm.core.checks import checked_count
+from streamsvm.core.warning import warn
+from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.stream.curve import LearningCurve
+from streamsvm.stream.drift import DriftWatch
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.stream.label_rules import SETTLED, LabelRules
+from streamsvm.stream.parameters import differing, parameters_of
+from streamsvm.stream.progress import Progress
+from streamsvm.stream.rows import (
+    GuardedModel,
+    RowError,
+    checked_number,
+    columns_of,
+    gives_probabilities,
+    listed,
+)
+from streamsvm.stream.score import Score, ScoreError
+from streamsvm.stream.stream_loop import StreamLoop
+
+__all__ = ["LearningLoop"]
+
+
+class LearningLoop(StreamLoop):
+    """Learns a stream row by row, and scores each prediction before the row is learned (prequentially).
+
+    If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
+    evaluate. If the source cannot read a row, or the model would refuse it, the whole row is refused before any part of a
+    pipeline learns it, and ``on_error`` decides what happens next.
+
+    A checkpoint is one file with the model, the metrics, and the positions of source and sink. A run that finds one in its
+    folder continues from it, even after a kill, and ends with the same bytes as a run that was never interrupted. Only the
+    digest of a file of dead letters may differ, because dead letters contain the time.
+
+    Parameters
+    ----------
+    source
+        Source of the rows, such as a `CSVSource`, an `IterableSource` or a Kafka topic (`Source`).
+    model
+        River classifier, regressor or pipeline that has not learned yet. If ``checkpoints`` holds a checkpoint, the model in it
+        replaces this one, and must have the same parameters.
+    metric
+        River metric that is a single number, for classifiers or regressors like the model. The default is accuracy or MAE.
+    positive
+        Label that a binary metric (F1, ROCAUC, LogLoss) counts as positive; not needed for bools, 0 and 1, or -1 and 1.
+    sink
+        Sink for the predictions, such as a `FileSink`; None writes none. Checkpoints hold its position, so every run with the
+        same folder needs the same sink.
+    checkpoints
+        Place for checkpoints, such as a `CheckpointFolder`; None writes none. Once a row was learned, one is written every
+        ``checkpoint_every`` rows, and at the end.
+    checkpoint_every
+        Number of rows of the stream between two checkpoints. None writes them by time alone.
+    checkpoint_seconds
+        Number of seconds after which one is also written, if rows have come since the last. None goes by rows alone.
+    window
+        Number of last rows over which the windowed metric is computed.
+    on_progress
+        Function that is called with a `Progress` a few times a second, and at the end.
+    on_error
+        What happens to a refused row. ``"stop"`` ends the run with a StreamError. ``"skip"`` counts the row and leaves it out.
+        A path, a URL or an open `Sink` also gets it as a dead letter (bytes, place, reason and time): a file once, however
+        often the run is killed, because checkpoints hold its position; a topic at least once.
+    error_limit
+        Maximum number of refused rows; one more ends the run with a StreamError. None sets no limit.
+    error_share
+        Maximum share of refused rows among about the last 1,000, from 0 to 1, once 100 were refused; beyond, the run ends too.
+    classes
+        Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
+    drift
+        `DriftWatch` that watches the errors of predictions; its state is in the checkpoints. None watches nothing.
+
+    Attributes
+    ----------
+    model
+        The model in its present state; another object if there was a checkpoint, or after a drift that began a new model.
+    curve : LearningCurve
+        The scores at fewer than 200 rows of the stream. Checkpoints hold those of earlier runs.
+    rows, learned : int
+        Number of rows read and learned so far, as in `Progress`.
+
+    Raises
+    ------
+    CheckpointError
+        The checkpoint is of a run with another model, metric, positive label, window or sink.
+    StreamError
+        The source or the sink cannot continue from the position in the checkpoint.
+    ValueError
+        The metric is not a single number, or a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from river import datasets, preprocessing
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.stream import IterableSource, LearningLoop
+    >>> model = preprocessing.StandardScaler() | BSGDClassifier(budget=50)
+    >>> loop = LearningLoop(IterableSource(datasets.Bananas()), model)
+    >>> loop.run().rows
+    5300
+    >>> round(loop.metric.get(), 2)
+    0.88
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
+        metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
+        *,
+        positive: Hashable = None,
+        sink: Sink | None = None,
+        checkpoints: Checkpoints | None = None,
+        checkpoint_every: int | None = 10_000,
+        checkpoint_seconds: float | None = None,
+        window: int = 1000,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_error: str | Path | Sink = "stop",
+        error_limit: int | None = None,
+        error_share: float = 0.5,
+        classes: Iterable[Hashable] | None = None,
+        drift: DriftWatch | None = None,
+    ) -> None:
+        super().__init__(
+            source,
+            model,
+            learns=True,
+            sink=sink,
+            checkpoints=checkpoints,
+            checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
+            on_progress=on_progress,
+            on_error=on_error,
+            error_limit=error_limit,
+            error_share=error_share,
+        )
+        last = self._guarded.last
+        self._regression = isinstance(last, base.Regressor)
+        scored: Any = metric
+        if metric is None:
+            scored = metrics.MAE() if self._regression else metrics.Accuracy()  # type: ignore[no-untyped-call]
+        self._score = Score(scored, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        self.curve: LearningCurve = LearningCurve(self._score.name, window)
+        self.learned: int = 0
+        self.unlabelled: int = 0
+        self.empty: int = 0
+        self._warned = False
+        if classes is not None and self._regression:
+            raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
+        if not (self._regression or self._score.wants_labels or gives_probabilities(last)):
+            raise ValueError(
+                f"{self._score.name} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1"
+            )
+        # Probabilities of all labels are asked for row by row.
+        self._at_once = self._at_once and self._score.wants_labels
+        self._labels = LabelRules(classes)
+        most = getattr(last, "max_classes", math.inf)
+        if self._labels.classes is not None and len(self._labels.classes) > most:
+            raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
+        self._parameters = parameters_of(model)
+        if drift is not None:
+            drift.begin(model, self._regression, source.name)
+            self._at_once = self._at_once and not drift.renews  # for the next row is for another model
+        self.drift = drift
+        if checkpoints is not None:
+            self._resume(checkpoints)
+
+    @property
+    def metric(self) -> Any:
+        """The metric over all rows."""
+        return self._score.metric
+
+    @property
+    def windowed(self) -> Any:
+        """The metric over the last ``window`` rows."""
+        return self._score.windowed
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        found = checkpoints.newest()
+        if found is None:
+            checkpoints.check(self.model, self._checkpoint()[1])
+            return
+        header, folder = found.header, checkpoints.path
+        try:
+            parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
+            rows, learned, unlabelled, empty = (
+                checked_count(key, header[key]) for key in ("rows", "learned", "unlabelled", "empty")
+            )
+            if learned + unlabelled > rows or empty > rows:
+                raise ValueError(f"of {rows:,} rows {learned:,} were learned, {unlabelled:,} had no label, {empty:,} no feature")
+            labels, (metric, windowed, rows_anew, *parts) = header["label_rules"], found.metric
+            if (watched := header.get("drift")) is not None:
+                self._resume_drift(folder, watched, parts.pop(0))
+            self._resume_delayed(folder, header.get("delayed"), parts, rows)
+            curve = LearningCurve.of(header["curve"], rows)
+        except (KeyError, TypeError, ValueError) as error:
+            text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
+            raise CheckpointError(text) from None
+        if parameters != self._parameters:
+            raise CheckpointError(
+                f"{folder} holds a model with other parameters: {differing(str(parameters), self._parameters)}. "
+                f"Ask for the same, {START_AFRESH}"
+            )
+        if scored != repr(self._score):
+            raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
+        self._check_sink(folder, sink)
+        self._score.resume(metric, windowed, rows_anew)
+        try:
+            self._labels.resume(labels)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: {error}: give another folder") from None
+        self._score.admitted(self._labels.known)
+        self._go_on(folder, found)
+        self.rows = self._saved_rows = rows
+        self.curve = curve
+        self._guarded = GuardedModel(found.model)
+        self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
+
+    def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
+        if self.drift is None:
+            raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
+        try:
+            self.drift.resume(facts, detector)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
+
+    def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:  # noqa: ARG002
+        """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
+        if facts is not None or parts:
+            raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
+
+    def run(self, max_rows: int | None = None) -> Progress:
+        """Learn until the stream ends or `stop` is called, and write a checkpoint at the end.
+
+        Parameters
+        ----------
+        max_rows
+            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
+
+        Returns
+        -------
+        Progress
+
+        Raises
+        ------
+        StreamError
+            The stream failed; a refused row ends the run (the message names its place); or the stream ended without any row or
+            label. The checkpoints stay as they were.
+        CheckpointError
+            A checkpoint cannot be written.
+        ValueError
+            ``max_rows`` is negative.
+        RuntimeError
+            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
+        """
+        progress: Progress = super().run(max_rows)
+        return progress
+
+    def _predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
+        """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""
+        score, prepare, predictor = self._score, guarded.prepare, guarded.last
+        wanted = self.sink is not None and not self._regression
+        wants_probability = not score.wants_labels or (wanted and gives_probabilities(predictor))
+
+        def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
+            seen = x if prepare is None else prepare(x)
+            if not wants_probability:
+                label = predictor.predict_one(seen)
+                return seen, label, label, None
+            probabilities = predictor.predict_proba_one(seen)
+            label = predictor.predict_one(seen)
+            return seen, label, label if score.wants_labels else probabilities, max(probabilities.values(), default=None)
+
+        return predict
+
+    def _learner(self, guarded: GuardedModel) -> Callable[..., Any]:
+        """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
+
+        A weight ``w`` is for the model alone. The function returns the label, of a regression as a number. A label that is
+        refused raises before anything was learned.
+        """
+        model, score, labels = self.model, self._score, self._labels
+        check, known, timings, regression, drift = guarded.check, labels.known, self.timings, self._regression, self.drift
+
+        def learn(x: Any, y: Any, seen: Any, predicted: Any, **weight: float) -> Any:
+            new = False
+            if regression:
+                y = checked_number(y)
+            else:
+                try:
+                    new = y not in known
+                except TypeError:
+                    new = True
+                new = new and labels.check(y)
+            if check is not None:
+                check(seen, y)
+            if score.binary:
+                try:
+                    score.admit(y)
+                except ScoreError as error:  # of all rows with that label
+                    raise StreamError(f"{self._place}: {error}") from error
+            model.learn_one(x, y, **weight)
+            if guarded.new_names:
+                guarded.learned(x)
+            score.update(y, predicted)
+            if drift is not None:
+                drift.update(y, predicted, self.rows)
+            self.learned += 1
+            if new:
+                if not self._warned and (late := labels.late(y, self.learned - 1)):
+                    self._warned = True
+                    warn(f"{self._place}: {late}")
+                labels.add(y)
+            if timings is not None:
+                timings.learned()
+            return y
+
+        return learn
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
+        predict, learn = self._predictor(guarded), self._learner(guarded)
+        wanted, timings = self.sink is not None, self.timings
+
+        def take(x: Any, y: Any) -> Prediction | None:
+            seen, label, predicted, probability = predict(x)
+            if timings is not None:
+                timings.predicted()
+            if y is None:
+                self.unlabelled += 1
+            else:
+                y = learn(x, y, seen, predicted)
+            if not x:
+                self.empty += 1
+            return Prediction(self.rows, label, y, probability) if wanted else None
+
+        return take
+
+    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
+        score, known = self._score, self._labels.known
+        if (columns := columns_of(rows, self._guarded.last)) is None:
+            return None
+        ys = columns.y
+        try:
+            if self._regression:
+                ys = [None if y is None else checked_number(y) for y in ys]
+            elif not all(y in known or y is None for y in set(ys)):
+                return None
+        except (TypeError, RowError):
+            return None
+        probability = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
+        answers = self._guarded.last.predict_then_learn(columns.X, columns.names, ys, probability)
+        if answers is None:
+            return None
+        predicted, probabilities = answers
+        labelled = len(ys) - ys.count(None)
+        self.learned += labelled
+        self.unlabelled += len(ys) - labelled
+        self.empty += columns.empty
+        score.update_many(ys, predicted)
+        if self.drift is not None:
+            for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):
+                if y is not None:
+                    self.drift.update(y, prediction, i)
+        return Prediction, predicted, ys, probabilities or [None] * len(ys)
+
+    def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
+        super()._take_one(rows, i)
+        if self.drift is not None and self.drift.due:
+            self.drift.due = False
+            self._guarded = GuardedModel(self.model.clone())
+            self._take = self._taker(self._guarded)
+
+    def _add_point(self) -> None:
+        if self._score.counted:
+            self.curve.add(self.rows, self._score.value, self._score.windowed_value)
+
+    def _next_point(self) -> int:
+        return self.curve.next_after(self.rows)
+
+    @property
+    def _worth_saving(self) -> bool:
+        return self.learned > 0
+
+    def _check_end(self) -> None:
+        if self.learned:
+            return
+        if not self.rows:
+            raise StreamError(f"{self.source.name} has no rows: there is nothing to learn")
+        end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
+        if self.refused:
+            counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
+            raise StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")
+        raise StreamError(
+            f"{end} had a label: nothing was learned. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
+        )
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        value = self._score.value
+        facts = {
+            "learned": self.learned,
+            "unlabelled": self.unlabelled,
+            "empty": self.empty,
+            "label_rules": self._labels.state,
+            "parameters": self._parameters,
+            "scored": repr(self._score),
+            "curve": self.curve.state,
+            # Rounded, for the last digits of some metrics depend on the order of their sums.
+            "score": {"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
+        }
+        if self.drift is None:
+            return self.model, self._score.state, facts
+        return self.model, (*self._score.state, self.drift.detector), facts | {"drift": self.drift.facts}
+
+    @property
+    def _delayed_counts(self) -> Mapping[str, int] | None:
+        return None
+
+    def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
+        super()._take_all(rows)
+        if not (self.learned or self._warned or self._refusals.total) and self.unlabelled >= SETTLED:
+            self._warned = True
+            text = (
+                f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is learned. Is its name right?"
+            )
+            warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
+
+    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
+        score = self._score
+        values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
+        scores = score.name, *values, score.window
+        interrupted = ended and self._stopped
+        counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
+        drifts = None if self.drift is None else self.drift.drifts
+        now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
+        return Progress(*now, ended, interrupted, *counts, drifts=drifts, majority=score.majority)

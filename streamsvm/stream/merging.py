@@ -1,0 +1,235 @@
+"""The models of several runs, as those of the partitions of a topic, become one model, whenever they have learned more."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from river import base
+
+from streamsvm.core.checks import checked_count
+from streamsvm.core.transformers import merge_transformers
+from streamsvm.core.warning import warn
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, Checkpoints, read_model
+from streamsvm.stream.rows import learner_of, listed, steps_of
+
+__all__ = ["Merged", "PartMerger", "merged"]
+
+_KIND = "merged"
+_PARTS = "partition-*"
+#: Of a position, what says how rows are read.
+_READING = "label", "table", "key", "time"
+_MOST_NAMED = 5
+
+
+def merged(models: Sequence[Any]) -> Any:
+    """Merge several models into one model of all the rows that they have learned.
+
+    The models themselves stay as they are.
+
+    Parameters
+    ----------
+    models
+        The models, at least one, all of one class and with the same parameters. Each is a learner with ``merge_with``, or a
+        pipeline of one transformer (`BoundedScaler`, `TableEncoder` or river's StandardScaler) and such a learner, which may be
+        inside a `BoundedTargetScaler`.
+
+    Returns
+    -------
+    The merged model, in which each model counts by the number of rows that it has learned.
+
+    Raises
+    ------
+    ValueError
+        The models cannot be merged. The message says why, and what to learn with instead.
+
+    Notes
+    -----
+    Transformers pool what they have learned. Support vectors are converted from the scale of their own pipeline to the pooled
+    one, and then merged as in `BSGDClassifier.merge_with`. The same models in the same order give the same bytes.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.learners.preprocessing import BoundedScaler
+    >>> models = [BoundedScaler() | BSGDClassifier(budget=50, scaling=None) for _ in range(2)]
+    >>> for number, (x, y) in enumerate(datasets.Bananas()):
+    ...     models[number % 2].learn_one(x, y)
+    >>> model = merged(models)
+    >>> model["BoundedScaler"].counts["1"], model["BSGDClassifier"].n_learned
+    (5300, 5300)
+    """
+    if not models:
+        raise ValueError("there is no model to merge: give at least one")
+    learner = learner_of(models[0])
+    if not hasattr(learner, "merge_with"):
+        raise ValueError(
+            f"models of {type(learner).__name__} cannot be merged: learn with BSGDClassifier or BSCAClassifier, their "
+            "regressors, or a linear learner"
+        )
+    model = copy.deepcopy(models[0])
+    (transformers, last), *others = [steps_of(each) for each in (model, *models[1:])]
+    if unlike := [each for each in others if len(each[0]) != len(transformers) or type(each[1]) is not type(last)]:
+        raise ValueError(f"models of different steps cannot be merged: one ends in {last!r}, another one in {unlike[0][1]!r}")
+    if not transformers:
+        last.merge_with(*(other for _, other in others))
+        return model
+    if len(transformers) > 1:
+        raise ValueError(f"models with {len(transformers)} transformers before them cannot be merged: learn with one or none")
+    units = merge_transformers(transformers[0], [other[0] for other, _ in others])
+    last.merge_with(*(other for _, other in others), units=units)
+    return model
+
+
+class Merged(NamedTuple):
+    """A model that was made of several."""
+
+    rows: int
+    """Rows that the parts have read together; the model's version."""
+    parts: dict[str, int]
+    """The rows of each part, by its folder."""
+
+
+class PartMerger:
+    """Merges the models in several folders of checkpoints, and writes the result as a checkpoint.
+
+    Followers can use the merged model.
+
+    Parameters
+    ----------
+    folders
+        Folders of checkpoints. A folder that holds folders ``partition-*``, as the workers of a group write them, stands for
+        all of them, including those that come later. Other processes may write to the folders.
+    checkpoints
+        Place for the merged model, such as a `CheckpointFolder`.
+    trusted
+        Whether models may hold classes and functions of your own, as in `streamsvm.load`.
+
+    Raises
+    ------
+    CheckpointError
+        A folder does not exist, is named twice, or is that of ``checkpoints``; or ``checkpoints`` holds other things than
+        merged models.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm import BSGDClassifier
+    >>> parts, result = Path(tempfile.mkdtemp()), CheckpointFolder(tempfile.mkdtemp())
+    >>> for number in range(2):
+    ...     model = BSGDClassifier()
+    ...     for value in (0.0, 1.0):
+    ...         model.learn_one({"a": value}, value > 0.5)
+    ...     with CheckpointFolder(parts / f"partition-{number}") as folder:
+    ...         _ = folder.save(model, None, rows=2, position={})
+    >>> merger = PartMerger([parts], result)
+    >>> merger.step().rows, merger.step()
+    (4, None)
+    >>> result.newest().model.n_learned
+    4
+    >>> result.close()
+    """
+
+    def __init__(self, folders: Sequence[Path], checkpoints: Checkpoints, trusted: bool = False) -> None:
+        self._folders, self._checkpoints, self._trusted = list(folders), checkpoints, trusted
+        self._seen: dict[Path, tuple[Any, ...]] = {}
+        self._known: dict[Path, Checkpoint] = {}
+        for folder in self._folders:
+            if not folder.is_dir():
+                raise CheckpointError(f"{folder} is no folder of checkpoints: name one that a learner writes")
+        newest, self._rows = checkpoints.newest(), 0
+        if newest is not None:
+            if newest.header.get("kind") != _KIND:
+                raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
+            _check(checkpoints.path, newest)
+            self._rows = newest.header["rows"]
+        self._parts()
+
+    def step(self) -> Merged | None:
+        """Merge the newest models if one of them has changed since the last step.
+
+        Return None if none has changed, or there is no model. A checkpoint that cannot be read gives a warning, once, and the
+        earlier model of that part stays in use.
+
+        Raises
+        ------
+        CheckpointError
+            The merged model cannot be written; the models read their rows in different ways, or cannot be merged; or they have
+            read fewer rows than the merged model that exists, for example because a part has started from scratch.
+        """
+        if not self._look() or not self._known:
+            return None
+        parts = {path: self._known[path] for path in self._parts() if path in self._known}
+        reading = [_reading_of(checkpoint) for checkpoint in parts.values()]
+        paths = [str(path) for path in parts]
+        for path, other in zip(paths, reading, strict=True):
+            if other != reading[0]:
+                raise CheckpointError(
+                    f"{paths[0]} and {path} were learned from rows that are read differently: {reading[0]}, {other}"
+                )
+        counts = {path: each.header["rows"] for path, each in parts.items()}
+        rows = sum(counts.values())
+        if rows < self._rows:
+            raise CheckpointError(
+                f"{self._checkpoints.path} holds a model of {self._rows:,} rows, and the parts have {rows:,} together: has one "
+                "begun anew? Give another place for the merged model"
+            )
+        try:
+            model = merged([each.model for each in parts.values()])
+        except ValueError as error:
+            raise CheckpointError(f"{listed(paths, _MOST_NAMED)}: {error}") from error
+        names = {path.name if len({each.name for each in counts}) == len(counts) else str(path): n for path, n in counts.items()}
+        self._checkpoints.save(model, None, rows=rows, position=reading[0], kind=_KIND, parts=names)
+        self._rows = rows
+        return Merged(rows, names)
+
+    def _parts(self) -> list[Path]:
+        found: dict[Path, Path] = {}
+        for folder in self._folders:
+            for path in sorted(folder.glob(_PARTS), key=_order) or [folder]:
+                if (real := path.resolve()) in found:
+                    raise CheckpointError(f"{path} is named twice: its rows would count twice")
+                found[real] = path
+        place = self._checkpoints.path
+        if isinstance(place, Path) and place.resolve() in found:
+            raise CheckpointError(f"{place} is a folder of a learner, whose checkpoints it holds: give another place")
+        return list(found.values())
+
+    def _look(self) -> bool:
+        changed = False
+        for path in self._parts():
+            seen = CheckpointFolder.signature(path)
+            if not seen or seen == self._seen.get(path):
+                continue
+            self._seen[path] = seen
+            try:
+                checkpoint = read_model(path, self._trusted)
+                _check(path, checkpoint)
+            except CheckpointError as error:
+                stays = "the model before it stays" if path in self._known else "the others are merged without it"
+                warn(f"{error}: {stays}")
+                continue
+            self._known[path], changed = checkpoint, True
+        return changed
+
+
+def _order(path: Path) -> tuple[int, str]:
+    number = path.name.rpartition("-")[2]
+    return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
+
+
+def _check(path: Path | str, checkpoint: Checkpoint) -> None:
+    try:
+        checked_count("rows", checkpoint.header.get("rows"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} holds a model that is no checkpoint of a run ({error})") from None
+    if not isinstance(checkpoint.model, base.Estimator):
+        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
+
+
+def _reading_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    position = checkpoint.header.get("position")
+    return {name: position[name] for name in _READING if name in position} if isinstance(position, Mapping) else {}

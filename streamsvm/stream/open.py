@@ -1,0 +1,216 @@
+"""Sources and sinks by their names on a command line: a path, ``-``, or a URL."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import PurePath
+from typing import Any, Unpack
+
+from streamsvm.files.messages import MissingPackageError
+from streamsvm.stream.arrow import KINDS, ArrowSource
+from streamsvm.stream.endpoints import Sink, Source, StreamError
+from streamsvm.stream.sinks import FileSink
+from streamsvm.stream.sources import FORMATS
+from streamsvm.stream.tables.reading import TextOptions
+
+__all__ = ["format_of", "open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
+
+_SUFFIXES = (
+    {".csv": "csv"}
+    | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
+    | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
+    | {".parquet": "parquet"}
+    | dict.fromkeys((".arrow", ".feather"), "arrow")
+)
+_FORMATS = (*FORMATS, *KINDS)
+
+
+def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
+    """The format of a file or a text stream, from ``format`` or else from the suffix; None for a URL.
+
+    Raises
+    ------
+    StreamError
+        Neither names one.
+
+    Examples
+    --------
+    >>> format_of("rows.csv.gz"), format_of("-", "libsvm"), format_of("kafka://host:9092/topic")
+    ('csv', 'libsvm', None)
+    """
+    if "://" in spec:
+        return None
+    if format is None:
+        suffix = PurePath(spec.removesuffix(".gz")).suffix.lower()
+        format = _SUFFIXES.get(suffix)  # noqa: A001
+    if format not in _FORMATS:
+        raise StreamError(
+            f"{spec}: what is its format? A name may end in {', '.join(_SUFFIXES)}; otherwise name the format: "
+            f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
+        )
+    return format
+
+
+class FileOptions(TextOptions, total=False):
+    """How a file is read: the further arguments of its source."""
+
+    delimiter: str
+
+
+def open_source(
+    spec: str,
+    *,
+    label: str | None = None,
+    format: str | None = None,  # noqa: A002
+    stop_at_end: bool = False,
+    label_needed: bool = True,
+    start: str | None = None,
+    group: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **reading: Unpack[FileOptions],
+) -> Source:
+    """Open a source by its name: a path, ``"-"``, or a URL.
+
+    Parameters
+    ----------
+    spec
+        A path, ``"-"`` for standard input, or a URL whose scheme a package has registered, such as ``kafka://``.
+    label
+        Name of the label. In LIBSVM text, the label comes first and has no name.
+    format
+        ``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"`` or ``"arrow"``. None goes by the suffix of the path.
+    stop_at_end
+        Whether to end an endless stream at the row that was its last one when it was opened.
+    label_needed
+        Whether a table (CSV, Parquet, Arrow) without a column of the label is an error. If not, its rows have no label.
+    start
+        Where to begin in a stream with a URL, as its package defines it. None begins at the first row.
+    group
+        Group whose offsets follow the checkpoints of a stream with a URL, as its package defines it. None uses no group.
+    options
+        Options of the connection to a stream with a URL, as its package defines them.
+    **reading
+        How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
+
+    Returns
+    -------
+    Source
+        The open source.
+
+    Raises
+    ------
+    StreamError
+        The source cannot be opened, or cannot be read in that way.
+    """
+    kind = format_of(spec, format)
+    if kind is not None and start is not None:
+        raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")
+    if kind is not None and group is not None:
+        raise StreamError(f"{spec} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
+    given: dict[str, Any] = {name: value for name, value in reading.items() if value}
+    columns = {"features", "drop", "categorical", "dates", "missing", "decimal"}
+    known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
+    if unknown := given.keys() - known.get(kind or "", set()):
+        hint = "" if unknown - columns else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
+        raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
+    if kind == "csv" or kind in KINDS:
+        given["label_needed"] = label_needed
+    if kind in KINDS:
+        if spec == "-":
+            raise StreamError(f"{kind} cannot be read from standard input: give a file")
+        return ArrowSource(spec, label, kind=kind, **given)
+    if kind is None:
+        how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
+        how |= {} if group is None else {"group": group}
+        return _plugin("streamsvm.sources", spec)(spec, **how)
+    return FORMATS[kind](spec, label, **given)
+
+
+def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
+    """Open a sink by its name: a path, ``"-"`` for standard output, or a URL.
+
+    The scheme of the URL must be one that a package has registered, such as ``kafka://``. ``options`` are those of the
+    connection, as the package defines them.
+
+    Raises
+    ------
+    StreamError
+        The sink cannot be opened.
+    """
+    if "://" in spec:
+        return _plugin("streamsvm.sinks", spec)(spec, options=options)
+    return FileSink(spec)
+
+
+def open_worker(spec: str, **how: Any) -> Any:
+    """Open a worker of a group that shares the partitions of the stream with a URL, each with a model of its own.
+
+    It has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of the function
+    ``open_worker`` of the package that knows the scheme, beside its ``open_source``.
+
+    Raises
+    ------
+    StreamError
+        ``spec`` is no URL, or its package has no workers; or what that says.
+    """
+    opener = _beside(spec, "open_worker")
+    if opener is None:
+        raise StreamError(f"{spec} has no partitions that workers could share: give a topic, kafka://host:port/topic")
+    return opener(spec, **how)
+
+
+def open_checkpoints(spec: str, **how: Any) -> Any:
+    """Open the stream with a URL as a place for checkpoints, where another process may follow them.
+
+    It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
+    whose messages count from the next checkpoint on, or None. The arguments are those of the function ``open_checkpoints`` of the
+    package that knows the scheme, beside its ``open_source``.
+
+    Raises
+    ------
+    StreamError
+        Its package takes no checkpoints; or what that says.
+    """
+    opener = _beside(spec, "open_checkpoints")
+    if opener is None:
+        raise StreamError(f"{spec} takes no checkpoints: give a folder, or a topic, kafka://host:port/topic")
+    return opener(spec, **how)
+
+
+def open_models(spec: str, **how: Any) -> Any:
+    """Open the stream with a URL that holds checkpoints, to read the newest model and follow it.
+
+    It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``. The
+    arguments are those of the function ``open_models`` of the package that knows the scheme, beside its ``open_source``.
+
+    Raises
+    ------
+    StreamError
+        Its package has no models; or what that says.
+    """
+    opener = _beside(spec, "open_models")
+    if opener is None:
+        raise StreamError(f"{spec} holds no models: give a file or folder, or a topic, kafka://host:port/topic")
+    return opener(spec, **how)
+
+
+def _beside(spec: str, name: str) -> Any:
+    """Return a function of the package that knows the scheme of a URL; None if it has none."""
+    opened = _plugin("streamsvm.sources", spec) if "://" in spec else None
+    return getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), name, None)
+
+
+def _plugin(group: str, url: str) -> Any:
+    scheme = url.partition("://")[0]
+    found = entry_points(group=group, name=scheme)
+    if not found:
+        known = ", ".join(sorted(f"{entry.name}://" for entry in entry_points(group=group)))
+        raise StreamError(f"{url}: no installed package knows {scheme}://. Known are paths, - and {known}")
+    try:
+        return next(iter(found)).load()
+    except MissingPackageError:
+        raise  # it says what to install
+    except ImportError as error:
+        raise StreamError(f"{url}: the package that knows {scheme}:// cannot be imported: {error}") from error

@@ -1,0 +1,294 @@
+"""The prediction loop: source, predict, sink, checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from river import base, compose
+
+from streamsvm.core.checks import checked_count
+from streamsvm.core.warning import warn
+from streamsvm.files.messages import shown
+from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.stream.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.stream.following import Followed
+from streamsvm.stream.logs import event
+from streamsvm.stream.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, steps_of, takes_many
+from streamsvm.stream.stream_loop import StreamLoop
+
+__all__ = ["Predicted", "PredictionLoop"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The progress of a loop that predicts.
+
+    Parameters
+    ----------
+    rows, predicted
+        Number of rows read and predicted so far, including earlier runs.
+    rows_per_second
+        Rows per second since the last progress.
+    seconds
+        Seconds since this run began.
+    ended, interrupted
+        Whether this is the end of the run, and whether `PredictionLoop.stop` ended it.
+    refused
+        Number of refused rows, by kind of reason.
+    """
+
+    rows: int
+    predicted: int
+    rows_per_second: float
+    seconds: float
+    ended: bool = False
+    interrupted: bool = False
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+class PredictionLoop(StreamLoop):
+    """Predicts a stream row by row, without learning.
+
+    If the source cannot read a row, or the model cannot predict it, the row is refused, and ``on_error`` decides what happens
+    next.
+
+    A checkpoint holds the positions of source and sink, but no model. A run that finds one continues from there, with whatever
+    model you give it.
+
+    Parameters
+    ----------
+    source
+        Source of the rows.
+    model
+        River classifier, regressor or pipeline.
+    sink
+        Sink for the predictions, such as a `FileSink`.
+    follow
+        Newer models, such as a `FollowedFolder`. Between two rows, the loop switches to the newest model, and every prediction
+        is a `VersionedPrediction`, which says which model made it. None keeps the model.
+    version
+        Version of ``model``, if there may be newer ones.
+    checkpoints
+        Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
+    checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
+        As in `LearningLoop`; ``on_progress`` is called with a `Predicted`.
+
+    Attributes
+    ----------
+    rows, predicted : int
+        Number of rows read and predicted so far, as in `Predicted`.
+    version : int
+        Version of the present model.
+
+    Raises
+    ------
+    CheckpointError
+        The checkpoint is of a learning loop.
+    StreamError
+        The source or the sink cannot continue from the position in the checkpoint.
+    ValueError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.stream import FileSink, IterableSource, PredictionLoop
+    >>> model = BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "predictions.csv")
+    >>> with FileSink(path) as sink:
+    ...     end = PredictionLoop(IterableSource([({"a": 2.0}, None)]), model, sink).run()
+    >>> end.predicted, path.read_text().splitlines()[1].split(",")[:2]
+    (1, ['0', 'yes'])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
+        sink: Sink,
+        *,
+        follow: Followed | None = None,
+        version: int = 0,
+        checkpoints: Checkpoints | None = None,
+        checkpoint_every: int | None = 10_000,
+        checkpoint_seconds: float | None = None,
+        on_progress: Callable[[Predicted], None] | None = None,
+        on_error: str | Path | Sink = "stop",
+        error_limit: int | None = None,
+        error_share: float = 0.5,
+    ) -> None:
+        super().__init__(
+            source,
+            model,
+            learns=False,
+            sink=sink,
+            checkpoints=checkpoints,
+            checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
+            on_progress=on_progress,
+            on_error=on_error,
+            error_limit=error_limit,
+            error_share=error_share,
+        )
+        self._follow = follow
+        self.version: int = version
+        self._parts = _parts(self._guarded)
+        self.predicted: int = 0
+        self._mismatch = ""
+        self._looked = False
+        if checkpoints is not None and (found := checkpoints.newest()) is not None:
+            try:
+                rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
+                mismatch = found.header["mismatch"]
+                if predicted > rows or type(mismatch) is not str:
+                    raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
+            except (KeyError, ValueError) as error:
+                raise CheckpointError(
+                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another folder (in "
+                    "a file of --config, each of [learn] and [predict] its own)"
+                ) from None
+            self._mismatch = mismatch
+            self._check_sink(checkpoints.path, found.header.get("sink"))
+            self._go_on(checkpoints.path, found)
+            self.rows = self._saved_rows = rows
+            self.predicted = predicted
+
+    def run(self, max_rows: int | None = None) -> Predicted:
+        """Predict until the stream ends or `stop` is called, and write a checkpoint at the end.
+
+        Parameters
+        ----------
+        max_rows
+            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
+
+        Returns
+        -------
+        Predicted
+
+        Raises
+        ------
+        StreamError
+            The stream failed; a refused row ends the run; or no row of the stream had a feature that the model knows.
+        CheckpointError
+            A checkpoint cannot be written.
+        ValueError
+            ``max_rows`` is negative.
+        RuntimeError
+            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
+        """
+        progress: Predicted = super().run(max_rows)
+        return progress
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
+        self._parts = _parts(guarded)
+        timings, following = self.timings, self._follow is not None
+
+        def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
+            self._follow_on()
+            if not self._looked:
+                self._warn_of_columns()
+            prepare, predictor, wants_probability, known = self._parts
+            seen = x if prepare is None else prepare(x)
+            probability = None
+            if wants_probability:
+                probability = max(predictor.predict_proba_one(seen).values(), default=None)
+            label = predictor.predict_one(seen)
+            if timings is not None:
+                timings.predicted()
+            if self._mismatch or not self.predicted:
+                self._compare(known, seen)
+            self.predicted += 1
+            prediction = self.rows, label, y, probability
+            return VersionedPrediction(*prediction, self.version) if following else Prediction(*prediction)
+
+        return take
+
+    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
+        self._follow_on()
+        if self._mismatch or not (self._at_once and self.predicted):
+            return None
+        if (columns := columns_of(rows, self._guarded.last)) is None:
+            return None
+        ys = columns.y
+        answers = self._guarded.last.predict_then_learn(columns.X, columns.names, [None] * len(ys), self._parts[2])
+        if answers is None:
+            return None
+        self.predicted += len(ys)
+        found = answers[0], ys, answers[1] or [None] * len(ys)
+        return (Prediction, *found) if self._follow is None else (VersionedPrediction, *found, [self.version] * len(ys))
+
+    def _follow_on(self) -> None:
+        """Take the newest model, if there is a newer one."""
+        if self._follow is not None and (newer := self._follow.newer()) is not None:
+            try:
+                guarded = GuardedModel(newer.model, learns=False)
+            except ValueError as error:  # the place of the models is at fault, and not the row
+                warn(f"{self._place}: what came after {newer.version:,} rows cannot be used: {error}: the model before it stays")
+                return
+            self._guarded = guarded
+            self.version = newer.version
+            logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
+            self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded, learns=False)
+
+    def _warn_of_columns(self) -> None:
+        """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
+        self._looked = True
+        columns = getattr(self.source, "columns", ())
+        learned = _columns_of(self.model)
+        missing = [name for name in learned if name not in columns] if columns else []
+        if missing and len(missing) < len(learned):  # where all are missing, `_compare` says so
+            label = self.source.position.get("label")
+            others = [name for name in columns if name not in learned and name != label]
+            more = f". The model does not know {listed(others, 5)}" if others else ""
+            warn(
+                f"{self.source.name} has no column {listed(missing, 5)}, which the model has learned: it counts as missing{more}"
+            )
+
+    def _compare(self, known: list[Any], seen: Any) -> None:
+        """Warn where the first row has none of the features that the model has learned."""
+        if not known or not seen or not set(known).isdisjoint(seen):
+            self._mismatch = ""
+            return
+        self._mismatch = (
+            f"the row has none of the features that the model knows (it has {listed(seen, 5)}; known are {listed(known, 5)})"
+        )
+        if not self.predicted:
+            warn(f"{self._place}: {self._mismatch}")
+
+    def _check_end(self) -> None:
+        if self._mismatch:
+            raise StreamError(
+                f"{self._place}: to the end, {self._mismatch}: the predictions say nothing. Is it a model of these rows?"
+            )
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        return None, None, {"kind": "predictions", "predicted": self.predicted, "mismatch": self._mismatch}
+
+    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
+        interrupted = ended and self._stopped
+        return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused)
+
+
+def _columns_of(model: Any) -> list[Any]:
+    """Return the columns that a model has learned; none where transformers make features of others, and do not tell."""
+    steps, last = steps_of(model)
+    if not steps:
+        return list(getattr(learner_of(last), "feature_names", ()))
+    for name in ("columns", "counts"):  # of an encoder, of a scaler
+        if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
+            return list(learned)
+    return []
+
+
+def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:
+    """Return what prepares a row, what predicts it, whether that gives probabilities, and the names of features it knows."""
+    predictor = guarded.last
+    return guarded.prepare, predictor, gives_probabilities(predictor), getattr(learner_of(predictor), "feature_names", [])

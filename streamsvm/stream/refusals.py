@@ -1,0 +1,203 @@
+"""The rows that a stream's model or source refuses: counted, written as dead letters, and no more of them than a limit."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streamsvm.core.checks import checked_count, checked_mapping
+from streamsvm.files.messages import shown
+from streamsvm.stream.endpoints import START_AFRESH, DeadLetter, Sink, StreamError
+from streamsvm.stream.open import open_sink
+
+__all__ = ["Refusals"]
+
+LONGEST_RAW = 2**17  # bytes of a row in a dead letter, which must fit into a message of Kafka
+_LONGEST_REASON = 1000
+_WINDOW = 1000  # rows of which a share may be refused
+_GRACE = 100  # refused rows before a share is one
+_LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
+
+
+class Refusals:
+    """Decides what becomes of a row that was refused.
+
+    Parameters
+    ----------
+    on_error
+        ``"stop"``: a StreamError. ``"skip"``: it is counted. Else the path or URL to which it is also written (`open_sink`), or
+        an open `Sink`, which stays open.
+    limit
+        The most rows that may be refused; None: no limit.
+    share
+        The most of the last rows (about 1,000) that may be refused, from 0 to 1, once 100 rows were.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        Refused rows by kind.
+
+    Raises
+    ------
+    ValueError
+        A limit is out of its range.
+
+    Examples
+    --------
+    >>> refusals = Refusals("skip", limit=1)
+    >>> refusals.add(7, "rows.csv, line 9", b"1,x", "malformed", "2 cells for 3 columns")
+    >>> refusals.counts
+    {'malformed': 1}
+    >>> refusals.add(8, "rows.csv, line 10", b"1,y", "malformed", "2 cells for 3 columns")
+    Traceback (most recent call last):
+        ...
+    streamsvm.stream.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. It is the 2nd row that was refused...
+    """
+
+    def __init__(self, on_error: str | Path | Sink, limit: int | None = None, share: float = 0.5) -> None:
+        if limit is not None and limit < 0:
+            raise ValueError(f"the limit of refused rows must be at least 0, not {limit}")
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"the share of refused rows must be from 0 to 1, not {share}")
+        self._stops = on_error == "stop"
+        self._limit, self._share = limit, share
+        self._spec = "" if not isinstance(on_error, str | Path) or on_error in ("stop", "skip") else str(on_error)
+        self._given: Sink | None = on_error if not isinstance(on_error, str | Path) else None
+        self._sink: Sink | None = None
+        self._position: Any = None  # after the dead letters that are durable; None if there were none
+        self.counts: dict[str, int] = {}
+        # Refused rows, each worth less by a factor e after every `_WINDOW` rows; and the row when that was computed.
+        self._recent, self._recent_row = 0.0, 0
+
+    @property
+    def total(self) -> int:
+        """All rows that were refused."""
+        return sum(self.counts.values())
+
+    def add(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
+        """Count a row, and write it where dead letters go.
+
+        Parameters
+        ----------
+        row
+            Rows of the stream before it.
+        place, kind, reason
+            As of `DeadLetter`.
+        raw
+            Its bytes, or a Python object.
+
+        Raises
+        ------
+        StreamError
+            The row is to stop the process, or is one too many, or its dead letter cannot be written.
+        """
+        reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+        if self._stops:
+            raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_LEAVE_OUT}")
+        self.report(row, place, raw, kind, reason)
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW) + 1.0
+        self._recent_row = row
+        total = self.total
+        if self._limit is not None and total > self._limit:
+            raise self._too_many(
+                f"{place}: {reason}. It is the {_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
+            )
+        window = math.expm1(-(row + 1) / _WINDOW) / math.expm1(-1 / _WINDOW)  # the sum, had all been refused
+        if total >= _GRACE and self._recent > self._share * window * (1.0 + 1e-9):
+            share = f"of the last rows {self._recent / window:.0%} were refused, and at most {self._share:.0%} may be"
+            raise self._too_many(f"{place}: {reason}. Now {share}")
+
+    def _too_many(self, text: str) -> StreamError:
+        counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
+        return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
+
+    def report(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
+        """Write a row where dead letters go, if they go anywhere, without counting it; as `add`."""
+        if self._spec or self._given is not None:
+            self.open()
+        if self._sink is not None:
+            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown(raw)))
+
+    def open(self) -> None:
+        """Open the file or connection for dead letters, if there is one, behind those that are durable.
+
+        Raises
+        ------
+        StreamError
+            It cannot be opened, or does not hold them.
+        """
+        if self._sink is None and (self._spec or self._given is not None):
+            self._sink = open_sink(self._spec) if self._given is None else self._given
+            if self._position is not None:
+                self._sink.seek(self._position)
+
+    def flush(self) -> Any:
+        """Make dead letters durable, and return the position after them; StreamError if that fails."""
+        if self._sink is not None:
+            self._position = dict(self._sink.flush())
+        return self._position
+
+    def close(self) -> None:
+        """Make dead letters durable, and close the file or connection; `open` goes on with it."""
+        if self._sink is not None:
+            try:
+                self.flush()
+            finally:
+                if self._given is None:
+                    sink, self._sink = self._sink, None
+                    sink.close()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state that a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
+        return {"counts": self.counts, "letters": self.flush(), "recent": self._recent, "recent_row": self._recent_row}
+
+    def resume(self, state: Mapping[str, Any], rows: int) -> None:
+        """Go on from a saved `state`, after so many rows: `open` then drops the dead letters after it, if the medium can.
+
+        A run without a sink holds the position for the next run with one.
+
+        Raises
+        ------
+        StreamError
+            It is no such state.
+        """
+        try:
+            saved = checked_mapping("counts", state["counts"])
+            counts = {kind: checked_count(kind, count) for kind, count in saved.items()}
+            recent, recent_row = state["recent"], checked_count("recent_row", state["recent_row"])
+            letters = None if state["letters"] is None else checked_mapping("letters", state["letters"])
+            if sum(counts.values()) > rows or recent_row > rows:
+                raise ValueError(f"{sum(counts.values()):,} of {rows:,} rows, the last after {recent_row:,}")
+            if type(recent) not in (int, float) or not 0.0 <= recent <= 2 * _WINDOW:
+                raise ValueError(f"recent is {shown(recent)}")
+        except (KeyError, ValueError) as error:
+            raise StreamError(
+                f"the checkpoint does not say which rows were refused ({error}): remove it, {START_AFRESH}"
+            ) from None
+        self.counts, self._recent, self._recent_row, self._position = counts, float(recent), recent_row, letters
+
+
+def _shown(raw: Any) -> tuple[int, str, str]:
+    """The length of a row, its text, and the text's encoding."""
+    if not isinstance(raw, bytes):
+        text = repr(raw)
+        return len(text), text[:LONGEST_RAW], "repr"
+    begin = raw[:LONGEST_RAW]
+    try:
+        return len(raw), begin.decode(), "utf-8"
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and len(begin) < len(raw) and error.end == len(begin):
+            return len(raw), begin[: error.start].decode(), "utf-8"
+        return len(raw), base64.b64encode(begin).decode(), "base64"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

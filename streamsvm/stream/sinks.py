@@ -1,0 +1,228 @@
+"""Sinks of predictions and dead letters: JSON lines and CSV, to a file or to standard output."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from streamsvm.core.checks import checked_count
+from streamsvm.files.locks import locks
+from streamsvm.files.messages import shown
+from streamsvm.files.model_file import sync_folder
+from streamsvm.stream.endpoints import START_AFRESH, Position, Record, StreamError
+from streamsvm.stream.lines import FINGERPRINT_BYTES, digest
+
+__all__ = ["FileSink"]
+
+
+class FileSink:
+    """Writes each prediction, or dead letter, as a line of a file: CSV for ``.csv``, else JSON.
+
+    A run that resumes cuts the file back to the checkpoint, so that it ends with one line for each row, however often it was
+    killed. A pipe or device, such as standard output, gets each line immediately and cannot be cut back, so lines may come
+    again. A value that is not finite, and the prediction of a model that does not predict yet, is null or an empty cell.
+
+    Parameters
+    ----------
+    path
+        Path of the file, which is emptied unless you call `seek`; or ``"-"`` for standard output (JSON lines).
+
+    Raises
+    ------
+    StreamError
+        The file cannot be written, another process (or sink) is writing to it, or its name asks for compression, which could
+        not be cut back.
+    BrokenPipeError
+        The reader of standard output has gone.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._standard = str(path) == "-"
+        self.name: str = "standard output" if self._standard else str(path)
+        if str(path).endswith(".gz"):
+            raise StreamError(f"{self.name}: it cannot be compressed, because a killed run could not continue it")
+        self._path = Path(path)
+        self._csv = str(path).endswith(".csv")
+        self._offset = -1  # bytes written; -1 before the first
+        self._created = self._failed = self._regular = False
+        try:
+            if self._standard:
+                self._file: BinaryIO = sys.stdout.buffer
+            else:
+                self._created = not self._path.exists()
+                self._regular = self._created or self._path.is_file()
+                # It is cut back only when `seek` is called or the first line comes.
+                flags = (os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
+                self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
+        except OSError as error:
+            raise self._failure(error) from error
+        except AttributeError:  # sys.stdout is None then
+            raise StreamError(f"{self.name} is closed") from None
+        if self._regular and not locks(self._file):
+            self._file.close()
+            raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
+
+    def _failure(self, error: OSError) -> Exception:
+        self._failed = True
+        if self._standard and isinstance(error, BrokenPipeError):
+            return error
+        return StreamError(f"{self.name}: {error.strerror}")
+
+    def write(self, record: Record) -> None:
+        """Write one line; raise a StreamError if that fails."""
+        self._write(record._fields, [[value] for value in record])
+
+    def write_many(self, kind: type[Record], columns: Sequence[Sequence[Any]]) -> None:
+        """Write a line for each of ``map(kind, *columns)``; raise a StreamError if that fails."""
+        self._write(kind._fields, columns)
+
+    def _write(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> None:
+        try:
+            if self._offset < 0:
+                self._begin()
+            if self._csv:
+                header = [names] if self._offset == 0 else []
+                self._put(_csv_lines([*header, *zip(*([_plain(value) for value in column] for column in columns), strict=True)]))
+            else:
+                self._put(_json_lines(names, columns))
+            if not self._regular:
+                self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _begin(self) -> None:
+        self._offset = 0
+        if self._regular:
+            self._file.truncate(0)
+
+    def _put(self, lines: str) -> None:
+        data = lines.encode(errors="backslashreplace")  # of half a surrogate pair
+        self._file.write(data)
+        self._offset += len(data)
+
+    def flush(self) -> Position:
+        """Make all lines durable, and return the position.
+
+        The position is the file's name, its size in bytes, and a digest of its last bytes.
+        """
+        try:
+            if self._offset < 0:
+                self._begin()
+            self._file.flush()
+            if self._regular:
+                os.fsync(self._file.fileno())
+            if self._created:
+                sync_folder(self._path.absolute().parent)
+                self._created = False
+            return {"name": self._short_name, "offset": self._offset, "tail": self._tail(self._offset)}
+        except OSError as error:
+            raise self._failure(error) from error
+
+    @property
+    def _short_name(self) -> str:
+        # Without the folder, which the next run may find under another name.
+        return self.name if self._standard else self._path.name
+
+    def _tail(self, offset: int) -> str | None:
+        if not self._regular:
+            return None
+        begin, at = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
+        self._file.seek(begin)
+        last = self._file.read(offset - begin)
+        self._file.seek(at)
+        return digest(last)
+
+    def seek(self, position: Position) -> None:
+        """Drop the lines after a position. Lines that went to a pipe come again.
+
+        Raises
+        ------
+        StreamError
+            The position is of another sink, or the file is gone, shorter or changed.
+        """
+        try:
+            name, offset, tail = position["name"], checked_count("offset", position["offset"]), position["tail"]
+        except (KeyError, ValueError):
+            raise StreamError(
+                f"{self.name}: the checkpoint is of another kind of sink ({shown(dict(position))}). Give that, {START_AFRESH}"
+            ) from None
+        if name != self._short_name:
+            raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {START_AFRESH}")
+        if self._created:
+            raise StreamError(f"{self.name}, which this checkpoint has written, is not there. Put it back, {START_AFRESH}")
+        if self._regular:
+            size = os.fstat(self._file.fileno()).st_size
+            if size < offset:
+                raise StreamError(
+                    f"{self.name} has {size:,} bytes, not {offset:,} as then: it was cut off. Put it back, {START_AFRESH}"
+                )
+            if self._tail(offset) != tail:
+                raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
+            self._file.truncate(offset)
+            self._file.seek(offset)
+        self._offset = offset
+
+    def close(self) -> None:
+        """Close the file. Standard output stays open.
+
+        A file that was created here is removed if nothing was written to it.
+        """
+        if self._standard:
+            return
+        failed = self._failed  # an error is raised once
+        try:
+            self._file.close()
+        except OSError as error:
+            if not failed:
+                raise self._failure(error) from error
+        if self._created and self._offset < 0:
+            self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _plain(value: Any) -> Any:
+    # A value that JSON can hold: a scalar of numpy as Python's, None for a number that is not finite.
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _json_lines(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+    # As json.dumps of each record, in a fraction of the time.
+    forms, texts = zip(*map(_json_column, columns), strict=True)
+    line = "{" + ", ".join(f"{json.dumps(name)}: {form}" for name, form in zip(names, forms, strict=True)) + "}\n"
+    return line * len(texts[0]) % tuple(itertools.chain.from_iterable(zip(*texts, strict=True)))
+
+
+def _json_column(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """Return how values are printed as JSON, and what is printed so."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return "%d", values
+    if kinds == {float} and all(map(math.isfinite, values)):
+        return "%r", values
+    if kinds <= {bool, str, type(None)}:  # often the same ones
+        texts = {value: json.dumps(value) for value in set(values)}
+        return "%s", [texts[value] for value in values]
+    return "%s", [json.dumps(_plain(value), default=str) for value in values]

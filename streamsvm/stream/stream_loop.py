@@ -1,0 +1,345 @@
+"""The loop over the rows of a stream that learning and predicting share: refused rows, checkpoints, progress, the end."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm.core.checks import checked_mapping
+from streamsvm.files.messages import shown
+from streamsvm.stream.batches import batches_of
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.stream.refusals import Refusals
+from streamsvm.stream.rows import GuardedModel, reason_of, takes_many
+from streamsvm.stream.timings import Timings
+
+__all__ = ["StreamLoop"]
+
+_PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
+_ROWS_AT_ONCE = 1000  # the most that are taken together: a signal waits for them
+_FEW = 8  # rows that are taken one by one where one of them needs it
+
+
+class StreamLoop:
+    """A run over a source, row by row, that can be stopped and continues from its newest checkpoint.
+
+    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_taker`), what a checkpoint holds
+    (`_checkpoint`), and what progress is (`_progress`).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: Any,
+        *,
+        learns: bool,
+        sink: Sink | None,
+        checkpoints: Checkpoints | None,
+        checkpoint_every: int | None,
+        checkpoint_seconds: float | None,
+        on_progress: Callable[[Any], None] | None,
+        on_error: str | Path | Sink,
+        error_limit: int | None,
+        error_share: float,
+    ) -> None:
+        if checkpoint_every is not None and checkpoint_every < 1:
+            raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
+        if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
+            raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
+        self._guarded = GuardedModel(model, learns)
+        self.source: Source = source
+        self.sink: Sink | None = sink
+        self.rows: int = 0
+        self._refusals = Refusals(on_error, error_limit, error_share)
+        self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
+        self._saved_rows = -1
+        self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
+        #: The time after which a checkpoint must be written.
+        self._longest = getattr(checkpoints, "longest_seconds", None) or math.inf
+        self._at_once = takes_many(self._guarded, learns)
+        self._stopped = False
+        #: Where the times of rows are counted; None: nowhere.
+        self.timings: Timings | None = None
+        self._unusable = ""  # the reason why no further run is possible
+        self._batches: BatchSource | None = None
+        self._index, self._point = 0, -1  # of the row in the batch; and the rows at the next point
+        self._x: Any = {}  # the features of the row that was taken last by itself
+        self._take: Callable[[Any, Any], Record | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
+        self._running = False
+
+    @property
+    def model(self) -> Any:
+        """The model in its present state.
+
+        It becomes another object when a checkpoint or a newer model takes its place.
+        """
+        return self._guarded.model
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Number of refused rows, by kind of reason."""
+        return dict(self._refusals.counts)
+
+    @property
+    def state(self) -> str:
+        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``.
+
+        After ``"ended"``, you can run the loop again.
+        """
+        if self._unusable:
+            return self._unusable.removeprefix("has ").removeprefix("was ")
+        return "running" if self._running else "new" if self._batches is None else "ended"
+
+    @property
+    def saved_rows(self) -> int | None:
+        """Number of rows at the newest checkpoint; None if there is none."""
+        return None if self._saved_rows < 0 else self._saved_rows
+
+    @property
+    def progress(self) -> Any:
+        """The progress now, without rates and times. You can read it from another thread."""
+        return self._progress(math.nan, math.nan)
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
+        """Return the function that takes a row: its features and label; what it returns goes into the sink."""
+        raise NotImplementedError
+
+    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:  # noqa: ARG002
+        """Take rows at once, as `_taker` takes each. Return what goes into the sink: a kind of record, and each of its columns.
+
+        The first column, the numbers of the rows, is left out. None, and nothing has happened, where rows must be taken one by
+        one.
+        """
+        return None
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        """Return what a checkpoint holds: the model, the metric, and facts."""
+        raise NotImplementedError
+
+    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _worth_saving(self) -> bool:
+        return True
+
+    def _next_point(self) -> int:
+        """Return the number of rows after which `_add_point` is called next; -1 for never."""
+        return -1
+
+    def _add_point(self) -> None:
+        """Take a point of the learning curve."""
+
+    def _check_end(self) -> None:
+        """Raise a StreamError where the stream has ended and the run was in vain."""
+
+    def _check_sink(self, folder: Path | str, saved: Any) -> None:
+        """Raise a CheckpointError where a checkpoint has a sink and this run none, or the other way round."""
+        if self.sink is not None and saved is None:
+            raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
+        if self.sink is None and saved is not None:
+            name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
+            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
+
+    def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
+        """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
+        header = found.header
+        try:
+            position = checked_mapping("position", header.get("position"))
+            refused = checked_mapping("refused", header.get("refused"))
+            sink = None if self.sink is None else checked_mapping("sink", header.get("sink"))
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
+        self._refusals.resume(refused, found.header["rows"])
+        self.source.seek(position)
+        if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
+            self.sink.seek(sink)
+
+    def stop(self) -> None:
+        """End the run after the current row, with a checkpoint.
+
+        You can call it from a signal handler or another thread.
+        """
+        self._stopped = True
+        self.source.stop()
+
+    def run(self, max_rows: int | None = None) -> Any:
+        """Process rows until the stream ends or `stop` is called."""
+        return self._guard(max_rows, True)
+
+    def take(self, rows: int) -> Any:
+        """Process up to so many rows, or those that the source has ready, without a checkpoint at the end.
+
+        The next call continues.
+        """
+        return self._guard(rows, False)
+
+    def checkpoint(self, always: bool = False) -> None:
+        """Write a checkpoint, if there is a place for it and rows have come since the last one.
+
+        With ``always=True``, write it even if no row has come, because a source may have moved without giving a row.
+        """
+        if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
+            self._save(self._checkpoints)
+
+    def _guard(self, max_rows: int | None, ends: bool) -> Any:
+        if self._unusable:
+            raise RuntimeError(
+                f"this loop {self._unusable}. Make a new source, sink and loop to continue from the newest checkpoint"
+            )
+        if max_rows is not None and max_rows < 0:
+            raise ValueError(f"max_rows must be at least 0, not {max_rows}")
+        try:
+            self._running = True
+            self._refusals.open()
+            progress = self._run(None if max_rows is None else self.rows + max_rows, ends)
+        except BaseException:  # also Ctrl-C: the model may have learned half a row
+            self._unusable = "has failed"
+            raise
+        finally:
+            self._running = False
+            self._refusals.close()
+        if self._stopped:
+            self._unusable = "was stopped"
+        return progress
+
+    def _run(self, last: int | None, ends: bool) -> Any:
+        self._take, self._point = self._taker(self._guarded), self._next_point()
+        began = last_shown = time.perf_counter()
+        rows_shown = first_row = self.rows
+        if self._batches is None:
+            self._batches, self._saved_at = batches_of(self.source), time.monotonic()
+        while not self._stopped and self.rows != last:
+            rows = self._batches.take(self._most(last))
+            if rows is None:
+                if ends and not self._stopped:
+                    self._check_end()
+                break
+            self._take_all(rows)
+            if self.rows == self._point:
+                self._add_point()
+                self._point = self._next_point()
+            if self._checkpoints is not None and self._is_due():
+                self._save(self._checkpoints)
+            if self._on_progress is not None:
+                now = time.perf_counter()
+                if rows_shown == first_row:  # the first row is slow, it may have been compiled for
+                    last_shown, rows_shown = now, self.rows
+                elif now - last_shown >= _PROGRESS_SECONDS:
+                    self._on_progress(self._progress((self.rows - rows_shown) / (now - last_shown), now - began))
+                    last_shown, rows_shown = now, self.rows
+        seconds = time.perf_counter() - began
+        if not ends:
+            return self.progress
+        if self._checkpoints is not None and self._saved_rows != self.rows:
+            self._save(self._checkpoints)
+        elif self.sink is not None:
+            self.sink.flush()
+        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - last_shown, 1e-9), seconds, ended=True)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        return progress
+
+    def _most(self, last: int | None) -> int:
+        """Return how many rows may be taken together, so that a checkpoint, a point and the end come after the last of them."""
+        most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
+        if self._checkpoints is not None:
+            most = min(most, self._every - self.rows % self._every)
+        return min(most, self._point - self.rows) if self._point > self.rows else most
+
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is to be written now."""
+        if self._saved_rows == self.rows or not self.rows:
+            return False
+        late = time.monotonic() - self._saved_at
+        return late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving)
+
+    def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
+        n, first = len(rows), 0
+        if self.timings is not None and n:  # which are those of single rows
+            self._take_one(rows, 0)
+            first = 1
+        self._take_part(rows, first, n)
+
+    def _take_part(self, rows: Sequence[Row | BadRow] | Rows, first: int, end: int) -> None:
+        """Take the rows of a part at once, or where that cannot be, each half in turn, and few of them one by one."""
+        if end - first < _FEW or not self._at_once:
+            for i in range(first, end):
+                self._take_one(rows, i)
+            return
+        part = rows.part(first, end) if isinstance(rows, Rows) else rows[first:end]
+        facts = self._take_rows(part)
+        if facts is None:
+            middle = (first + end) // 2
+            self._take_part(rows, first, middle)
+            self._take_part(rows, middle, end)
+            return
+        if self.sink is not None:
+            kind, *columns = facts
+            _write_all(self.sink, kind, [range(self.rows, self.rows + end - first), *columns])
+        self.rows += end - first
+
+    def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
+        row, self._index = rows.row(i) if isinstance(rows, Rows) else rows[i], i
+        if type(row) is BadRow:
+            self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
+        else:
+            x, y = row
+            self._x = x
+            if self.timings is not None:
+                self.timings.began()
+            try:
+                prediction = self._take(x, y)
+            except (MemoryError, StreamError):
+                raise
+            except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                self._refuse(x, y, error)
+            else:
+                if self.sink is not None and prediction is not None:
+                    self.sink.write(prediction)
+        self.rows += 1
+
+    @property
+    def _place(self) -> str:
+        """The place of the row that is taken now."""
+        return self.source.place if self._batches is None else self._batches.place_of(self._index)
+
+    def _refuse(self, x: Any, y: Any, error: Exception) -> None:
+        kind, reason = reason_of(error, x, self._guarded)
+        raw = None if self._batches is None else self._batches.raw_of(self._index)
+        self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
+
+    def _save(self, checkpoints: Checkpoints) -> None:
+        model, metric, facts = self._checkpoint()
+        checkpoints.save(
+            model,
+            metric,
+            rows=self.rows,
+            refused=self._refusals.state,
+            position=_checked(self.source.name, "position", self.source.position),
+            sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
+            source=self.source.name,
+            **facts,
+        )
+        self._saved_rows, self._saved_at = self.rows, time.monotonic()
+        if (saved := getattr(self.source, "saved", None)) is not None:
+            saved()
+
+
+def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
+    if not isinstance(position, Mapping):
+        raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
+    return dict(position)
+
+
+def _write_all(sink: Any, kind: Callable[..., Record], columns: Sequence[Sequence[Any]]) -> None:
+    if (write_many := getattr(sink, "write_many", None)) is not None:
+        write_many(kind, columns)
+        return
+    for record in map(kind, *columns):
+        sink.write(record)

@@ -1,0 +1,6 @@
+"""Tables as people have them: what the columns hold, and how they become features."""
+
+from streamsvm.stream.tables.encoder import TableEncoder
+from streamsvm.stream.tables.reading import Reading
+
+__all__ = ["Reading", "TableEncoder"]

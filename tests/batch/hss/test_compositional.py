@@ -1,0 +1,111 @@
+"""Trees of cuts, and the matrices of compositional kernels on them: against their definition."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+
+import naive_batch
+from streamsvm.batch.hss.compositional import RIDGE, compose, floats_needed
+from streamsvm.batch.hss.cuts import find_leaf, grow
+from streamsvm.core.kernels import KERNELS, Kernel
+
+SLOW = config.DISABLE_JIT
+
+
+def leaves_of(cuts, X):
+    return [find_leaf(x, 0, cuts.right, cuts.cut, cuts.axes, cuts.thresholds) for x in X]
+
+
+@settings(max_examples=5 if SLOW else 60, deadline=None)
+@given(
+    n=st.integers(1, 200), d=st.integers(1, 4), leaf_size=st.integers(2, 40), levels=st.integers(1, 5), seed=st.integers(0, 99)
+)
+def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, seed):
+    X = np.random.default_rng(seed).integers(0, levels, size=(n, d)).astype(float)  # many equal values
+    cuts = grow(X, leaf_size, seed)
+    assert sorted(cuts.order.tolist()) == list(range(n))
+    sizes = (cuts.end - cuts.begin)[cuts.leaves]
+    assert sizes.sum() == n
+    assert 0 < sizes.min() <= sizes.max() <= leaf_size
+    assert cuts.cut[cuts.leaves].tolist() == list(range(len(cuts.leaves)))
+    for node, right in enumerate(cuts.right):
+        if right >= 0:
+            assert (cuts.begin[node], cuts.end[node]) == (cuts.begin[node + 1], cuts.end[right])
+            assert cuts.end[node + 1] == cuts.begin[right]
+    Z = X[cuts.order]
+    own = np.repeat(np.arange(len(sizes)), sizes)
+    for place, leaf in enumerate(leaves_of(cuts, Z)):
+        node = 0
+        while leaf != own[place] and cuts.right[node] >= 0:  # only where a cut goes through rows that are equal along its axis
+            right = cuts.right[node]
+            values = Z @ cuts.axes[cuts.cut[node]]
+            goes_left = values[place] <= cuts.thresholds[cuts.cut[node]]
+            if goes_left != (place < cuts.begin[right]):
+                below, above = values[cuts.begin[node] : cuts.begin[right]], values[cuts.begin[right] : cuts.end[node]]
+                assert below.max() >= above.min() - 1e-12
+                break
+            node = node + 1 if goes_left else right
+
+
+def test_different_rows_find_their_leaves():
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    cuts = grow(X, 20, 1)
+    expected = np.repeat(np.arange(len(cuts.leaves)), (cuts.end - cuts.begin)[cuts.leaves])
+    assert leaves_of(cuts, X[cuts.order]) == expected.tolist()
+
+
+def test_seeds_give_other_trees_and_the_same_again():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    first, again, other = grow(X, 10, 1), grow(X, 10, 1), grow(X, 10, 2)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert np.abs(np.sum(first.axes[0] * other.axes[0])) < 1.0 - 1e-6
+
+
+def parts(matrix, cuts):
+    """The skeletons of all nodes, and the matrix's product with the unit vectors, by its own blocks."""
+    skeletons = [matrix.skeletons[p : p + r] for p, r in zip(matrix.places, matrix.ranks, strict=True)]
+
+    def block(flat, place, rows, columns):
+        return flat[place : place + rows * columns].reshape(rows, columns).astype(float)
+
+    def build(node):
+        """The node's block, and its interpolation from the skeleton."""
+        rank = int(matrix.ranks[node])
+        if cuts.right[node] < 0:
+            m = int(cuts.end[node] - cuts.begin[node])
+            own = block(matrix.blocks, matrix.block_places[node], m, m)
+            return own, block(matrix.interpolations, matrix.interpolation_places[node], m, rank)
+        a, b = node + 1, int(cuts.right[node])
+        (A, P), (B, Q) = build(a), build(b)
+        between = P @ block(matrix.blocks, matrix.block_places[node], P.shape[1], Q.shape[1]) @ Q.T
+        R = block(matrix.interpolations, matrix.interpolation_places[node], P.shape[1] + Q.shape[1], rank)
+        return np.block([[A, between], [between.T, B]]), np.vstack([P @ R[: P.shape[1]], Q @ R[P.shape[1] :]])
+
+    return skeletons, build(0)[0]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_matrix_is_that_of_the_definition(name):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    cuts = grow(X, 16, 3)
+    X = X[cuts.order]
+    matrix = compose(X, cuts, Kernel(KERNELS[name], 0.4, 1.0, 2), 5, 7)
+    skeletons, found = parts(matrix, cuts)
+    for node, skeleton in enumerate(skeletons):
+        assert len(skeleton) == (min(5, cuts.end[node] - cuts.begin[node]) if node else 0)
+        assert len(set(skeleton.tolist())) == len(skeleton)
+        assert ((skeleton >= cuts.begin[node]) & (skeleton < cuts.end[node])).all()
+    expected = naive_batch.compositional(X, cuts, skeletons, RIDGE, kernel=name, gamma=0.4, coef0=1.0, degree=2)
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+    assert np.linalg.eigvalsh(found).min() > -1e-5 * np.abs(found).max()
+    assert matrix.blocks.size + matrix.interpolations.size + matrix.inverses.size <= floats_needed(60, 16, 5)
+
+
+@pytest.mark.parametrize("gamma", [1e-12, 1e12])
+def test_kernels_of_all_ones_and_of_the_identity(gamma):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    cuts = grow(X, 16, 3)
+    _, found = parts(compose(X[cuts.order], cuts, Kernel(KERNELS["rbf"], gamma, 0.0, 3), 5, 7), cuts)
+    np.testing.assert_allclose(found, np.ones((60, 60)) if gamma < 1.0 else np.eye(60), atol=1e-3)

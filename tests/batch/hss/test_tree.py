@@ -1,0 +1,91 @@
+"""Cluster trees and approximate neighbours."""
+
+import numpy as np
+import pytest
+
+from streamsvm.batch.hss.cuts import find_leaf
+from streamsvm.batch.hss.neighbors import approximate_neighbors
+from streamsvm.batch.hss.tree import SPLITS, ClusterTree
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("n", [1, 2, 7, 100, 1000])
+def test_every_row_is_in_one_leaf(n, split):
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    tree = ClusterTree.build(X, leaf_size=16, split=split)
+    assert sorted(tree.order.tolist()) == list(range(n))
+    leaves = tree.leaves
+    assert np.array_equal(tree.begin[leaves], np.append(0, tree.end[leaves][:-1]))
+    assert tree.end[leaves[-1]] == n
+    assert ((tree.end - tree.begin)[leaves] <= 16).all()
+    for number, (left, right) in enumerate(tree.children):
+        if left >= 0:
+            assert left < right < number
+            assert (tree.begin[left], tree.end[right], tree.end[left]) == (
+                tree.begin[number],
+                tree.end[number],
+                tree.begin[right],
+            )
+            assert tree.level[left] == tree.level[right] == tree.level[number] + 1
+
+
+def test_the_other_halves_are_all_that_is_outside():
+    tree = ClusterTree.build(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
+    for begin, end, level, outside in zip(tree.begin, tree.end, tree.level, tree.outside(), strict=True):
+        assert len(outside) == level
+        rows = np.concatenate([np.arange(begin, end), *(np.arange(*part) for part in outside)])
+        assert sorted(rows.tolist()) == list(range(100))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_equal_rows_are_cut_too(split):
+    tree = ClusterTree.build(np.ones((100, 2)), leaf_size=10, split=split)
+    assert (tree.end - tree.begin)[tree.leaves].max() <= 10
+
+
+def test_leaves_hold_what_is_near():
+    rng = np.random.default_rng(0)
+    X = rng.permutation(np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 7.0], [9.0, 7.0]], 32, axis=0)) + 0.1 * rng.normal(size=(128, 2))
+    for split in SPLITS:
+        tree = ClusterTree.build(X, leaf_size=32, split=split)
+        for leaf in tree.leaves:
+            assert np.ptp(X[tree.order[tree.begin[leaf] : tree.end[leaf]]], axis=0).max() < 2.0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("d", "found"), [(2, 0.95), (10, 0.5)])
+def test_most_neighbours_are_found(d, found):
+    X = np.random.default_rng(0).normal(size=(2000, d)).astype(np.float32)
+    near = approximate_neighbors(X, 40, trees=4)
+    assert near.shape == (2000, 40)
+    distances = np.square(X[:, None] - X[None]).sum(axis=2)
+    true = np.argsort(distances, axis=1)[:, :5]
+    assert np.mean([np.isin(true[i], near[i]).mean() for i in range(2000)]) > found
+
+
+@pytest.mark.parametrize("n", [1, 3, 50, 97, 400])
+def test_neighbours_of_few_rows(n):
+    near = approximate_neighbors(np.ones((n, 2), np.float32), 64)
+    assert len(near) == n
+    assert near.min() >= 0
+    assert near.max() < n
+
+
+def test_neighbours_of_rows_without_order():
+    X = np.full((1000, 2), np.nan, np.float32)  # compiled code writes within bounds, whatever it is given
+    near = approximate_neighbors(X, 16)
+    assert near.min() >= 0
+    assert near.max() < 1000
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("n", [1, 2, 100, 1000])
+def test_rows_find_the_leaves_that_they_are_in(n, split):
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    tree = ClusterTree.build(X, leaf_size=16, split=split)
+    cuts = tree.cuts
+    assert np.array_equal(cuts.begin[cuts.leaves], tree.begin[tree.leaves])
+    assert np.array_equal(cuts.cut[cuts.leaves], np.arange(len(tree.leaves)))
+    for number, leaf in enumerate(tree.leaves):
+        for row in tree.order[tree.begin[leaf] : tree.end[leaf]]:
+            assert find_leaf(X[row], 0, cuts.right, cuts.cut, cuts.axes, cuts.thresholds) == number

@@ -1,0 +1,148 @@
+"""Compiled functions: those that Python calls have machine code, others are code for their callers."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from streamsvm.core.compiling.calls import address_of
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.functions import compiled, with_numba
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+
+@compiled
+def half(x):
+    return 0.5 * x
+
+
+def test_a_callee_has_no_machine_code_until_python_calls_it():
+    @compiled
+    def third(x):
+        return x / 3.0
+
+    @compiled
+    def total(values):
+        result = 0.0
+        for value in values:
+            result += third(value)
+        return result
+
+    for function in (third, total):
+        function._cache.disable()  # a caller that a file has needs no callee
+    assert total(np.arange(4.0)) == 2.0
+    [found] = third.overloads.values()
+    assert found.library._waits
+    assert third(4.5) == 1.5
+    [found] = third.overloads.values()
+    assert not getattr(found.library, "_waits", False)
+    assert total(np.arange(4.0, dtype=np.float32)) == 2.0
+
+
+def test_functions_of_users_call_ours():
+    @numba.njit
+    def twice(x):
+        return 2.0 * half(x)
+
+    assert twice(3.0) == 3.0
+
+
+def test_functions_of_users_take_ours():
+    @numba.njit
+    def both(f, x):
+        return f(x) + x
+
+    @numba.njit(numba.float64(numba.types.FunctionType(numba.float64(numba.float64)), numba.float64))
+    def by_pointer(f, x):
+        return f(x)
+
+    assert both(half, 2.0) == 3.0
+    assert by_pointer(half, 2.0) == 1.0
+
+
+def test_copies_and_pickles_are_the_function_itself():
+    from streamsvm.core.kernels import exp64
+
+    for function in (exp64, half):
+        assert copy.deepcopy([function])[0] is copy.copy(function) is function
+    assert pickle.loads(pickle.dumps(exp64)) is exp64
+
+
+def test_implementations_without_a_module_are_compiled():
+    def shifted(x):
+        return x
+
+    @numba.extending.overload(shifted)
+    def implement(x):
+        made = {}
+        exec("def implementation(x): return x + 1", made)
+        return made["implementation"]
+
+    @compiled
+    def twice_shifted(x):
+        return shifted(shifted(x))
+
+    assert twice_shifted(1) == 3
+
+
+def test_a_function_without_a_key_is_compiled_and_not_kept(monkeypatch):
+    from streamsvm.core.compiling import stored
+
+    def key_of(function):
+        raise TypeError("it has no key")
+
+    @compiled
+    def lonely(x):
+        return x * 7.25
+
+    monkeypatch.setattr(stored, "key_of", key_of)
+    monkeypatch.setattr(stored, "_write", lambda path, content: pytest.fail("it was written"))
+    assert lonely(2.0) == 14.5
+
+
+NUMBAS_OWN = """
+import numba
+from streamsvm.core.compiling.functions import compiled, with_numba
+
+@compiled
+def total(x):
+    numbers = numba.typed.List()
+    for i in range(x):
+        numbers.append(i)
+    return len(numbers)
+
+total._cache.disable()
+assert total(3) == 3
+numbers = numba.typed.List([1, 2])
+numbers.append(3)
+assert str(numbers) == "[1, 2, 3]", numbers
+print(total.overloads[(numba.int64,)].fndesc.mangled_name)
+"""
+
+
+def test_what_numba_compiles_for_ours_python_calls_too_and_no_two_processes_name_functions_alike():
+    names = [subprocess.check_output([sys.executable, "-c", NUMBAS_OWN], text=True) for _ in range(2)]
+    assert names[0] != names[1]
+
+
+def test_addresses_need_the_result_that_is_asked_for():
+    assert address_of(half, "f8", "f8") > 0
+    with pytest.raises(TypeError, match="half must return int64, not float64"):
+        address_of(half, "f8", "i8")
+    with pytest.raises(TypeError, match=r"put @numba.njit above it"):
+        address_of(len, "f8", "f8")
+
+
+def test_seconds_of_compilation_are_counted():
+    from streamsvm.core.compiling.common import compilation
+
+    before = compilation.seconds
+    function = with_numba().Function(lambda x: x + 1.5, {})
+    function._cache.disable()
+    assert function(1.0) == 2.5
+    assert compilation.seconds > before

@@ -1,0 +1,164 @@
+"""Keys: what a compiled function is compiled from."""
+
+import enum
+import importlib
+import pkgutil
+import subprocess
+import sys
+import types
+from typing import NamedTuple
+
+import pytest
+
+import streamsvm
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.compiling.keys import key_of, parts_of
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+CALLEE = "def callee(x):\n    return x + NUMBER\n"
+CALLER = "def caller(x):\n    return callee(x) * 2.0\n"
+
+
+def key(callee=CALLEE, caller=CALLER, number=1.0, **options):
+    """The key of a function that calls another one, of sources like these."""
+    module = types.ModuleType("some_rule")
+    module.NUMBER = number
+    exec(callee, vars(module))
+    module.callee = compiled(**options)(module.callee)
+    exec(caller, vars(module))
+    return key_of(compiled(module.caller))
+
+
+def test_what_changes_machine_code_changes_the_key():
+    keys = [
+        key(),
+        key(callee=CALLEE.replace("+", "-")),
+        key(caller=CALLER.replace("2.0", "3.0")),
+        key(number=2.0),
+        key(number=1),
+        key(fastmath=True),
+        key(inline=True),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_changes_nothing_changes_no_key():
+    assert key() == key()
+    documented = CALLEE.replace(":\n", ':\n    """Add a number."""\n', 1)
+    assert key(callee="# a comment\n\n" + documented) == key(callee=documented.replace("Add", "Return the sum with"))
+
+
+class One(enum.IntEnum):
+    MEMBER = 1
+
+
+class Two(enum.IntEnum):
+    MEMBER = 2
+
+
+Two.__name__, Two.__qualname__ = One.__name__, One.__qualname__
+
+
+def pair(*names):
+    return NamedTuple("Pair", [(name, float) for name in names])(1.0, 2.0)
+
+
+def module(**values):
+    made = types.ModuleType("some_helpers")
+    vars(made).update(values)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"number": ((1,), 2)}, {"number": ((1, 2),)}),
+        ({"number": One}, {"number": Two}),
+        ({"number": pair("x", "y")}, {"number": pair("y", "x")}),
+        ({"number": module(x=1.0)}, {"number": module(x=2.0)}),
+        ({"number": module(inner=module(x=1.0))}, {"number": module(inner=module(x=2.0))}),
+        ({"caller": "def caller(x, *, k=1.0):\n    return x * k\n"}, {"caller": "def caller(x, *, k=2.0):\n    return x * k\n"}),
+        ({"caller": "def caller(x, k):\n    return x\n"}, {"caller": "def caller(x, *, k):\n    return x\n"}),
+    ],
+    ids=str,
+)
+def test_what_a_function_refers_to_is_in_its_key(one, other):
+    caller = "def caller(x):\n    return x + NUMBER.x + NUMBER.inner.x\n"
+    keys = [key(**{"caller": caller, **source}) for source in (one, other, one)]
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_helper_that_numba_compiles_is_in_the_key():
+    import numba
+
+    keys = {key(number=numba.njit(fastmath=fast)(lambda x: x)) for fast in (False, True)}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(("place", "value"), [("block:STATE_END", 448), ("block:LINE", 128), ("merge:GRID", 300)])
+def test_what_generated_code_depends_on_is_in_the_key(place, value):
+    name, _, constant = place.partition(":")
+    module = {"block": "streamsvm.core.memory.block", "merge": "streamsvm.core.budget.merge_table"}[name]
+    code = f"""
+import sys
+import {module} as module
+if sys.argv[1:]: module.{constant} = {value}
+from streamsvm.core.steps.descent import step
+from streamsvm.core.budget.merge import merge
+from streamsvm.core.compiling.keys import key_of
+print(key_of(merge if {name!r} == "merge" else step.learn_one))
+"""
+    keys = [
+        subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True).stdout
+        for words in ([], ["changed"])
+    ]
+    assert keys[0] != keys[1]
+
+
+def test_functions_that_call_themselves_have_keys():
+    @compiled
+    def even(n):
+        return True if n == 0 else odd(n - 1)
+
+    @compiled
+    def odd(n):
+        return False if n == 0 else even(n - 1)
+
+    assert key_of(even) != key_of(odd)
+    assert key_of(even) == key_of(even)
+
+
+def test_a_thing_without_a_stable_description_has_no_key():
+    thing = object()
+
+    @compiled
+    def refers(x):
+        return thing
+
+    with pytest.raises(TypeError, match="has no key"):
+        key_of(refers)
+
+
+def all_functions():
+    for module in pkgutil.walk_packages(streamsvm.__path__, "streamsvm."):
+        if not module.name.endswith(("__main__", "_machine_code")):
+            for value in vars(importlib.import_module(module.name)).values():
+                yield from (thing for thing in (value, getattr(value, "learn_one", None)) if hasattr(thing, "py_func"))
+
+
+def test_every_function_has_a_key():
+    functions = list({id(function): function for function in all_functions()}.values())
+    assert len(functions) > 300
+    assert all(len(key_of(function)) == 64 and parts_of(function) for function in functions)
+
+
+def test_keys_are_those_of_another_process():
+    code = "from streamsvm.core.steps.descent import step; from streamsvm.core.compiling.keys import key_of; "
+    code += "print(key_of(step.learn_one))"
+    keys = {
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={"PYTHONHASHSEED": seed}).stdout
+        for seed in ("1", "2")
+    }
+    assert len(keys) == 1

@@ -1,0 +1,42 @@
+"""Compiled functions call no machine code but their own."""
+
+import struct
+
+import pytest
+
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.functions import with_numba
+from streamsvm.core.compiling.signatures import numba_types
+from streamsvm.core.steps import linear_step
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+LOCAL = 0
+SYMBOLS, FUNCTION, NOWHERE = 2, 2, 0  # kinds of sections and of symbols; the section of what is elsewhere
+
+
+def bindings(code):
+    """The functions that an ELF object of 64 bits defines, and how each is bound."""
+    offset, size, number = (struct.unpack_from(kind, code, at)[0] for kind, at in (("<Q", 40), ("<H", 58), ("<H", 60)))
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, offset + i * size) for i in range(number)]
+    _, _, _, _, begin, length, names, *_ = next(section for section in sections if section[1] == SYMBOLS)
+    found = {}
+    for at in range(begin, begin + length, 24):
+        name, info, _, section = struct.unpack_from("<IBBH", code, at)
+        if info & 15 == FUNCTION and section != NOWHERE:
+            name += sections[names][4]
+            found[code[name : code.index(b"\0", name)].decode()] = info >> 4
+    return found
+
+
+def test_copies_of_callees_are_local(monkeypatch, tmp_path):
+    # Else a caller executes the copy that its process has loaded first: sums of one model were rounded in several ways, by what
+    # was on disk when the process began. Whether a callee is a copy or written out is the compiler's choice for a processor.
+    function = with_numba().Function(linear_step.learn_packed.py_func, {"error_model": "numpy"})
+    function._cache.disable()
+    code = function.compile_entry(numba_types("u1:1 f8 f8")).library._get_compiled_object()
+    if not code.startswith(b"\x7fELF\x02\x01"):
+        pytest.skip("compiled code is not in ELF objects of 64 bits here")
+    shared = {name for name, binding in bindings(code).items() if binding != LOCAL}
+    assert shared
+    assert all("learn_packed" in name or name.startswith("NRT_") for name in shared)

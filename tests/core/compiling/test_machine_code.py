@@ -1,0 +1,79 @@
+"""Machine code that was shipped is used where it is whole and fits, and nowhere else."""
+
+import hashlib
+import json
+
+import pytest
+
+from streamsvm.core.compiling import machine_code
+
+LEVEL = "x86-64-v3"
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """A library, which is none, with facts about it that fit but for what a test changes; why it is not loaded."""
+    library, about = tmp_path / "_machine_code.abi3.so", tmp_path / "_machine_code.json"
+    library.write_bytes(b"no library")
+    monkeypatch.setattr(machine_code, "LIBRARY", library)
+    monkeypatch.setattr(machine_code, "ABOUT", about)
+    monkeypatch.setattr(machine_code, "_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
+    monkeypatch.delenv("STREAMSVM_MACHINE_CODE", raising=False)
+    facts = {"processor": LEVEL, "sources": machine_code.sources_digest()}
+
+    def why(content=None, **changes):
+        about.write_text(json.dumps(facts | {"library": hashlib.sha256(library.read_bytes()).hexdigest()} | changes))
+        if content is not None:
+            library.write_bytes(content)
+        module, reason = machine_code._load.__wrapped__()
+        assert module is None
+        return reason
+
+    return why
+
+
+def test_a_library_that_has_changed_is_not_opened(shipped):
+    assert shipped(content=b"no librar").endswith("is damaged")
+    assert shipped(library="0" * 64).endswith("is damaged")
+
+
+def test_what_is_no_library_is_refused(shipped):
+    assert "cannot be loaded: " in shipped()
+
+
+def test_a_processor_without_avx2_is_told(shipped, monkeypatch):
+    monkeypatch.setattr(machine_code, "_features", lambda: {"AVX2": False, "FMA3": True, "F16C": True})
+    assert shipped() == "the processor lacks AVX2"
+    assert shipped(processor="x86-64-v9") == "the processor lacks x86-64-v9"
+
+
+def test_other_sources_are_told(shipped):
+    assert shipped(sources="0" * 64) == "the sources have changed since it was made"
+
+
+def test_facts_that_are_missing_or_no_json_are_refused(shipped):
+    assert shipped(processor=[]).endswith("_machine_code.json is damaged")
+    for content in ("{", "{}", "[]", "[" * 100_000, "\xff"):
+        machine_code.ABOUT.write_text(content, encoding="latin-1")
+        assert machine_code._load.__wrapped__()[1].endswith("_machine_code.json is damaged")
+    machine_code.ABOUT.unlink()
+    assert machine_code._load.__wrapped__() == (None, "this installation has none")
+
+
+def test_what_an_editor_leaves_beside_the_sources_is_none_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "core" / "compiling" / "machine_code.py"))
+    monkeypatch.setattr(machine_code, "_SOURCES", ("memory",))
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "block.py").write_text("")
+    before = machine_code.sources_digest()
+    (folder / ".#block.py").symlink_to("somebody@somewhere")
+    (folder / "#block.py").write_text("half a line")
+    assert machine_code.sources_digest() == before
+    (folder / "kernels.py").write_text("")
+    assert machine_code.sources_digest() != before
+
+
+def test_it_can_be_turned_off(shipped, monkeypatch):
+    monkeypatch.setenv("STREAMSVM_MACHINE_CODE", "0")
+    assert shipped() == "STREAMSVM_MACHINE_CODE=0"

@@ -1,0 +1,31 @@
+"""Types of arguments as texts."""
+
+import pytest
+
+from streamsvm.core.compiling.signatures import Array, Group, Number, numba_types, parse, text_of
+
+TEXTS = [
+    "f8",
+    "i8 u8 f4 b1",
+    "u1:1 f4:2 i8:1r",
+    "(f8 i8) f8",
+    "streamsvm.core.kernels:Kernel(i8 f8 f8 i8) f8:2",
+    "((f8 f8) i8:1) u4:1",
+]
+
+
+def test_parsed():
+    assert parse("f8 u1:1r") == (Number("f8"), Array("u1", 1, True))
+    assert parse("a.b:C(f8 (i8))") == (Group("a.b:C", (Number("f8"), Group("", (Number("i8"),)))),)
+    assert parse("-") == ()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_are_those_of_the_types(text):
+    assert " ".join(map(text_of, numba_types(text))) == text
+
+
+@pytest.mark.parametrize("text", ["f", "f8:", "float64", "f8;f8", "(f8", "f8)"])
+def test_others_are_refused(text):
+    with pytest.raises(ValueError, match="is no signature"):
+        parse(text)

@@ -1,0 +1,272 @@
+"""Compiled functions on disk: where, whole, and compiled by one process only."""
+
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import streamsvm
+from streamsvm.core.compiling.common import INTERPRETED
+
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
+
+COMPILE = (
+    "import numpy; from streamsvm.core.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
+)
+LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"
+SHOW = "from streamsvm.core.compiling.stored import folder; print(folder(), len(list(folder().iterdir())))"
+COUNT = "from streamsvm.core.compiling.stored import compiled_here; print(len(compiled_here))"
+#: Processors to compile for, by the settings of numba.
+THIS, ANOTHER = {"NUMBA_CPU_NAME": None, "NUMBA_CPU_FEATURES": None}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+#: The superuser may write anywhere, until a program is started that is denied CAP_DAC_OVERRIDE.
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def read_only():
+    """A folder with a copy of the package that its user cannot write to, and a temporary directory beside it."""
+    folder = Path(tempfile.mkdtemp(prefix="streamsvm-test-"))  # not of pytest: those are closed to other users
+    try:
+        shutil.copytree(Path(streamsvm.__file__).parent, folder / "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "tmp").mkdir()
+        (folder / "tmp").chmod(0o1777)
+        closed = [folder, folder / "streamsvm", *(path for path in folder.glob("streamsvm/**/") if path.is_dir())]
+        for path in closed:
+            path.chmod(0o555)
+        yield folder
+    finally:
+        for path in closed:
+            path.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def run(folder, code, **variables):
+    launcher = ["-c", WITHOUT_RIGHTS] if os.geteuid() == 0 else []
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    environment = {**kept, "HOME": str(folder), "PYTHONPATH": str(folder), "TMPDIR": str(folder / "tmp"), **variables}
+    command = [sys.executable, *launcher, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+
+
+def the_warning(done):
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Warning") == 1
+    assert "Set NUMBA_CACHE_DIR to a folder that can be written to" in done.stderr
+    return done.stderr
+
+
+def folder_of_user(folder):
+    return folder / "tmp" / f"streamsvm-{os.geteuid()}"
+
+
+def test_a_folder_of_the_temporary_directory_is_used(read_only):
+    code = f"import streamsvm; {LEARN}; assert model.n_learned == 1; assert streamsvm.__file__.startswith({str(read_only)!r})"
+    warning = the_warning(run(read_only, code))
+    made = folder_of_user(read_only)
+    assert warning.startswith("<string>:1: RuntimeWarning: the user's cache directory cannot be written to (")
+    assert f", so compiled code is kept in {made}. " in warning
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    compiled = {path: path.stat().st_mtime_ns for path in made.rglob("*.code")}
+    assert compiled
+    the_warning(run(read_only, code))
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*.code")} == compiled
+    image = read_only / "tmp" / "image" / "streamsvm"  # filled before, and read only
+    shutil.copytree(made, image)
+    image.chmod(0o555)
+    done = run(read_only, f"{code}; {COUNT}", NUMBA_CACHE_DIR=str(image.parent))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    image.chmod(0o755)
+    # The command line, as in a container: it writes to its folder and to the cache.
+    (read_only / "tmp" / "rows.csv").write_text("a,b,y\n" + "".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(100)))
+    words = ["learn", "tmp/rows.csv", "--label", "y", "--model", "linear", "--checkpoint", "tmp/state", "--quiet"]
+    learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
+    done = run(read_only, learn, NUMBA_CACHE_DIR=str(image.parent), TMPDIR="/proc")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
+
+
+@pytest.mark.parametrize("planted", ["open", "foreign", "link", "file"])
+def test_a_folder_that_others_could_write_to_is_not_used(read_only, planted):
+    place = folder_of_user(read_only)
+    if planted == "open":
+        place.mkdir()
+        place.chmod(0o770)
+    elif planted == "foreign":
+        if os.geteuid() != 0:
+            pytest.skip("only the superuser can make a folder of somebody else")
+        place.mkdir(0o700)
+        os.chown(place, 65534, 65534)
+    elif planted == "link":
+        (read_only / "tmp" / "elsewhere").mkdir(0o700)
+        place.symlink_to("elsewhere")
+    else:
+        place.touch()
+    done = run(read_only, f"{COMPILE}; {SHOW}")
+    warning = the_warning(done)
+    used, files = done.stdout.split()
+    assert f", so compiled code is kept in {used}. " in warning
+    assert used.startswith(f"{read_only}/tmp/streamsvm-")
+    assert used != str(place)
+    assert int(files) > 0
+    assert not Path(used).exists()
+    assert not place.is_dir() or not list(place.iterdir())
+
+
+def test_without_any_place_nothing_is_cached(read_only):
+    nowhere = f"import tempfile; tempfile.tempdir = {str(read_only / 'none')!r}"
+    warning = the_warning(run(read_only, f"{nowhere}; {COMPILE}", NUMBA_CACHE_DIR="/proc/none"))
+    assert "NUMBA_CACHE_DIR=/proc/none cannot be written to (" in warning
+    assert "), so compiled code is not kept: every process compiles it again" in warning
+
+
+def files(folder):
+    return list((folder / "streamsvm").iterdir())
+
+
+def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
+    """Compile in a process of its own; how many functions it has compiled."""
+    changed = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
+    environment = {name: value for name, value in changed.items() if value is not None}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_damaged_files_are_compiled_again(tmp_path):
+    assert compile_in(tmp_path) == 1
+    assert compile_in(tmp_path) == 0
+    [path] = files(tmp_path)
+    whole = path.read_bytes()
+    for content in (whole[:1000], b"", whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b"other" + whole[5:]):
+        path.write_bytes(content)
+        assert compile_in(tmp_path) == 1
+        assert path.read_bytes()[:20] == whole[:20]
+        assert compile_in(tmp_path) == 0
+
+
+def test_another_processor_has_files_of_its_own(tmp_path):
+    assert compile_in(tmp_path, **THIS) == 1
+    assert compile_in(tmp_path, **ANOTHER) == 1
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    aside = path.rename(tmp_path / "aside")
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
+        words = [sys.executable, "-c", f"{COMPILE}; {COUNT}"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as second:
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.wait(5.0)
+            aside.rename(path)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert second.communicate()[0] == "0\n"
+
+
+def test_without_room_on_the_disk_every_process_compiles(tmp_path):
+    # Files may have no more than 1,000 bytes.
+    small = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    small += f"resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {COMPILE}"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
+    done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True, env=environment)
+    assert "compiled code cannot be kept on disk, so every process compiles it again: " in done.stderr
+    assert files(tmp_path) == []
+
+
+def test_what_others_could_have_written_is_not_executed(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    path.chmod(0o666)
+    assert compile_in(tmp_path) == 1
+    assert compile_in(tmp_path) == 0
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        assert compile_in(tmp_path) == 1
+
+
+def test_only_old_files_of_ours_are_deleted(tmp_path):
+    assert compile_in(tmp_path, **THIS) == 1
+    [path] = files(tmp_path)
+    kept = [path.with_name(name) for name in ("poetry.lock", "film.part", "my.code")]
+    old = [path.with_name(f"old-{'0' * 40}.{kind}") for kind in ("code", "lock")] + [path.with_name(".part-streamsvm-0")]
+    for made in (*kept, *old):
+        made.touch()
+        os.utime(made, (0, 0))
+    assert compile_in(tmp_path, **ANOTHER) == 1
+    assert set(kept) < set(files(tmp_path))
+    assert not set(old) & set(files(tmp_path))
+
+
+def test_a_process_that_was_stopped_does_not_stop_others(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    path.unlink()
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert (
+            compile_in(tmp_path, f"from streamsvm.core.compiling import stored; stored._PATIENCE = 1.0; {COMPILE}; {COUNT}") == 1
+        )
+
+
+def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
+    from streamsvm.core.compiling.stored import Stored
+
+    first, second, third = Stored(None), Stored(None), Stored(None)
+    path = tmp_path / "f.code"
+    first._lock(path)
+    waits = threading.Thread(target=second._lock, args=[path])
+    waits.start()
+    time.sleep(0.1)
+    first.release(0)
+    waits.join()
+    assert second.held == 1
+    with path.with_suffix(".lock").open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    second.release(0)
+    third._lock(path)
+    third.release(0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"kept")
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    whole, other = path.read_bytes(), path.with_name("another-" + "0" * 40 + ".code")
+
+    def pipe(at):
+        os.mkfifo(at)
+
+    def link(at):
+        at.symlink_to(precious)
+
+    for made, at in ((pipe, path), (pipe, path.with_suffix(".lock")), (link, path), (link, path.with_suffix(".lock"))):
+        path.unlink()
+        made(at)
+        assert compile_in(tmp_path) == 1
+        at.unlink(missing_ok=True)
+        path.write_bytes(whole)
+        assert precious.read_bytes() == b"kept"
+    from streamsvm.core.compiling import stored
+
+    assert stored._read(path) is not None
+    path.rename(other)
+    assert stored._read(other) is None

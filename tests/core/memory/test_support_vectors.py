@@ -1,0 +1,170 @@
+"""The store of support vectors: its size, its arrays, its snapshots, and what no store wrote is refused."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from streamsvm.core.memory.slots import append, remove
+from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore, Views, views
+
+
+def filled():
+    """Five support vectors of two features in a store for three, with two of four outputs in use."""
+    store = SupportVectorStore(5, 3, 4)
+    store.used, store.live = 2, 2
+    for i in range(5):
+        row = np.array([i % 3 + 0.5, -1.0, 0.0], np.float32)
+        append(store.block, row, float(np.square(row).sum()), 1.0)
+    store.coefficients[:] = np.random.default_rng(0).normal(size=(2, 5))
+    store.views.biases[:2] = 0.5
+    store.views.means[:2] = 1.0
+    return store
+
+
+def test_store_size_is_what_its_formula_says():
+    for budget, features, outputs, gram, window in (
+        (1, 1, 1, False, 0),
+        (100, 20, 1, False, 9),
+        (15, 16, 3, True, 0),
+        (500, 300, 2, False, 1000),
+    ):
+        S, D = -(-(budget + 1) // 16) // 2 * 32 + 16, -(-features // 16) * 16
+        expected = 448 + 128 * ((outputs + 7) // 8) + 36 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
+        expected += 4 * D * window + 24 * (-(-window // 8) * 8)
+        assert SupportVectorStore(budget, features, outputs, gram, window).nbytes == expected
+
+
+def test_snapshots():
+    store, other = filled(), SupportVectorStore(5, 3, 4)
+    other.restore(store.snapshot())
+    assert other.snapshot() == store.snapshot()
+    np.testing.assert_array_equal(other.vectors, store.vectors)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "match"),
+    [
+        ("budget", b"\x07", "budget"),
+        ("n_support", b"\xff" * 8, "support vectors"),
+        ("n_support", b"\x06", "6 support vectors"),
+        ("used", b"\x09", "features"),
+        ("live", b"\x05", "outputs"),
+        ("live", b"\xff" * 8, "outputs"),
+        ("next_stamp", b"\x00", "corrupt: .*stamp"),
+        ("next_stamp", b"\xff" * 7 + b"\x7f", "corrupt: .*stamp"),
+        ("next_stamp", b"\xff" * 7 + b"\x3f", "corrupt: .*stamp"),
+        ("gamma", np.float64(-1.0).tobytes(), "corrupt: its gamma is -1.0"),
+        ("gamma", np.float64(0.0).tobytes(), "corrupt: its gamma is 0.0"),
+        ("largest_norm", np.float64(0.0).tobytes(), "corrupt: its norms"),
+        ("kernel", b"\x05", "corrupt: kernel 5 of degree 0"),
+        ("gamma", b"\xff" * 8, "corrupt: its gamma is nan"),
+        (-1000, None, "snapshot of"),
+        (0, None, "snapshot of 0 bytes"),
+    ],
+)
+def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
+    store = filled()
+    before = store.snapshot()
+    snapshot = bytearray(before)
+    place = HEADER.fields[place][1] if isinstance(place, str) else place
+    snapshot = snapshot[:place] if value is None else snapshot[:place] + value + snapshot[place + len(value) :]
+    with pytest.raises(ValueError, match=match):
+        store.restore(bytes(snapshot))
+    assert store.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("array", "place", "value", "match"),
+    [
+        ("vectors", (0, 0), 3e38, "corrupt: vectors hold 3"),
+        ("vectors", (0, 0), 3e3, "corrupt: its norms"),
+        ("norms", 0, -3e38, "corrupt: norms hold -3"),
+        ("coefficients", (0, 0), np.inf, "corrupt: coefficients hold inf"),
+        ("stamps", 1, None, "corrupt: two support vectors have one stamp"),
+        ("vectors", (0, 7), 1.0, "corrupt: vectors hold numbers beyond the part in use"),
+        ("vectors", (2, 0), 1.0, "corrupt: vectors hold numbers beyond the part in use"),
+        ("means", 2, 1.0, "corrupt: means hold numbers beyond the part in use"),
+        ("coefficients", (1, 8), 1.0, "corrupt: coefficients hold numbers beyond"),
+        ("weights", 0, -1.0, "corrupt: weights hold -1.0, out of 0 .. 3.4"),
+        ("weights", 0, np.inf, "corrupt: weights hold inf"),
+        ("biases", 0, np.nan, "corrupt: biases hold nan"),
+    ],
+)
+def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place, value, match):
+    store, other = filled(), SupportVectorStore(5, 3, 4)
+    numbers = getattr(store.views, array)
+    numbers[place] = numbers[0] if value is None else value
+    with pytest.raises(ValueError, match=match):
+        other.restore(store.snapshot())
+    assert other.snapshot() == SupportVectorStore(5, 3, 4).snapshot()
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        ("window", 2e18),
+        ("window", np.nan),
+        ("window_targets", -2e100),
+        ("window_weights", -1.0),
+        ("window_stamps", -2),
+        ("gram", np.inf),
+    ],
+)
+def test_corrupt_windows_and_matrices_are_refused(array, value):
+    store, other = (SupportVectorStore(5, 3, gram=True, window=4) for _ in range(2))
+    getattr(store.views, array)[..., 0] = value
+    with pytest.raises(ValueError, match=f"corrupt: {array} hold"):
+        other.restore(store.snapshot())
+
+
+def test_arrays_of_a_block_do_not_overlap():
+    store = SupportVectorStore(20, 17, 3, gram=True, window=5)
+    for number, array in enumerate(store.views[1:], 1):
+        array[...] = number
+    for number, array in enumerate(store.views[1:], 1):
+        assert (array == number).all()
+        assert array.ctypes.data % 64 == 0
+    assert store.budget == 20
+    ends = [array.ctypes.data + array.nbytes - store.block.ctypes.data for array in store.views]
+    assert max(ends) == ends[-1] == store.nbytes
+
+
+def test_compiled_code_sees_the_same_arrays():
+    @njit
+    def fill(block):
+        v = views(block)
+        v.window_targets[3] = v.header[0]["window"]
+        v.vectors[16, 20] = 1.5
+        v.cache[7] = 7
+        return v.coefficients.shape[0] + v.gram.shape[1]
+
+    store = SupportVectorStore(20, 17, 3, gram=True, window=5)
+    assert fill(store.block) == 3 + store.views.norms.size
+    assert (store.views.window_targets[3], store.views.vectors[16, 20], store.views.cache[7]) == (5.0, 1.5, 7)
+    assert store.views._fields == Views._fields
+
+
+def test_a_removed_support_vector_leaves_no_trace():
+    store, other = filled(), SupportVectorStore(5, 3, 4)
+    for _ in range(5):
+        remove(store.block, 0)
+    other.restore(store.snapshot())
+    assert other.n_support == 0
+    assert not other.views.vectors.any()
+    assert not other.views.coefficients.any()
+
+
+def test_sizes_are_checked():
+    for options, match in (
+        ({"budget": 0}, "budget must be an integer between 1"),
+        ({"max_features": 2**31}, "max_features must be an integer between 1 and 2\\^31 - 1"),
+        ({"outputs": 1.5}, "outputs must be an integer"),
+        ({"window": -1}, "window must be an integer between 0"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            SupportVectorStore(**{"budget": 5, "max_features": 3, **options})
+
+
+def test_a_store_that_does_not_fit_names_its_sizes():
+    with pytest.raises(ValueError, match="budget=100000000, max_features=256, outputs=1 and a Gram matrix .* need .* bytes"):
+        SupportVectorStore(10**8, 256, gram=True)

@@ -1,0 +1,84 @@
+"""Kernel rows and the exponential against float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.core import kernels
+
+
+def exp32(values, factor=1.0):
+    values = np.asarray(values, np.float32)
+    out = np.zeros_like(values)
+    kernels.expf(values, np.float32(factor), len(values), out)
+    return out
+
+
+def test_exponential_over_the_whole_range():
+    values = np.linspace(-87.3, 88.7, 3001).astype(np.float32)
+    error = np.abs(exp32(values).astype(float) / np.exp(values.astype(float)) - 1.0)
+    assert error.max() < 2e-7
+    tiny = np.array([1e-45, -1e-45, 1e-10, -1e-10, 0.0, -0.0], np.float32)
+    np.testing.assert_array_equal(exp32(tiny), np.ones(6))
+
+
+def test_exponential_where_it_ends():
+    with np.errstate(over="ignore", invalid="ignore"):
+        got = exp32([np.nan, np.inf, -np.inf, 88.73, -87.4, -1e30, 1e30])
+    np.testing.assert_array_equal(got, np.array([np.nan, np.inf, 0.0, np.inf, 0.0, 0.0, np.inf], np.float32))
+
+
+def test_exponential_in_double_precision():
+    values = np.concatenate([np.linspace(-707.9, 708.9, 3001), [-1e-300, 0.0, 1e-17]])
+    out = np.empty_like(values)
+    kernels.exp64(values, 1.0, len(values), out)
+    assert np.abs(out / np.exp(values) - 1.0).max() < 1e-15
+    ends = np.array([np.nan, np.inf, -np.inf, 800.0, -800.0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernels.exp64(ends, 1.0, len(ends), out)
+    np.testing.assert_array_equal(out[:5], [np.nan, np.inf, 0.0, np.inf, 0.0])
+
+
+def kernel_row(kernel, vectors, row, gamma=0.5, coef0=1.0, degree=3):
+    vectors, row = np.asarray(vectors, np.float32), np.asarray(row, np.float32)
+    n, used = vectors.shape
+    norms = (vectors.astype(float) ** 2).sum(axis=1)
+    active = np.flatnonzero(row)
+    distances, out = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    kernels.kernel_row(
+        kernel, gamma, coef0, degree, np.ascontiguousarray(vectors.T), norms.astype(np.float32), float(norms.max()), row,
+        float((row.astype(float) ** 2).sum()), np.append(active, 0), len(active), used, n, distances, out,
+    )  # fmt: skip
+    return out
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.floats(0.0, 1.0), st.sampled_from([0.0, 1000.0]), st.integers(0, 2**32 - 1))
+def test_rows_against_float64(n, features, density, shift, seed):
+    rng = np.random.default_rng(seed)
+    vectors = (rng.normal(size=(n, features)) * (rng.random((n, features)) < density) + shift).astype(np.float32)
+    row = (rng.normal(size=features) * (rng.random(features) < density) + shift).astype(np.float32)
+    exact_v, exact_x = vectors.astype(float), row.astype(float)
+    expected = np.exp(-0.5 * ((exact_v - exact_x) ** 2).sum(axis=1))
+    np.testing.assert_allclose(kernel_row(kernels.RBF, vectors, row), expected, rtol=1e-4, atol=1e-6)
+    if shift == 0.0:
+        product = exact_v @ exact_x
+        np.testing.assert_allclose(kernel_row(kernels.LINEAR, vectors, row), product, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(kernel_row(kernels.POLY, vectors, row), (0.5 * product + 1.0) ** 3, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("features", [4, 60])
+def test_sparse_rows_of_long_vectors_do_not_cancel(features):
+    # The norms are far beyond what the expansion could be trusted with.
+    vectors = np.zeros((20, features), np.float32)
+    vectors[:, 0] = 3000.0 + np.arange(20) / 64
+    row = np.zeros(features, np.float32)
+    row[0] = 3000.0
+    expected = np.exp(-0.5 * (np.arange(20) / 64) ** 2)
+    np.testing.assert_allclose(kernel_row(kernels.RBF, vectors, row), expected, rtol=1e-5)
+
+
+def test_self_kernel():
+    assert kernels.self_kernel(kernels.RBF, 0.5, 1.0, 3, 7.0) == 1.0
+    assert kernels.self_kernel(kernels.LINEAR, 0.5, 1.0, 3, 7.0) == 7.0
+    assert kernels.self_kernel(kernels.POLY, 0.5, 1.0, 3, 7.0) == 4.5**3

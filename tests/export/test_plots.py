@@ -1,0 +1,243 @@
+"""Pictures: what is in them is what the model and the curve say."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.contour import ContourSet
+from matplotlib.figure import Figure
+from river import datasets, feature_extraction, linear_model, preprocessing, tree
+
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD
+from streamsvm.export import plots
+from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_curve
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import LearningCurve
+from streamsvm.stream.tables import TableEncoder
+
+SCALERS = {
+    "bounded": BoundedScaler(),
+    "standard": preprocessing.StandardScaler(),
+    "centred only": preprocessing.StandardScaler(with_std=False),
+    "without moments": preprocessing.MinMaxScaler(),
+    "moments of another kind": preprocessing.AdaptiveStandardScaler(),
+    "table": TableEncoder(drop="id", scaler=BoundedScaler()),
+    "table as it is": TableEncoder(scaler=None),
+}
+
+
+def bananas(rows=600, spread=(1000.0, 0.01), centre=(5000.0, 7.0), classes=2):
+    for x, y in datasets.Bananas().take(rows):
+        point = {"a": centre[0] + spread[0] * x["1"], "b": centre[1] + spread[1] * x["2"]}
+        yield point, y if classes == 2 else f"{y}{x['1'] > 0}"
+
+
+def learned(model, rows=None):
+    for x, y in bananas() if rows is None else rows:
+        model.learn_one(x, y)
+    return model
+
+
+def drawn(model, rows=()):
+    axes = Figure().add_subplot()
+    draw_boundary(axes, model, rows)
+    return axes
+
+
+def boundary(axes):
+    """The points of the lines that were drawn, in the units of the rows."""
+    lines = [part for part in axes.collections if isinstance(part, ContourSet) and list(part.levels) == [0.0]]
+    return np.concatenate([path.vertices for part in lines for path in part.get_paths()])
+
+
+@pytest.mark.parametrize("scaler", SCALERS)
+def test_the_boundary_and_the_support_vectors_are_in_the_units_of_the_rows(scaler):
+    spread = (1.0, 1.0) if scaler == "table as it is" else (1.0, 0.5) if scaler == "centred only" else (1000.0, 0.01)
+    model = learned(SCALERS[scaler].clone() | BSGDClassifier(budget=40, seed=1), bananas(spread=spread))
+    axes = drawn(model)
+    names, last = ["a", "b"], model[-1]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature a", "feature b")
+    assert last.feature_names == names
+    support = axes.collections[-1].get_offsets()
+    assert len(support) == last.n_support
+    found = [[model[0].transform_one(dict(zip(names, point, strict=True)))[name] for name in names] for point in support.tolist()]
+    assert np.allclose(found, last.scale_in_use.undo(last.support_vectors), atol=1e-4)
+
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    assert all(left < x < right and bottom < y < top for x, y in support)
+    steps = np.array([right - left, top - bottom]) / 100
+    line = boundary(axes)
+    assert len(line) > 50
+    for point in line[::7].tolist():  # across the line the prediction changes
+        around = [(point[0] + i * steps[0], point[1] + j * steps[1]) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+        assert {model.predict_one(dict(zip(names, other, strict=True))) for other in around} == {True, False}
+
+
+@pytest.mark.parametrize(
+    "last", [BSGDClassifier(budget=60, seed=1), BSCAClassifier(budget=60, seed=1), tree.HoeffdingTreeClassifier(grace_period=50)]
+)
+def test_regions_of_several_classes(last):
+    model = learned(preprocessing.StandardScaler() | last.clone(), bananas(1500, classes=4))
+    axes = drawn(model)
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[:4] == [f"label {y}{side}" for y in (False, True) for side in (False, True)]
+    regions = [part for part in axes.collections if isinstance(part, ContourSet) and part.filled]
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    rng, right_ones = np.random.default_rng(0), 0
+    for x, y in rng.uniform((left, bottom), (right, top), (300, 2)).tolist():
+        inside = [number for number, region in enumerate(regions) if any(p.contains_point((x, y)) for p in region.get_paths())]
+        right_ones += [f"label {model.predict_one({'a': x, 'b': y})}"] == [labels[number] for number in inside]
+    assert right_ones > 285  # the rest lies within a step of the grid beside a line
+
+
+def test_what_is_drawn_of_each_kind_of_model():
+    scaler = preprocessing.StandardScaler
+    outliers = scaler() | OneClassBSGD(budget=30, seed=1)
+    numbers = scaler() | BSGDRegressor(budget=30, seed=1)
+    for x, y in bananas(300):
+        outliers.learn_one(x)
+        numbers.learn_one(x, float(y))
+    assert len(boundary(drawn(outliers))) > 20
+    assert drawn(numbers).figure.axes[1].get_ylabel() == "prediction"
+    assert len(boundary(drawn(learned(scaler() | linear_model.LogisticRegression())))) > 20
+    assert len(boundary(drawn(learned(scaler() | linear_model.Perceptron())))) > 20
+    features = feature_extraction.PolynomialExtender()
+    assert len(boundary(drawn(learned(scaler() | features | linear_model.LogisticRegression())))) > 20
+    one_label = learned(scaler() | BSGDClassifier(budget=30, seed=1), [(x, "only") for x, _ in bananas(50)])
+    assert drawn(one_label).collections
+    constant = learned(scaler() | BSGDClassifier(budget=30, seed=1), [({**x, "b": 3.0}, y) for x, y in bananas(300)])
+    assert set(drawn(constant).collections[-1].get_offsets()[:, 1].tolist()) == {3.0}
+
+
+def test_a_regressor_whose_targets_are_scaled_is_drawn_as_itself():
+    model = preprocessing.StandardScaler() | BoundedTargetScaler(BSGDRegressor(budget=30, seed=1))
+    for x, y in bananas(300):
+        model.learn_one(x, 40.0 + 3.0 * y)
+    axes, learner = drawn(model), model[-1].regressor
+    assert axes.get_title().startswith("BSGDRegressor, 30 support vectors, ")
+    support = axes.collections[-1].get_offsets().tolist()
+    scaled = [model[0].transform_one({"a": a, "b": b}) for a, b in support]
+    vectors = learner.scale_in_use.undo(learner.support_vectors)
+    assert np.allclose([[x["a"], x["b"]] for x in scaled], vectors, atol=1e-4)
+
+
+def test_rows_are_drawn_in_the_colour_of_their_label():
+    model, rows = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)), list(bananas(100))
+    axes = drawn(model, rows)
+    points = [part for part in axes.collections if not isinstance(part, ContourSet)][:2]
+    for label, part in zip((False, True), points, strict=True):
+        assert part.get_offsets().tolist() == [[x["a"], x["b"]] for x, y in rows if y is label]
+    red, blue = (part.get_facecolor()[0] for part in points)
+    assert (red[0] > red[2], blue[0] < blue[2]) == (True, True)
+
+
+def test_drawing_changes_no_model():
+    model = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1))
+    before = model[-1].__getstate__(), dict(model[0].means), dict(model[0].vars)
+    drawn(model)
+    assert (model[-1].__getstate__(), dict(model[0].means), dict(model[0].vars)) == before
+
+
+def test_models_that_cannot_be_drawn():
+    scaler = preprocessing.StandardScaler
+    phishing = learned(scaler() | BSGDClassifier(budget=9), datasets.Phishing().take(20))
+    table = learned(
+        TableEncoder(categorical="c") | BSGDClassifier(budget=9), [({"c": "x", "b": x["b"]}, y) for x, y in bananas(20)]
+    )
+    for model, reason in (
+        (phishing, "drawn for two features, and the model has 9"),
+        (scaler() | BSGDClassifier(budget=9), "the model has learned none"),
+        (table, "its features are made of others than 'b' and 'c=x'"),
+        (learned(tree.HoeffdingTreeClassifier()), "nothing tells the features of HoeffdingTreeClassifier"),
+        (learned(OnlineLinearSVC()), "nothing tells the range of 'a' and 'b'"),
+        (learned(scaler() | feature_extraction.PolynomialExtender() | BSGDClassifier(budget=9)), "the model has 5"),
+    ):
+        with pytest.raises(DrawingError, match=reason):
+            drawn(model)
+
+
+def make_curve():
+    curve = LearningCurve("F1", 100)
+    for rows in range(1, 51):
+        curve.add(rows, math.nan if rows < 4 else 0.5 + rows / 200, 0.6)
+    return curve
+
+
+def test_the_curve():
+    axes = Figure().add_subplot()
+    draw_curve(axes, make_curve())
+    all_rows, last_rows = axes.lines
+    assert all_rows.get_xdata().tolist() == list(range(1, 51))
+    assert np.nanmax(all_rows.get_ydata()) == 0.75
+    assert np.isnan(all_rows.get_ydata()[:3]).all()
+    assert (last_rows.get_label(), axes.get_ylabel()) == ("last 100 rows", "F1")
+
+
+@pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("JPG", b"\xff\xd8")])
+def test_the_suffix_is_the_format_and_a_file_is_replaced(tmp_path, suffix, begin):
+    path = tmp_path / f"picture.{suffix}"
+    path.write_bytes(b"an older one")
+    model = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1))
+    assert draw(path, model, make_curve()) == []
+    assert path.read_bytes().startswith(begin)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_is_left_out_is_said(tmp_path):
+    path = tmp_path / "picture.svg"
+    two = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1))
+    nine = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1), datasets.Phishing().take(20))
+    assert draw(path, two) == ["no learning curve: the model was saved without one"]
+    assert draw(path, two, LearningCurve("F1", 9)) == ["no learning curve: no row was scored yet"]
+    assert draw(path, nine, make_curve()) == ["no decision boundary: it is drawn for two features, and the model has 9"]
+    before = path.read_bytes()
+    with pytest.raises(DrawingError, match="nothing to draw: no learning curve: .*; no decision boundary: "):
+        draw(path, nine)
+    assert path.read_bytes() == before
+
+
+def test_names_from_anywhere(tmp_path):
+    names = {"a": "$\\frac{1 \n温度", "b": "_" * 1000}
+    rows = [({names[name]: value for name, value in x.items()}, f"_$\\label {y}") for x, y in bananas(100)]
+    model = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1), rows)
+    curve = make_curve()
+    curve.metric = "$\\frac$"
+    assert draw(tmp_path / "picture.png", model, curve) == []
+    axes = drawn(model)
+    assert axes.get_ylabel() == f"feature {'_' * 37}..."
+    assert axes.get_legend().get_texts()[0].get_text() == r"label _\$\label False"
+
+
+def test_paths_that_cannot_be_drawn_to(tmp_path, monkeypatch):
+    (tmp_path / "folder.png").mkdir()
+    for name, reason in (
+        ("picture.ckpt", "its suffix says no format of pictures: end it in .png, .svg or .pdf"),
+        ("picture", "its suffix says no format"),
+        ("folder.png", "is a folder"),
+        ("none/picture.png", "there is no folder .*none: make it first"),
+    ):
+        with pytest.raises(DrawingError, match=reason):
+            plots.check_path(tmp_path / name)
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
+    with pytest.raises(ModuleNotFoundError, match=r'drawing needs matplotlib: pip install "streamsvm\[plot\]"'):
+        plots.check_path(tmp_path / "picture.png")
+
+
+def test_a_picture_that_cannot_be_written(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("xelatex not found")
+
+    monkeypatch.setattr(Figure, "savefig", fails)
+    with pytest.raises(DrawingError, match=r"picture.png: the picture was not written: xelatex not found"):
+        draw(tmp_path / "picture.png", None, make_curve())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.thorough
+def test_matplotlib_is_only_imported_to_draw():
+    code = "import sys, streamsvm.export.plots, streamsvm.cli.inspect; sys.exit('matplotlib' in sys.modules)"
+    import subprocess
+
+    subprocess.run([sys.executable, "-c", code], check=True)

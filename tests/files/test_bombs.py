@@ -1,0 +1,189 @@
+"""Small files that ask for much: refused at once, before anything is made of them."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from river import preprocessing
+
+import loading
+import streamsvm
+from crafted import put_together, repacked, taken_apart
+from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
+from streamsvm.core.memory.features import FeatureSpace
+from streamsvm.files.bounds import check_hashes, check_shared
+from streamsvm.files.container import CorruptError
+from streamsvm.files.tree import read, written
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners.preprocessing import BoundedScaler
+from streamsvm.stream.tables import TableEncoder
+
+DEEP = 40
+EMPTY = {"tuple": []}
+BOMB = {"at": 1}
+
+
+def laughs(first):
+    """Lists of the next list twice: few bytes, and 2**40 values for who walks through the first."""
+    return [["list", [{"at": first + i + 1}] * 2] for i in range(DEEP)] + [["list", [1]]]
+
+
+def of(kind, *parts):
+    return {"of": [kind, {"tuple": list(parts)}]}
+
+
+VALUES = {
+    "itemgetter": {"of": ["itemgetter", BOMB]},
+    "partial": of("partial", BOMB, EMPTY, EMPTY),
+    "arguments": of("partial", {"class": "builtins:int"}, BOMB, EMPTY),
+    "complex": of("complex", BOMB, 1.0),
+    "NormalDist": of("NormalDist", BOMB, 1.0),
+    "VectorDict": of("VectorDict", EMPTY, BOMB, None),
+    "values": of("VectorDict", BOMB, None, None),
+    "RandomState": of("RandomState", BOMB, BOMB, BOMB, BOMB),
+    "RsEWMean": of("RsEWMean", {"tuple": [BOMB]}, BOMB),
+    "arguments of RsEWMean": of("RsEWMean", BOMB, BOMB),
+    "AdaptiveWindowing": of("AdaptiveWindowing", {"tuple": [BOMB] * 5}, BOMB),
+    "number": {"number": ["F64", BOMB]},
+}
+RECORDS = {
+    "default_factory": [["defaultdict", [], BOMB], *laughs(1)],
+    "a state": [["model", "streamsvm.learners.bsgd:BSGDClassifier", BOMB], *laughs(1)],
+    "an array often": [["list", []], *[["array", 0, False]] * 3000],
+    "bytes often": [["list", [{"bytes": 0}] * 3000]],
+    "hashes": [["dict", [[{"int": hex((2**61 - 1) * i)}, 0] for i in range(20_000)]]],
+    "hashes of a set": [["set", [{"int": hex((2**61 - 1) * i)} for i in range(20_000)]]],
+}
+MODELS = {
+    "BSGDClassifier": lambda: streamsvm.BSGDClassifier(budget=4),
+    "OnlineLinearSVC": OnlineLinearSVC,
+    "BatchClassifier": lambda: BatchClassifier(CSMOClassifier(), window=20),
+    "TableEncoder": TableEncoder,
+    "BoundedScaler": BoundedScaler,
+}
+
+
+def states(folder):
+    """Files of models with the bomb for one value of their state each."""
+    for name, make in MODELS.items():
+        path = folder / name
+        streamsvm.save(make(), path)
+        tree, arrays = taken_apart(path)
+        state = next(record[2]["at"] for record in tree["records"] if record[0] == "model" and record[1].endswith(name))
+        for i, (key, _) in enumerate(tree["records"][state][1]):
+            bombed = copy.deepcopy(tree)
+            bombed["records"][state][1][i][1] = {"at": len(tree["records"])}
+            bombed["records"] += laughs(len(tree["records"]))
+            yield repacked(folder / f"{name} {key}", json.dumps(bombed).encode(), arrays)
+
+
+@pytest.fixture(scope="module")
+def fates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bombs")
+    large = [np.zeros(2**20, np.uint8)]
+    paths = [put_together(folder / name, [["list", [value]], *laughs(1)], {"at": 0}) for name, value in VALUES.items()]
+    paths += [put_together(folder / name, records, {"at": 0}, large) for name, records in RECORDS.items()]
+    paths += states(folder)
+    done = subprocess.run([sys.executable, loading.__file__, *paths], capture_output=True, text=True, check=True)
+    return {Path(path).name: fate for path, fate in json.loads(done.stdout).items()}
+
+
+@pytest.mark.thorough
+def test_small_files_that_never_end_are_refused_at_once(fates):
+    assert len(fates) > len(VALUES) + len(RECORDS) + 20
+    bombs = {name: fate for name, fate in fates.items() if name not in RECORDS}
+    assert {name: fate for name, fate in bombs.items() if "share so much" not in fate} == {}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", RECORDS)
+def test_so_are_those_of_many_copies(fates, name):
+    assert "CorruptError" in fates[name]
+
+
+@pytest.mark.parametrize("number", [{"at": 1}, {"tuple": [1]}, "1", None])
+def test_a_number_of_numpy_is_one_number(tmp_path, number):
+    path = put_together(tmp_path / "number", [["list", [{"number": ["F64", number]}]], ["list", [1, 2]]], {"at": 0})
+    with pytest.raises(streamsvm.stream.CheckpointError, match="where a number belongs"):
+        streamsvm.load(path)
+
+
+def test_many_models_of_one_array_are_too_many_copies(tmp_path):
+    scaler = BoundedScaler()
+    for i in range(40):
+        scaler.learn_one({f"a{j}": i for j in range(200)})
+    streamsvm.save([scaler] * 2, tmp_path / "scaler")
+    tree, arrays = taken_apart(tmp_path / "scaler")
+    of_model = next(record for record in tree["records"] if record[0] == "model")
+    tree["records"] += [of_model] * 3000
+    repacked(tmp_path / "scaler", json.dumps(tree).encode(), arrays)
+    with pytest.raises(streamsvm.stream.CheckpointError, match="share so much"):
+        streamsvm.load(tmp_path / "scaler")
+
+
+def test_what_models_share_is_no_bomb():
+    shared = {i: float(i) for i in range(1000)}
+    chain = []
+    for _ in range(5000):
+        chain = [chain]
+    models = [preprocessing.StandardScaler() for _ in range(1000)]
+    for model in models:
+        model.means = shared
+    found = read(*written({"models": models, "chain": chain, "loops": [models, models]}))
+    assert found["loops"][0] is found["loops"][1]
+    assert all(model.means is found["models"][0].means for model in found["models"])
+
+
+def test_the_bound_is_that_of_a_walk():
+    def nested(levels):
+        records, root = [["list", [{"at": i + 1}, {"at": i + 1}]] for i in range(levels)] + [["list", []]], {"at": 0}
+        check_shared(records, root, [])
+
+    nested(15)
+    with pytest.raises(CorruptError):
+        nested(21)
+
+
+def test_keys_of_one_hash_are_few():
+    check_hashes([i * 2**40 for i in range(5000)])
+    check_hashes([float(i) for i in range(5000)])
+    with pytest.raises(CorruptError, match="same hash"):
+        check_hashes([complex(-1000003 * i, i) for i in range(5000)])
+
+
+@pytest.mark.parametrize("kind", [BatchClassifier, BatchRegressor])
+def test_a_window_beyond_memory_is_refused_by_name(kind):
+    model = CSMOClassifier() if kind is BatchClassifier else CSMORegressor()
+    with pytest.raises(ValueError, match=r"window=2,147,483,647 and max_features=1,048,576 need .* lower one of them"):
+        kind(model, window=2**31 - 1, max_features=2**20)
+
+
+@pytest.mark.parametrize("value", ["5", None, float, [1.0], True])
+@pytest.mark.parametrize("name", ["counts", "means", "vars"])
+def test_a_scaler_of_river_has_numbers(name, value):
+    scaler = preprocessing.StandardScaler()
+    scaler.learn_one({"a": 1.0})
+    scaler.means["b"] = float("nan")
+    read(*written(scaler))
+    getattr(scaler, name)["a"] = value
+    with pytest.raises(ValueError, match=f"among its {name}"):
+        read(*written(scaler))
+
+
+def test_a_scaler_of_river_has_counts():
+    scaler = preprocessing.StandardScaler()
+    scaler.counts["a"] = -1
+    with pytest.raises(ValueError, match="-1 among its counts"):
+        read(*written(scaler))
+
+
+def test_names_of_one_hash_are_refused_before_they_are_put_into_a_dict():
+    state = BoundedScaler().__getstate__() | {"names": [(2**61 - 1) * i for i in range(2000)]}
+    with pytest.raises(ValueError, match="same hash"):
+        BoundedScaler.__new__(BoundedScaler).__setstate__(state)
+    with pytest.raises(ValueError, match="same hash"):
+        FeatureSpace(5000, "raise").restore(state["names"])

@@ -1,0 +1,183 @@
+"""Files that somebody has put together to do harm: refused with a clear error, and nothing runs, breaks or grows."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from river import base
+
+import mutated_files
+from checkpoints import learned
+from crafted import put_together, repacked, taken_apart
+from streamsvm import BSGDClassifier, load, save
+from streamsvm.files.model_file import ModelFileError
+
+SCALER = "river.preprocessing.scale:StandardScaler"
+WORDS = {"bytes": 0}
+
+
+def of(kind, *parts):
+    return {"of": [kind, {"tuple": list(parts)}]}
+
+
+CRAFTED = {
+    "no record": ([], {"at": 9}),
+    "a record before the first": ([["list", []]], {"at": -1}),
+    "a record by a bool": ([["list", []]], {"at": False}),
+    "a record by a float": ([["list", []]], {"at": 0.0}),
+    "a record by a name": ([["list", []]], {"at": "0"}),
+    "an unknown record": ([["file", "/etc/passwd"]], {"at": 0}),
+    "an empty record": ([[]], {"at": 0}),
+    "a record that is none": ([5], {"at": 0}),
+    "a record of a record": ([[["list"], []]], {"at": 0}),
+    "an unknown value": ([], {"call": ["os:system", "true"]}),
+    "two values": ([], {"tuple": [], "bytes": 0}),
+    "no value": ([], {}),
+    "a bare list": ([], [1, 2]),
+    "a float that is none": ([], {"float": "1e5"}),
+    "an int that is none": ([], {"int": "os"}),
+    "a number of no type": ([], {"number": ["O", 1]}),
+    "a number that is none": ([], {"number": ["F64", {"class": "builtins:int"}]}),
+    "a number out of range": ([], {"number": ["U8", 300]}),
+    "bytes that are not there": ([], {"bytes": 7}),
+    "an array that is not there": ([["array", 7, False]], {"at": 0}),
+    "an array before the first": ([["array", -1, False]], {"at": 0}),
+    "a tuple of a number": ([], {"tuple": 5}),
+    "a set of lists": ([["list", []], ["set", [{"at": 0}]]], {"at": 1}),
+    "a frozenset of lists": ([["list", []]], {"frozenset": [{"at": 0}]}),
+    "a key that is a list": ([["list", []], ["dict", [[{"at": 0}, 1]]]], {"at": 1}),
+    "a pair of three": ([["dict", [[1, 2, 3]]]], {"at": 0}),
+    "a default that cannot be called": ([["defaultdict", [], 5]], {"at": 0}),
+    "a long deque": ([["deque", [], 2**70]], {"at": 0}),
+    "a short deque": ([["deque", [], -1]], {"at": 0}),
+    "a partial of a number": ([], of("partial", 5, {"tuple": []}, {"tuple": []})),
+    "a partial of itself": ([["of", "partial", {"tuple": [{"at": 0}, {"tuple": []}, {"tuple": []}]}]], {"at": 0}),
+    "a partial with a list": ([["list", []]], of("partial", {"class": "builtins:int"}, {"at": 0}, {"tuple": []})),
+    "a generator beyond its words": ([["of", "Random", {"tuple": [WORDS, 10**9, None]}]], {"at": 0}),
+    "a generator before its words": ([["of", "RandomState", {"tuple": [WORDS, -1, 0, 0.0]}]], {"at": 0}),
+    "a generator of few words": ([["of", "RandomState", {"tuple": [{"bytes": 1}, 5, 0, 0.0]}]], {"at": 0}),
+    "a generator with half a normal": ([["of", "RandomState", {"tuple": [WORDS, 5, 2, 0.0]}]], {"at": 0}),
+    "a generator of a generator": ([["of", "Random", {"at": 0}]], {"at": 0}),
+    "an unknown form": ([], of("Popen", "true")),
+    "a form of too many": ([], of("date", "2020-01-01", "2020-01-02")),
+    "a date that is none": ([], of("date", "2020-13-01")),
+    "a normal distribution of text": ([], of("NormalDist", "a", "b")),
+    "a negative deviation": ([], of("NormalDist", 0.0, -1.0)),
+    "a class that is a tuple of nothing": ([], {"named": [SCALER, []]}),
+    "a builtin as an instance": ([["instance", "builtins:list", []]], {"at": 0}),
+    "an int as an instance": ([["instance", "builtins:int", []]], {"at": 0}),
+    "an abstract class": ([["instance", "river.base.classifier:Classifier", []]], {"at": 0}),
+    "a learner past its checks": ([["instance", "streamsvm.learners.bsgd:BSGDClassifier", [["budget", 9]]]], {"at": 0}),
+    "a learner of nothing": ([["model", "streamsvm.learners.bsgd:BSGDClassifier", None]], {"at": 0}),
+    "a model without checks": ([["dict", []], ["model", SCALER, {"at": 0}]], {"at": 1}),
+    "an attribute of three": ([["instance", SCALER, [["a", 1, 2]]]], {"at": 0}),
+    "an attribute by a number": ([["instance", SCALER, [[0, 1]]]], {"at": 0}),
+    "attributes of a number": ([["instance", SCALER, 5]], {"at": 0}),
+    "a method of a list": ([["list", []]], {"method": [{"at": 0}, "clone"]}),
+    "a method of nothing": ([], {"method": [None, "clone"]}),
+    "a pickle": ([["pickle", 0]], {"at": 0}),
+}
+
+
+@pytest.mark.parametrize("crafted", CRAFTED)
+def test_what_fits_nowhere_is_refused(tmp_path, crafted):
+    records, root = CRAFTED[crafted]
+    arrays = [np.zeros(4 * 624, np.uint8), np.zeros(8, np.uint8)]
+    path = put_together(tmp_path / "evil", records, root, arrays)
+    with pytest.raises(ModelFileError, match=r"evil (cannot be loaded|was not loaded)"):
+        load(path)
+
+
+@pytest.mark.parametrize("tree", [b"", b"{", b"[]", b"5", b'{"records":5,"root":1}', b'{"root":1}', b"[" * 10**6, b"\xff"])
+def test_records_that_are_no_json_are_refused(tmp_path, tree):
+    with pytest.raises(ModelFileError, match="cannot be loaded"):
+        load(repacked(tmp_path / "evil", tree, {}))
+
+
+def test_tuples_in_tuples_end(tmp_path):
+    deep = "[]"
+    for _ in range(5000):
+        deep = f'[{{"tuple":{deep}}}]'
+    with pytest.raises(ModelFileError, match="cannot be loaded"):
+        load(repacked(tmp_path / "evil", f'{{"records":[],"root":{{"tuple":{deep}}}}}'.encode(), {}))
+    nested = ()
+    for _ in range(200):
+        nested = (nested,)
+    with pytest.raises(ModelFileError, match="nested more than"):
+        save(nested, tmp_path / "deep")
+
+
+def test_a_file_of_no_model_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="holds no model"):
+        load(repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}))
+    with pytest.raises(ModelFileError, match="says nothing of itself"):
+        load(repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}, facts=[1]))
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+class Patching:
+    def __reduce__(self):
+        return copy.copy, (base.Base,), (None, {"clone": print})
+
+
+@pytest.mark.parametrize("evil", [Evil(), Patching(), np.zeros(3), np.dtype("f8"), [Evil()], np.array([Evil()], object)])
+def test_a_pickle_is_no_file(tmp_path, monkeypatch, evil):
+    monkeypatch.chdir(tmp_path)
+    data = pickle.dumps(evil)
+    path = tmp_path / "evil.ckpt"
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match="not a file of streamsvm"):
+        load(path)
+    model = learned()
+    save(model, path)
+    tree, arrays = taken_apart(path)
+    for name in filter(str.isdecimal, arrays):  # the others are those of the program, which the edge reads
+        with pytest.raises(ModelFileError, match="cannot be loaded"):
+            load(repacked(path, json.dumps(tree).encode(), {**arrays, name: np.frombuffer(data, np.uint8)}))
+    assert not Path("ran").exists()
+
+
+def test_nothing_of_the_process_changes(tmp_path):
+    before = mutated_files.state_of_process()
+    for records, root in CRAFTED.values():
+        with pytest.raises(ModelFileError):
+            load(put_together(tmp_path / "evil", records, root))
+    after = mutated_files.state_of_process()
+    assert {key for key, value in before.items() if after.get(key) != value} == set()
+
+
+@pytest.mark.thorough
+def test_changed_models_crash_nothing():
+    script = Path(mutated_files.__file__)
+    done = subprocess.run(
+        [sys.executable, script, "100", "0"],
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.args}: {done.stdout}{done.stderr}"
+    fates = json.loads(done.stdout)["fates"]
+    assert fates["refused"] > 50
+    assert fates["used"] > 5
+
+
+def test_what_refers_to_itself_comes_back(tmp_path):
+    scaler = BSGDClassifier(budget=5)
+    loop = [scaler]
+    loop.append(loop)
+    save({"a": loop, "b": [scaler, ("c", loop)]}, tmp_path / "loop")
+    found = load(tmp_path / "loop")
+    assert found["a"][1] is found["a"]
+    assert found["b"][1][1] is found["a"]
+    assert found["b"][0] is found["a"][0]

@@ -1,0 +1,220 @@
+"""Machines with scikit-learn's conventions to files and back: of all labels, all forms of rows; and what none is."""
+
+import functools
+import inspect
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector
+
+import streamsvm
+from crafted import repacked, taken_apart
+from saved import dumps, loads
+from streamsvm import batch, edge, linear
+from streamsvm.files.model_file import ModelFileError
+from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
+
+KINDS = [
+    kind
+    for module in (batch, linear)
+    for _, kind in inspect.getmembers(module, inspect.isclass)
+    if issubclass(kind, BaseEstimator) and kind.__module__.startswith("streamsvm.")
+]
+LABELS = {
+    "int": np.array([3, -7]),
+    "bool": np.array([False, True]),
+    "text": np.array(["nein", "tschüß"]),
+    "objects": np.array(["a", "bcd"], object),
+}
+FORMS = {
+    "array": np.asarray,
+    "csr_array": sparse.csr_array,
+    "csr_matrix": sparse.csr_matrix,
+    "frame": lambda X: pd.DataFrame(X, columns=list("abcd")),
+}
+
+
+def problem():
+    X = np.random.default_rng(0).normal(size=(80, 4))
+    X[np.abs(X) < 0.6] = 0.0
+    return X, (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(np.int64)
+
+
+def fitted(kind, labels="text", form="array"):
+    X, y = problem()
+    given, model = FORMS[form](X), kind()
+    if is_outlier_detector(model):
+        return model.fit(given), given
+    return model.fit(given, LABELS[labels][y] if is_classifier(model) else X[:, 0]), given
+
+
+@pytest.mark.parametrize(
+    ("labels", "form"), [*((labels, "array") for labels in LABELS), *(("text", form) for form in FORMS if form != "array")]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_machine_comes_back_as_it_was(kind, labels, form, tmp_path):
+    model, X = fitted(kind, labels, form)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    data, loaded = path.read_bytes(), streamsvm.load(path, kind=kind)
+    assert dumps(loaded) == dumps(model)
+    assert {name: type(value) for name, value in vars(loaded).items()} == {n: type(value) for n, value in vars(model).items()}
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    answers = edge.loads(data).predict_many(problem()[0])
+    if is_classifier(model) or is_outlier_detector(model):
+        assert (answers == model.predict(X)).mean() > 0.98
+    else:
+        np.testing.assert_allclose(answers, model.predict(X), atol=1e-4)
+
+
+def test_what_is_learned_from_a_file_comes_back(tmp_path):
+    rows = [f"{i % 7},{i % 5},{'yes' if i % 7 > 3 else 'no'}\n" for i in range(70)]
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + "".join(rows))
+    model = OutOfCoreLinearSVC(work_folder=tmp_path).fit_file(tmp_path / "rows.csv", target="y")
+    loaded = loads(dumps(model))
+    assert loaded.history_ == model.history_
+    assert loaded.work_folder == str(tmp_path)
+    assert loaded.stream_names_ == model.stream_names_
+    assert loaded.to_online().predict_one({"a": 6, "b": 1}) == "yes"
+
+
+ARRAYS = [
+    np.array(["a", "", "\U0001f600b", "\ud800"]),
+    np.array([["a", "bc"], ["d", "e"]]).T,
+    np.array(["big", "endian"], ">U6"),
+    np.empty(0, "<U3"),
+    np.array(["mixed", 1, 2.5, math.inf, None, True, 2**70], object),
+    np.empty(0, object),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype} {array.shape}")
+def test_arrays_of_texts_and_labels(array):
+    data = dumps(array)
+    found = loads(data)
+    assert found.dtype == array.dtype.newbyteorder("<")
+    assert found.shape == array.shape
+    assert [(type(value), value) for value in found.ravel().tolist()] == [(type(v), v) for v in array.ravel().tolist()]
+    assert dumps(found) == data
+
+
+@pytest.mark.parametrize("array", [np.array([{}, 1], object), np.array(["a", object()], object), np.array([["a", 1]], object)])
+def test_arrays_of_other_objects_are_not_saved(array):
+    with pytest.raises(ModelFileError, match="an array of object cannot be saved"):
+        dumps(array)
+
+
+@pytest.mark.parametrize(
+    ("record", "array"),
+    [
+        (["texts", 0], np.array([[0x110000]], np.uint32)),
+        (["texts", 0], np.array([[97]], np.int32)),
+        (["texts", 0], np.array(97, np.uint32)),
+        (["texts", 0], np.empty((3, 0), np.uint32)),
+        (["objects"], None),
+        (["objects", 1], None),
+        (["objects", [[1]]], None),
+        (["objects", [{"at": 0}]], None),
+        (["objects", [{"tuple": []}]], None),
+    ],
+)
+def test_arrays_that_none_are_refused(record, array, tmp_path):
+    tree = {"records": [record, ["dict", [["model", {"at": 0}], ["metric", None]]]], "root": {"at": 1}}
+    path = repacked(tmp_path / "evil", json.dumps(tree).encode(), {} if array is None else {"0": array})
+    with pytest.raises(ModelFileError, match="cannot be loaded"):
+        streamsvm.load(path)
+
+
+def state_changed(model, name, value):
+    state = model.__getstate__()
+    state[name] = value
+    empty = object.__new__(type(model))
+    empty.__setstate__(state)
+
+
+SVC, SVR = OutOfCoreLinearSVC, OutOfCoreLinearSVR
+
+
+@functools.cache
+def machine(kind):
+    return fitted(kind)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change"),
+    [
+        (SVC, "coef_", lambda coef: coef[0]),
+        (SVC, "coef_", lambda coef: coef * math.nan),
+        (SVC, "coef_", lambda coef: coef.astype(np.float32)),
+        (SVC, "coef_", lambda coef: coef.astype(object)),
+        (SVC, "coef_", lambda coef: coef.tolist()),
+        (SVR, "coef_", lambda coef: coef[:3]),
+        (SVR, "intercept_", lambda _: np.zeros(2)),
+        (SVR, "n_features_in_", lambda _: 3),
+        (SVR, "n_features_in_", lambda _: True),
+        (SVC, "classes_", lambda _: np.array(["a", "a"])),
+        (SVC, "classes_", lambda _: ["a", "b"]),
+        (SVC, "n_iter_", lambda _: -1),
+        (SVC, "history_", lambda _: [1]),
+        (SVC, "history_", lambda history: [history[0]._replace(kind="other")]),
+        (SVC, "history_", lambda history: [history[0]._replace(rows="many")]),
+        (SVC, "stream_names_", lambda _: None),
+        (SVC, "stream_names_", lambda names: names._replace(names=["a"])),
+        (SVC, "stream_names_", lambda names: names._replace(names=["a", "a", "b", "c"])),
+        (SVC, "stream_names_", lambda names: names._replace(max_features=2**40)),
+        (SVC, "stream_names_", lambda names: names._replace(first=5)),
+        (SVC, "stream_names_", lambda names: names._replace(overflow="other")),
+        (SVC, "predict", lambda _: 1),
+    ],
+)
+def test_states_that_no_linear_machine_has_are_refused(kind, name, change):
+    model = machine(kind)
+    value = change(getattr(model, name))
+    with pytest.raises(ValueError, match="the saved model is corrupt"):
+        state_changed(model, name, value)
+
+
+def changed_csr(place, value):
+    model = fitted(batch.CSMOClassifier, form="csr_array")[0]
+    parts = list(model.__getstate__()["support_vectors_"])
+    parts[place] = value(parts[place])
+    return model, tuple(parts)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, lambda kind: "bsr_array"),
+        (1, lambda shape: (shape[0], 3)),
+        (1, lambda shape: (2**62, shape[1])),
+        (1, lambda shape: (-1, shape[1])),
+        (1, list),
+        (2, lambda values: values[1:]),
+        (2, lambda values: values.astype(np.float32)),
+        (2, lambda values: values * math.inf),
+        (3, lambda indices: indices + 1),
+        (3, lambda indices: indices - 1),
+        (3, lambda indices: indices.astype(np.float64)),
+        (3, lambda indices: None),
+        (4, lambda starts: starts[::-1]),
+        (4, lambda starts: starts + 1),
+    ],
+)
+def test_sparse_support_vectors_that_none_are_refused(place, value):
+    model, parts = changed_csr(place, value)
+    with pytest.raises(ValueError, match="the saved model is corrupt"):
+        state_changed(model, "support_vectors_", parts)
+
+
+def test_a_part_that_is_missing_is_an_error(tmp_path):
+    machine(SVC).save(tmp_path / "model")
+    tree, arrays = taken_apart(tmp_path / "model")
+    for record in tree["records"]:
+        if record[0] == "dict":
+            record[1] = [pair for pair in record[1] if pair[0] != "stream_names_"]
+    with pytest.raises(ModelFileError, match="the saved model is corrupt: KeyError"):
+        streamsvm.load(repacked(tmp_path / "model", json.dumps(tree).encode(), arrays))

@@ -1,0 +1,260 @@
+"""Models to files and back: the same bytes for the same model, and nothing named that is no part of one."""
+
+import json
+import numbers
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from river import (
+    compose,
+    datasets,
+    drift,
+    ensemble,
+    feature_extraction,
+    feature_selection,
+    forest,
+    linear_model,
+    metrics,
+    multiclass,
+    naive_bayes,
+    neighbors,
+    preprocessing,
+    stats,
+    tree,
+    utils,
+)
+
+from checkpoints import learned, save
+from crafted import put_together, repacked, taken_apart
+from streamsvm import BSGDClassifier
+from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore
+from streamsvm.stream import CheckpointError, CheckpointFolder, load
+
+
+def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, model):
+    first = save(folder, model, 1).read_bytes()
+    assert save(folder, learned(), 1).read_bytes() == first
+    # A copy by pickle shares strings in other ways, as a run that was resumed does.
+    assert save(folder, pickle.loads(pickle.dumps(model)), 1).read_bytes() == first
+
+    # and so does one that learns rows whose keys are new objects
+    def rename(x):
+        return {"".join(list(name)): value for name, value in x.items()}
+
+    rows = list(datasets.Bananas().take(300))
+    a, b = learned(), load(save(folder, learned(), 2))
+    for x, y in rows[200:]:
+        a.learn_one(x, y)
+        b.learn_one(rename(x), y)
+    assert save(folder, a, 3).read_bytes() == save(folder, b, 3).read_bytes()
+
+
+WAYS = {
+    "class": lambda name: {"root": {"class": name}},
+    "function": lambda name: {"root": {"function": name}},
+    "instance": lambda name: {"records": [["instance", name, []]], "root": {"at": 0}},
+    "model": lambda name: {"records": [["model", name, None]], "root": {"at": 0}},
+    "named tuple": lambda name: {"root": {"named": [name, []]}},
+    "default": lambda name: {"records": [["defaultdict", [], {"function": name}]], "root": {"at": 0}},
+    "partial": lambda name: {"root": {"of": ["partial", {"tuple": [{"class": name}, {"tuple": []}, {"tuple": []}]}]}},
+    "key": lambda name: {"records": [["dict", [[{"class": name}, 1]]]], "root": {"at": 0}},
+    "member": lambda name: {"records": [["set", [{"function": name}]]], "root": {"at": 0}},
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("builtins", "eval"),
+        ("os", "system"),
+        ("subprocess", "Popen"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("numpy", "frombuffer"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("builtins", "getattr"),
+        ("builtins", "type"),
+        ("builtins", "object"),
+        ("random", "Random"),
+        ("copyreg", "_reconstructor"),
+        ("builtins", "open"),
+        ("builtins", "str.join"),
+        ("functools", "reduce"),
+        ("numpy", "load"),
+        ("river", "base"),
+        ("river.base", "typing"),
+        ("river.base", "Base"),  # where it is defined is river.base.base
+        ("river.base.base", "inspect.os.system"),
+        ("river.compose.pipeline", "union.TransformerUnion"),
+        ("river.datasets.base", "RemoteDataset"),
+        ("river.drift.datasets", "AirlinePassengers"),
+        ("river.metrics.base", "operator.attrgetter"),
+        ("river.stream.cache", "Cache"),
+        ("river.utils.math", "minkowski_distance.__globals__"),
+        ("riverside.base", "Base"),
+        ("streamsvm.batch.adapter.estimators", "BatchAdapter"),
+        ("streamsvm.batch.csmo.column_cache", "ColumnCache"),
+        ("streamsvm.batch.csmo.estimators", "combinations"),
+        ("streamsvm.cli.main", "main"),
+        ("streamsvm.learners.budgeted", "itertools"),
+        ("streamsvm.learners.budgeted", "check_number"),
+        ("streamsvm.learners.classifier", "BudgetedClassifier.learn_one"),
+        ("streamsvm.stream.checkpoint", "CheckpointFolder"),
+        ("streamsvm.stream.sinks", "FileSink"),
+    ],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_only_what_belongs_to_models_is_named(tmp_path, module, name, way):
+    known = set(sys.modules)
+    with pytest.raises(CheckpointError, match=f"it names {re.escape(module)}.{re.escape(name)}, which is not a"):
+        load(put_together(tmp_path / "evil.ckpt", **WAYS[way](f"{module}:{name}")))
+    assert {"os", "subprocess"} & (set(sys.modules) - known) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("__class__", "asks for"), ("learn_one", "asks for"), ("__init_subclass__", "asks for"), ("gauss", "AttributeError")],
+)
+def test_methods_are_not_reached_through_instances(tmp_path, name, reason):
+    scaler = ["instance", "river.preprocessing.scale:StandardScaler", [["gauss", 1]]]
+    with pytest.raises(CheckpointError, match=reason):
+        load(put_together(tmp_path / "evil.ckpt", [scaler], {"method": [{"at": 0}, name]}))
+
+
+@pytest.mark.parametrize("name", ["__class__", "__dict__", "__init__", "learn_one", "clone", "_memory_usage", 5, None])
+def test_no_attribute_hides_what_the_class_has(tmp_path, name):
+    scaler = ["instance", "river.preprocessing.scale:StandardScaler", [["with_std", True], [name, 1]]]
+    with pytest.raises(CheckpointError, match="no attribute that is saved"):
+        load(put_together(tmp_path / "evil.ckpt", [scaler], {"at": 0}))
+
+
+class OwnScaler(preprocessing.StandardScaler):
+    """Of the user, not of river."""
+
+
+def own_function(x):
+    return {"sum": sum(x.values())}
+
+
+def test_own_classes_need_trust_from_the_first_checkpoint_on(tmp_path):
+    for step in (OwnScaler(), compose.FuncTransformer(own_function)):
+        model = step | BSGDClassifier(budget=20, seed=1)
+        model.learn_one({"a": 1.0}, True)
+        with CheckpointFolder(tmp_path / "state") as folder:
+            with pytest.raises(CheckpointError, match=r"(?s)not written.*(own_function|OwnScaler).*trusted=True"):
+                save(folder, model, 1)
+            assert not list(folder.path.glob("*.ckpt*"))
+        with CheckpointFolder(tmp_path / "trusted", trusted=True) as folder:
+            path = save(folder, model, 1)
+            assert folder.newest().model.predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+        with pytest.raises(CheckpointError, match="trusted=True"):
+            load(path)
+        assert load(path, trusted=True).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+
+
+def test_what_cannot_be_saved_is_said(folder):
+    model = compose.FuncTransformer(lambda x: x) | BSGDClassifier(budget=20, seed=1)
+    with pytest.raises(CheckpointError, match="<lambda> is not found again by its name.*no lambda"):
+        save(folder, model, 1)
+    with pytest.raises(CheckpointError, match="_thread.lock"):
+        save(folder, threading.Lock(), 1)
+    with pytest.raises(CheckpointError, match="not plain JSON"):
+        folder.save(None, None, rows=1, position={"rows": {1, 2}})
+    assert folder.newest() is None
+
+
+STEPS = [
+    preprocessing.StandardScaler(),
+    preprocessing.MinMaxScaler(),
+    preprocessing.RobustScaler(),
+    preprocessing.StatImputer(("a", stats.Mean()), ("b", stats.Mode())),
+    preprocessing.OneHotEncoder(),
+    preprocessing.OrdinalEncoder(),
+    preprocessing.FeatureHasher(n_features=8, seed=1),
+    feature_extraction.TargetAgg(by="b", how=stats.Mean()),
+    feature_extraction.Agg(on="a", by="b", how=stats.Quantile(0.5)),
+    feature_extraction.RBFSampler(seed=1),
+    feature_extraction.BagOfWords(on="b"),
+    feature_extraction.TFIDF(on="b"),
+    compose.Select("a", "b"),
+    compose.Discard("b"),
+    compose.SelectType(numbers.Number),
+    compose.SelectType(str),
+    compose.Renamer({"a": "c"}),
+    compose.TransformerUnion(compose.Select("a") | preprocessing.StandardScaler(), preprocessing.OneHotEncoder()),
+    compose.Select("a") | feature_selection.VarianceThreshold(),
+    multiclass.OneVsRestClassifier(BSGDClassifier(budget=5, seed=1)),
+    ensemble.BaggingClassifier(linear_model.LogisticRegression(), seed=1),
+    ensemble.ADWINBaggingClassifier(naive_bayes.GaussianNB(), seed=1),
+    ensemble.LeveragingBaggingClassifier(linear_model.PAClassifier(), seed=1),
+    tree.HoeffdingTreeClassifier(),
+    forest.ARFClassifier(n_models=2, seed=1),
+    neighbors.KNNClassifier(),
+    naive_bayes.MultinomialNB(),
+    drift.ADWIN(),
+    metrics.ROCAUC(),
+    metrics.MacroF1(),
+    metrics.RollingROCAUC(),
+    utils.Rolling(metrics.LogLoss, window_size=5),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=repr)
+def test_usual_models_need_no_trust(folder, step):
+    rows = [({"a": i / 7, "b": "xyz"[i % 3]}, i % 2 == 0) for i in range(40)]
+    for x, y in rows:
+        if hasattr(step, "predict_one"):
+            step.learn_one({"a": x["a"]}, y)
+        elif isinstance(step, metrics.base.Metric | utils.Rolling):
+            step.update(y, y if step.requires_labels else {True: x["a"] / 6, False: 1 - x["a"] / 6})
+        elif isinstance(step, drift.ADWIN):
+            step.update(x["a"])
+        else:
+            learn = (lambda x, y=y: step.learn_one(x, y)) if step._supervised else step.learn_one
+            learn({"a": x["a"]} if type(step).__name__.endswith("Scaler") else x)
+    path = save(folder, step, 1)
+    first = path.read_bytes()
+    assert save(folder, load(path), 1).read_bytes() == first
+
+
+@pytest.mark.thorough
+def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
+    script = (
+        "import sys\nfrom river import preprocessing\nfrom streamsvm import BSGDClassifier\n"
+        "from streamsvm.stream import CheckpointFolder, load\n"
+        "model = preprocessing.OneHotEncoder() | BSGDClassifier(budget=5, seed=1)\n"
+        "for i in range(30): model.learn_one({'a': f'word {i % 11}', 'b': i % 7}, i % 2)\n"
+        "shared = {'x', 'y', ('z', 1), frozenset('pqrs')}\n"
+        "with CheckpointFolder(sys.argv[1]) as folder:\n"
+        "    path = folder.save([model, shared, [shared, frozenset('abc')]], None, rows=1, position={})\n"
+        "model, first, (second, third) = load(path)\n"
+        "assert first is second and first == shared and third == frozenset('abc') and type(third) is frozenset\n"
+        "assert model['OneHotEncoder'].values['b'] == set(range(7))\n"
+    )
+    for seed in ("1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / seed)], check=True, env=environment)
+    assert len({next((tmp_path / seed).glob("*.ckpt")).read_bytes() for seed in ("1", "2", "3")}) == 1
+
+
+def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):
+    model = learned()[-1]
+    snapshot = bytearray(model._store.snapshot())
+    place = HEADER.fields["n_support"][1]
+    snapshot[place : place + 8] = (10**6).to_bytes(8, "little")  # more support vectors than the store has room for
+    with monkeypatch.context() as patch:
+        patch.setattr(SupportVectorStore, "snapshot", lambda _: bytes(snapshot))
+        with pytest.raises(CheckpointError, match="not written: it could not be loaded again: .*1000000 support vectors"):
+            save(folder, model, 1)
+    path = save(folder, model, 2)
+    tree, arrays = taken_apart(path)
+    (saved,) = (name for name, array in arrays.items() if array.nbytes == len(snapshot))
+    arrays[saved] = np.frombuffer(bytes(snapshot), np.uint8)
+    with pytest.raises(CheckpointError, match="1000000 support vectors"):
+        load(repacked(path, json.dumps(tree).encode(), arrays))

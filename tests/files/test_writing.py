@@ -1,0 +1,113 @@
+"""Files that are written wholly or not at all, and places that are no files."""
+
+import os
+import random
+import stat
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import streamsvm
+from streamsvm import BSGDClassifier, edge
+from streamsvm.files.model_file import ModelFileError, write, write_all
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def model():
+    model = BSGDClassifier(budget=5)
+    for number in range(10):
+        model.learn_one({"a": float(number)}, number > 4)
+    return model
+
+
+def test_files_that_belong_together_are_written_together(tmp_path):
+    first, second = tmp_path / "model.c", tmp_path / "model.h"
+    write_all({first: b"old", second: b"old"})
+    second.unlink()
+    second.mkdir()
+    with pytest.raises(ModelFileError, match="Is a directory"):
+        write_all({first: b"new", second: b"new"})
+    assert first.read_bytes() == b"old"
+    assert names(tmp_path) == ["model.c", "model.h"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of the size of files")
+def test_a_disk_that_is_full_leaves_both_as_they_were(tmp_path):
+    import resource
+    import signal
+
+    first, second = tmp_path / "model.h", tmp_path / "model.c"
+    write_all({first: b"old", second: b"old"})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(ModelFileError, match="File too large"):
+            write_all({first: b"new", second: bytes(2000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (first.read_bytes(), second.read_bytes()) == (b"old", b"old")
+    assert names(tmp_path) == ["model.c", "model.h"]
+
+
+def test_several_that_write_one_file_leave_one_of_theirs(tmp_path):
+    path, contents = tmp_path / "model", [bytes([number]) * (100_000 + number) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda data: write(path, data), contents * 5))
+    assert path.read_bytes() in contents
+    assert names(tmp_path) == ["model"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
+def test_several_that_write_two_files_leave_both_of_one(tmp_path, monkeypatch):
+    replace = Path.replace
+
+    def slow(self, target):
+        found = replace(self, target)
+        time.sleep(random.random() * 0.01)
+        return found
+
+    monkeypatch.setattr(Path, "replace", slow)
+    first, second = tmp_path / "model.h", tmp_path / "model.c"
+    for _ in range(10):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: write_all({first: bytes([number]), second: bytes([number])}), range(4)))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_link_stays(tmp_path, model):
+    (tmp_path / "latest").symlink_to(tmp_path / "model-3")
+    model.save(tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink()
+    assert streamsvm.load(tmp_path / "model-3").n_learned == 10
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_paths_that_name_no_file(path, model):
+    with pytest.raises(ModelFileError, match="was not written: Is a directory"):
+        model.save(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
+def test_devices_are_not_read():
+    with pytest.raises(ModelFileError, match="/dev/zero: it is a device, and no file"):
+        streamsvm.load("/dev/zero")
+    with pytest.raises(edge.ProgramError, match="/dev/zero: it is a device, and no file"):
+        edge.load("/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="it is a device or a pipe, and no file"):
+        write(tmp_path / "pipe", b"data")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -1,0 +1,209 @@
+"""The scaler that bounds absurd values: river's StandardScaler where there are none."""
+
+import math
+import pickle
+import random
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba.core.config import DISABLE_JIT
+from river import checks, datasets, evaluate, metrics, preprocessing
+
+from saved import dumps
+from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+
+
+def normal_rows(n, seed=1):
+    draw = random.Random(seed)
+    return [{f"f{j}": draw.gauss(j, 1.0 + j) for j in range(5)} for _ in range(n)]
+
+
+def learned(rows, scaler=None):
+    scaler = BoundedScaler() if scaler is None else scaler
+    for x in rows:
+        scaler.learn_one(x)
+    return scaler
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "check", list(checks.yield_checks(BoundedScaler())), ids=lambda check: getattr(check, "__name__", str(check))
+)
+def test_rivers_checks(check):
+    check(BoundedScaler())
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.floats(-1e6, 1e6)), max_size=80))
+def test_without_a_bound_it_is_rivers_scaler(rows):
+    ours, rivers = BoundedScaler(deviations=None), preprocessing.StandardScaler()
+    for x in rows:
+        ours.learn_one(x)
+        rivers.learn_one(x)
+        scaled = ours.transform_one(x)
+        assert list(scaled) == list(x) or set(scaled) == set(x)
+        for name, value in rivers.transform_one(x).items():
+            # A variance that is rounding alone is none.
+            assert scaled[name] == pytest.approx(value, rel=1e-5, abs=1e-5) or rivers.vars[name] < 1e-9 * (
+                1.0 + rivers.means[name] ** 2
+            )
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdefghijklmn"), st.floats(-1e3, 1e3)), max_size=60))
+def test_it_is_read_as_rivers_scaler_is(rows):
+    ours, rivers = (learned(rows, scaler) for scaler in (BoundedScaler(deviations=None), preprocessing.StandardScaler()))
+    assert (ours.counts, type(ours.counts)) == (rivers.counts, type(rivers.counts))
+    for name in [*rivers.counts, "never learned"]:
+        assert ours.means[name] == pytest.approx(rivers.means[name], abs=1e-6)
+        assert ours.vars[name] == pytest.approx(rivers.vars[name], rel=1e-6, abs=1e-6)
+    assert (ours.means.keys(), ours.vars.keys()) == (ours.counts.keys(), ours.counts.keys())
+
+
+def test_the_moments_are_those_of_bounded_values():
+    rows = normal_rows(1000)
+    clean = learned(rows)
+    scaler = learned([*rows, {"f2": 1e10}])
+    assert scaler.counts["f2"] == clean.counts["f2"] + 1 == 1001
+    assert scaler.means["f2"] == pytest.approx(clean.means["f2"] + 8.0 * math.sqrt(clean.vars["f2"]) / 1001)
+    scaler.means["f2"] = 7.0  # a copy
+    assert scaler.means["f2"] != 7.0
+
+
+def test_clean_rows_are_not_bounded():
+    rows = normal_rows(3000)
+    assert learned(rows).n_bounded == 0
+    assert learned(rows).transform_one(rows[0]) == pytest.approx(
+        learned(rows, preprocessing.StandardScaler()).transform_one(rows[0])
+    )
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("at", [0, 1, 5, 20, 31, 32, 33, 500, 2999])
+@pytest.mark.parametrize("value", [1e10, -1e10, 3e38, 100.0])
+def test_one_absurd_value_moves_no_other_by_much(at, value):
+    rows = normal_rows(3000)
+    expected = learned(rows)
+    rows[at] = {**rows[at], "f2": value}
+    scaler = learned(rows)
+    for x in rows[100:110]:
+        scaled = scaler.transform_one(x)
+        for name, number in expected.transform_one(x).items():
+            assert scaled[name] == pytest.approx(number, abs=0.2)
+    assert abs(scaler.transform_one({"f2": value})["f2"]) <= 8.0
+    assert scaler.n_bounded == (at >= 32)
+
+
+def test_values_that_stay_far_follow():
+    scaler = learned(normal_rows(1000))
+    far = [{name: 1000.0 * value for name, value in x.items()} for x in normal_rows(1000, seed=2)]
+    learned(far, scaler)
+    assert all(abs(value) <= 8.0 for x in far for value in scaler.transform_one(x).values())
+    assert 0 < scaler.n_bounded < 2500
+
+
+@pytest.mark.parametrize("deviations", [8.0, None])
+def test_what_is_no_finite_number_is_refused_as_a_whole(deviations):
+    scaler = learned(normal_rows(50), BoundedScaler(deviations))
+    before = pickle.dumps(scaler)
+    for bad in ("text", math.nan, math.inf, 1e39, 10**400, None, [1.0]):
+        for x in ({**normal_rows(1)[0], "f3": bad}, {"new": 1.0, "f3": bad}, {"new": bad}):
+            with pytest.raises(ValueError, match=r"feature '(f3|new)' is"):
+                scaler.learn_one(x)
+            if "f3" in x:
+                with pytest.raises(ValueError, match="feature 'f3' is"):
+                    scaler.transform_one(x)
+            else:  # as a feature that was never learned has no influence
+                assert scaler.transform_one(x) == {"new": 0.0}
+    with pytest.raises(ValueError, match="must be a mapping"):
+        scaler.learn_one(None)
+    assert pickle.dumps(scaler) == before
+
+
+def test_saved_and_restored_it_goes_on_with_the_same_bytes():
+    rows = [*normal_rows(40), {f"g{i}": float(i) for i in range(40)}, {"f1": 1e9}, *normal_rows(40, seed=3)]
+    whole = learned(rows)
+    half = pickle.loads(pickle.dumps(learned(rows[:45])))
+    assert pickle.dumps(learned(rows[45:], half)) == pickle.dumps(whole)
+    assert pickle.loads(pickle.dumps(whole)).transform_one(rows[0]) == whole.transform_one(rows[0])
+
+
+def test_a_corrupt_state_is_refused():
+    state = learned(normal_rows(40)).__getstate__()
+    for change in (
+        {"names": ["a"]},
+        {"names": ["f0"] * 5},
+        {"moments": state["moments"] * math.nan},
+        {"moments": -state["moments"]},
+        {"first": state["first"][:, :3]},
+    ):
+        with pytest.raises(ValueError, match="corrupt"):
+            BoundedScaler.__new__(BoundedScaler).__setstate__({**state, **change})
+
+
+@pytest.mark.parametrize("deviations", [0.0, 1.9, -1.0, math.inf, math.nan])
+def test_deviations_out_of_range(deviations):
+    with pytest.raises(ValueError, match="at least 2"):
+        BoundedScaler(deviations)
+
+
+@pytest.mark.once
+def test_one_outlier_does_not_ruin_a_model():
+    def accuracy(scaler, outlier=None):
+        rows = list(datasets.Bananas().take(1200 if DISABLE_JIT else 5300))
+        if outlier:
+            rows[500] = (outlier, rows[500][1])
+        model = scaler | BSGDClassifier(budget=50, seed=1)
+        return evaluate.progressive_val_score(rows, model, metrics.Accuracy()).get()
+
+    outlier = {"1": 1e10, "2": 0.0}
+    clean = accuracy(preprocessing.StandardScaler())
+    assert accuracy(preprocessing.StandardScaler(), outlier) < clean - 0.1
+    assert accuracy(BoundedScaler()) == pytest.approx(clean, abs=1e-3)
+    assert accuracy(BoundedScaler(), outlier) > clean - 0.01
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, lambda columns: np.array(list(columns.values())).T])
+def test_frames_are_learned_as_their_rows(frame):
+    rows = normal_rows(200)
+    rows[100]["f2"] = 1e20
+    columns = {name: [x[name] for x in rows] for name in rows[0]}
+    given = frame(columns)
+    names = list(columns) if hasattr(given, "columns") else list(range(5))
+    single, many = BoundedScaler(), BoundedScaler()
+    for x in rows:
+        single.learn_one(dict(zip(names, x.values(), strict=True)))
+    many.learn_many(given[:90])
+    many.learn_many(given[90:])
+    assert dumps(many) == dumps(single)
+    assert many.n_bounded == 1
+    scaled = many.transform_many(given)
+    assert type(scaled) is type(given)
+    expected = [list(single.transform_one(dict(zip(names, x.values(), strict=True))).values()) for x in rows]
+    assert np.asarray(scaled).tolist() == expected
+    if isinstance(given, pd.DataFrame):
+        assert scaled.index.equals(given.index)
+        more = many.transform_many(given.assign(unknown=1.0))
+        assert (more["unknown"] == 0.0).all()
+        with pytest.raises(ValueError, match="row 3: feature 'f1' is inf: features must be finite float32"):
+            many.learn_many(given.assign(new=2.0, f1=[*[1.0] * 3, math.inf, *[1.0] * 196]))
+        assert dumps(many) == dumps(single)
+
+
+@pytest.mark.once
+def test_pipelines_learn_frames():
+    rows = [(x, y) for x, y in datasets.Bananas().take(600)]
+    X, y = pd.DataFrame([x for x, _ in rows]), pd.Series([y for _, y in rows])
+    model = BoundedScaler() | BSGDClassifier(budget=50, seed=0)
+    model.learn_many(X, y)
+    assert (model.predict_many(X) == y).mean() > 0.8
+
+
+def test_targets_that_are_scaled_are_not_warned_of():
+    model = BoundedTargetScaler(BSGDRegressor(budget=10, seed=0))
+    for i in range(200):  # so many deviations above the mean of those before it, always
+        model.learn_one({"a": i % 7 / 7}, 1000.0 + i)
+    assert model.predict_one({"a": 0.5}) > 1000.0

@@ -1,0 +1,358 @@
+"""Columns as they are read, and as they become features."""
+
+import math
+import pickle
+import tracemalloc
+from datetime import date, datetime, timedelta, timezone
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from river import checks, preprocessing
+
+from saved import dumps, loads
+from streamsvm import BSGDClassifier
+from streamsvm.files.model_file import ModelFileError
+from streamsvm.stream import IterableSource, LearningLoop
+from streamsvm.stream.tables import Reading, TableEncoder
+
+
+def test_what_a_value_means():
+    reading = Reading(categorical=["zip", "flag"], dates=["at"], missing=["NA", "-999", "nan"])
+    cells = {"zip": "01234", "flag": True, "at": "1970-01-02T00:00:00Z", "a": "1.5", "b": "NA", "c": " ", "d": None, "e": "x"}
+    assert reading.row(cells.items()) == {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
+    cells = {"zip": 75001.0, "flag": "NA", "at": None, "a": -999.0, "b": float("nan"), "c": "-999.0", "d": -999, "e": 0}
+    assert reading.row({"zip": -999, "flag": -999.0}.items()) == {}
+    assert reading.row(cells.items()) == {"zip": "75001", "e": 0}
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "seconds"),
+    [
+        ("1970-01-01T01:00:00+01:00", None, 0.0),
+        ("2.1.1970", "%d.%m.%Y", 86400.0),
+        (datetime(1970, 1, 1, 0, 0, 1), None, 1.0),
+        (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), None, 0.0),
+        (date(1969, 12, 31), None, -86400.0),
+        (np.float64(7.0), None, 7.0),
+        ("7", None, 7.0),
+    ],
+)
+def test_dates(value, form, seconds):
+    assert Reading(dates={"at": form}).row([("at", value)]) == {"at": seconds}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop": "a", "categorical": "a"},
+        {"drop": "a", "features": ["a"]},
+        {"dates": "a", "categorical": "a"},
+        {"features": "b", "dates": "a"},
+        {"drop": ["a", "a"]},
+        {"categorical": [1]},
+    ],
+)
+def test_contradictions_are_refused(options):
+    with pytest.raises(ValueError, match=r"'a'|names of columns"):
+        Reading(**options)
+
+
+def test_values_have_features_within_a_bound_and_buckets_beyond():
+    encoder = TableEncoder(categorical="city", max_values=2, buckets=4)
+    assert encoder.transform_one({"city": "Oslo"}) == {}
+    for city in ("Paris", "Oslo", "Rome"):
+        encoder.learn_one({"city": city})
+    assert encoder.transform_one({"city": "Paris"}) == {"city=Paris": 1.0}
+    (name,) = encoder.transform_one({"city": "Rome"})
+    assert name in {f"city#{i}" for i in range(4)}
+    assert len({next(iter(encoder.transform_one({"city": str(i)}))) for i in range(200)}) == 4
+
+
+@pytest.mark.once
+def test_a_million_cities_fit_into_fixed_memory():
+    encoder = TableEncoder(categorical="city", when_missing="indicator")
+    model = encoder | BSGDClassifier(budget=5, max_features=200)
+    for i in range(200):
+        model.learn_one({"city": f"{i:02000d}" if i % 2 else f"{i:09d}"}, i % 3 == 0)
+    before = len(dumps(model))
+    tracemalloc.start()
+    held = tracemalloc.get_traced_memory()[0]
+    for i in range(20_000):
+        encoder.learn_one({"city": str(i)})
+    grown = tracemalloc.get_traced_memory()[0] - held
+    tracemalloc.stop()
+    assert grown < 20_000
+    assert len(dumps(model)) == before
+    assert len(model[-1].feature_names) <= 64 + 32
+
+
+def test_missing_values_by_policy():
+    rows = [{"a": 1.0, "c": "x"}, {"a": 3.0, "c": "y"}]
+    encoded = {}
+    for policy in ("drop", "mean", "indicator"):
+        encoder = TableEncoder(categorical="c", missing="?", when_missing=policy, scaler=None)
+        for row in rows:
+            encoder.learn_one(row)
+        encoded[policy] = encoder.transform_one({"a": "?", "c": ""})
+        assert encoder.transform_one({"a": 1.0, "c": "x"}) == {"a": 1.0, "c=x": 1.0}
+    assert encoded == {"drop": {}, "mean": {"a": 2.0}, "indicator": {"a is missing": 1.0, "c is missing": 1.0}}
+
+
+def test_numbers_are_scaled_as_river_does_and_names_are_not():
+    ours, river = TableEncoder(categorical="c"), preprocessing.StandardScaler()
+    for i in range(10):
+        ours.learn_one({"a": float(i), "c": "x"})
+        river.learn_one({"a": float(i)})
+    assert ours.transform_one({"a": 4.0, "c": "x"}) == river.transform_one({"a": 4.0}) | {"c=x": 1.0}
+
+
+def test_cycles_of_dates():
+    encoder = TableEncoder(dates="at", cycles=["day", "week"], scaler=None)
+    at = "1970-01-01T06:00"
+    encoder.learn_one({"at": at})
+    x = encoder.transform_one({"at": at})
+    assert x.pop("at") == 6 * 3600.0
+    assert list(x) == ["at day sin", "at day cos", "at week sin", "at week cos"]
+    assert x["at day sin"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"a": 1.0, "b": "forty"}, ["'b' is 'forty', a text", "categorical='b'", "drop='b'", "missing='forty'"]),
+        ({"a": float("inf")}, ["'a' is inf", "finite"]),
+        ({"a": 1e39}, ["finite"]),
+        ({"a": 10**400}, ["finite"]),
+        ({"a": [1]}, ["a list"]),
+        ({"at": "yesterday"}, ["'at' is 'yesterday'", "not a date", "ISO 8601"]),
+        ({f"c{i}": 1.0 for i in range(4)}, ["one column too many"]),
+    ],
+)
+def test_a_row_that_is_refused_leaves_nothing_behind(row, words):
+    encoder = TableEncoder(categorical="city", dates="at", max_columns=3)
+    encoder.learn_one({"a": 1.0, "city": "Oslo"})
+    before = dumps(encoder)
+    with pytest.raises(ValueError, match="feature") as caught:
+        encoder.learn_one({"city": "Rome"} | row)
+    assert all(word in str(caught.value) for word in words), caught.value
+    with pytest.raises(ValueError, match="feature"):  # before anything behind the encoder can learn of the row
+        encoder.transform_one({"city": "Rome"} | row)
+    assert dumps(encoder) == before
+
+
+BAD = [{"a": "forty"}, {"a": float("inf")}, {"a": 1.0, "at": "never"}, {"a": [1]}, {f"c{i}": 1.0 for i in range(9)}, {"a": 1e39}]
+
+
+def test_bad_rows_among_good_ones_leave_the_model_that_saw_the_good_ones_only():
+    good = [({"a": float(i), "city": f"c{i % 5}", "at": f"2024-01-{1 + i % 28:02d}"}, i % 2) for i in range(60)]
+    mixed = [row for i, row in enumerate(good) for row in ([(BAD[i // 10], 1)] if i % 10 == 5 else []) + [row]]
+
+    def learned(rows):
+        model = TableEncoder(categorical="city", dates="at", max_columns=5) | BSGDClassifier(budget=20, seed=0)
+        loop = LearningLoop(IterableSource(rows), model, on_error="skip")
+        loop.run()
+        return dumps(model), loop.learned
+
+    assert len(mixed) == len(good) + len(BAD)
+    assert learned(mixed) == learned(good)
+
+
+def test_predictions_leave_nothing_behind():
+    encoder = TableEncoder(categorical="city")
+    encoder.learn_one({"a": 1.0, "city": "Oslo"})
+    before = dumps(encoder)
+    assert encoder.transform_one({"b": 5.0, "city": "Rome"}) == {"b": 0.0}
+    assert dumps(encoder) == before
+
+
+values = st.one_of(st.none(), st.floats(-1e6, 1e6), st.booleans(), st.text(max_size=8), st.integers(-9, 9))
+
+
+@given(st.lists(st.fixed_dictionaries({}, optional={"n": st.floats(-1e6, 1e6), "c": values, "d": values}), max_size=20))
+def test_saved_in_the_middle_it_goes_on_alike(rows):
+    def make():
+        return TableEncoder(categorical=["c", "d"], max_values=3, when_missing="mean")
+
+    whole, pieces = make(), make()
+    for i, row in enumerate(rows):
+        whole.learn_one(row)
+        pieces.learn_one(row)
+        if i % 3 == 0:
+            pieces = loads(dumps(pieces))
+        x = whole.transform_one(row)
+        assert pieces.transform_one(row) == x
+        assert all(isinstance(value, float) for value in x.values())
+        assert whole.transform_one(whole._reading.row(row.items())) == x  # what a source has read is read alike
+    assert dumps(whole) == dumps(pieces)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("_features", {"c": {"x": "c=y"}}, "not those of their features"),
+        ("_features", {"c": {str(i): f"c={i}" for i in range(65)}}, "more columns or values"),
+        ("_numbers", {"a": (1, float("nan"))}, "mean nan of 1"),
+        ("_numbers", {"a": (0, 0.0)}, "of 0 rows"),
+        ("_scaler", None, "do not fit"),
+        ("buckets", 0, "buckets must be"),
+        ("drop", ["c"], "in two ways"),
+    ],
+)
+def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
+    encoder = TableEncoder(categorical="c")
+    encoder.learn_one({"a": 1.0, "c": "x"})
+    assert pickle.loads(pickle.dumps(encoder)).transform_one({"c": "x"}) == {"c=x": 1.0}
+    with pytest.raises(ValueError, match=words):
+        TableEncoder.__new__(TableEncoder).__setstate__(encoder.__getstate__() | {name: value})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"when_missing": "median"},
+        {"cycles": "month"},
+        {"max_values": -1},
+        {"buckets": 0},
+        {"scaler": "minmax"},
+        {"max_columns": 1.5},
+    ],
+)
+def test_parameters_out_of_their_range(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        TableEncoder(**options)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("check", list(checks.yield_checks(TableEncoder())), ids=lambda check: check.__name__)
+def test_river_checks(check):
+    check(TableEncoder())
+
+
+def test_another_scaler_and_a_clone():
+    encoder = TableEncoder(scaler=preprocessing.MinMaxScaler(), drop="id")
+    for i in range(3):
+        encoder.learn_one({"a": float(i), "id": "x"})
+    assert encoder.transform_one({"a": 1.0, "id": "y"}) == {"a": 0.5}
+    clone = encoder.clone()
+    assert clone.columns == []
+    assert clone.drop == ["id"]
+
+
+WRONG_SCALERS = {
+    "a count of text": lambda scaler: scaler.counts.__setitem__("a", "5"),
+    "a negative count": lambda scaler: scaler.counts.__setitem__("a", -1),
+    "a count of 0": lambda scaler: scaler.counts.__setitem__("a", 0),
+    "a count that is true": lambda scaler: scaler.counts.__setitem__("a", True),
+    "a mean that is NaN": lambda scaler: scaler.means.__setitem__("a", math.nan),
+    "an infinite mean": lambda scaler: scaler.means.__setitem__("a", math.inf),
+    "a mean of text": lambda scaler: scaler.means.__setitem__("a", "0"),
+    "a variance below 0": lambda scaler: scaler.vars.__setitem__("a", -1.0),
+    "a variance that is a class": lambda scaler: scaler.vars.__setitem__("a", float),
+    "no variance": lambda scaler: scaler.vars.pop("a"),
+    "a mean too many": lambda scaler: scaler.means.__setitem__("z", 1.0),
+    "no counts": lambda scaler: setattr(scaler, "counts", None),
+    "means of another kind": lambda scaler: setattr(scaler, "means", {"a": 1.0}),
+    "no deviations": lambda scaler: setattr(scaler, "with_std", False),
+    "a window": lambda scaler: setattr(scaler, "window_size", 5),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SCALERS)
+def test_a_saved_scaler_has_numbers_that_rows_give(wrong):
+    encoder = TableEncoder()
+    for i in range(5):
+        encoder.learn_one({"a": i})
+    assert loads(dumps(encoder)).transform_one({"a": 4.0}) == encoder.transform_one({"a": 4.0})
+    WRONG_SCALERS[wrong](encoder.learned_scaler)
+    with pytest.raises(ModelFileError, match="scaler of"):
+        dumps(encoder)
+
+
+def test_a_scaler_of_the_users_own_comes_back_as_it_was():
+    encoder = TableEncoder(scaler=preprocessing.StandardScaler(with_std=False))
+    encoder.learn_one({"a": 3.0})
+    found = loads(dumps(encoder))
+    assert isinstance(found.scaler, preprocessing.StandardScaler)
+    assert found.scaler.counts == {}
+    assert found.learned_scaler.means == {"a": 3.0}
+    assert not found.learned_scaler.with_std
+
+
+@pytest.mark.parametrize("value", [None, math.nan, np.nan, np.float32("nan"), pd.NaT, pd.NA, ""])
+@pytest.mark.parametrize("column", ["a", "city", "at"])
+def test_what_frames_have_in_empty_cells_is_missing(value, column):
+    encoder = TableEncoder(categorical="city", dates="at", when_missing="indicator", scaler=None)
+    row = {"a": 1.0, "city": "Oslo", "at": "1970-01-02"}
+    encoder.learn_one(row)
+    without = {name: cell for name, cell in row.items() if name != column}
+    assert encoder.transform_one(row | {column: value}) == encoder.transform_one(without)
+    assert f"{column} is missing" in encoder.transform_one(row | {column: value})
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_frames_are_encoded_as_their_rows(make):
+    cells = {
+        "a": [1.0, None, 3.0, -1.0],
+        "city": ["Oslo", "Rome", None, "Oslo"],
+        "at": [datetime(2024, 1, 1), None, datetime(2024, 1, 3, 5), datetime(2024, 1, 4)],
+        "flag": [True, False, True, True],
+    }
+    parameters = {"categorical": "city", "dates": "at", "cycles": "day", "when_missing": "indicator"}
+    many, one = TableEncoder(**parameters), TableEncoder(**parameters)
+    many.learn_many(make(cells))
+    for i in range(4):
+        one.learn_one({name: column[i] for name, column in cells.items()})
+    assert dumps(many) == dumps(one)
+    found = many.transform_many(make(cells))
+    assert type(found) is type(make(cells))
+    found = found.to_pandas() if hasattr(found, "to_pandas") else found
+    for i in range(4):
+        x = one.transform_one({name: column[i] for name, column in cells.items()})
+        assert {name: value for name, value in found.iloc[i].items() if value} == {k: v for k, v in x.items() if v}
+
+
+def test_a_pipeline_with_an_encoder_learns_and_predicts_frames():
+    X = pd.DataFrame({"city": ["Oslo", "Rome"] * 30, "a": [1.0, np.nan] * 30}, index=range(100, 160))
+    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model.learn_many(X, pd.Series(["cold", "warm"] * 30))
+    assert model.predict_many(X).tolist() == ["cold", "warm"] * 30
+    assert list(model.predict_proba_many(X).index) == list(X.index)
+    with pytest.raises(ValueError, match=r"row 1: feature 'a' is 'x', a text"):
+        model.learn_many(pd.DataFrame({"a": [1.0, "x"]}), ["cold", "warm"])
+    with pytest.raises(ValueError, match="X must be an eager frame"):
+        model.predict_many(np.ones((2, 2)))
+
+
+def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
+    encoder = TableEncoder()
+    for i in range(20):
+        encoder.learn_one({"a": float(i)})
+    with pytest.raises(
+        ValueError, match=r"'a' is 'x', a text\. The 20 values learned before are numbers: fix this one"
+    ) as caught:
+        encoder.learn_one({"a": "x"})
+    assert "categorical" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_rows_without_any_feature_are_rows(make):
+    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model.learn_many(make({"city": ["Oslo", "Rome"] * 20}), ["cold", "warm"] * 20)
+    assert len(list(model.predict_many(make({"city": ["never", "seen"]})))) == 2
+    fresh = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    fresh.learn_many(make({"city": ["", ""], "a": [None, None]}), ["cold", "warm"])
+    assert fresh["BSGDClassifier"].n_learned == 2
+
+
+def test_values_of_numpy_are_those_of_python():
+    encoder = TableEncoder(categorical="flag", missing="-999", scaler=None)
+    encoder.learn_one({"flag": True, "a": 1.0})
+    assert encoder.transform_one({"flag": np.bool_(True), "a": np.int64(3)}) == {"a": 3.0, "flag=true": 1.0}
+    assert encoder.transform_one({"a": np.int64(-999)}) == encoder.transform_one({"a": np.float32(-999)}) == {}
+    with pytest.raises(ValueError, match="feature 'a' is"):
+        encoder.transform_one({"a": np.ones(2)})

@@ -1,0 +1,381 @@
+"""Rows that are taken together leave the bytes of rows that are taken one by one."""
+
+import inspect
+import itertools
+import json
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+from river import metrics, utils
+from river.datasets import synth
+
+import streamsvm
+from saved import dumps
+from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm.learners import KernelPerceptron
+from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
+from streamsvm.stream.batches import RawRows
+from streamsvm.stream.endpoints import Prediction, StreamError, VersionedPrediction
+from streamsvm.stream.score import Score
+
+N = 600
+LEARNERS = [
+    kind
+    for _, kind in inspect.getmembers(streamsvm, inspect.isclass)
+    if issubclass(kind, BudgetedEstimator) and hasattr(kind, "predict_one") and "OneClass" not in kind.__name__
+]
+
+
+class InBatches(IterableSource):
+    """The rows of a stream, so many at a time, as lists, tables or rows that are read when they are asked for."""
+
+    def __init__(self, rows, kinds="list", seed=0):
+        super().__init__(rows, "batches")
+        self.all, self.taken, self.kinds = list(rows), [], kinds
+        self.random, self.silent = random.Random(seed), False
+
+    @property
+    def position(self):
+        return {"rows": self._rows}
+
+    def seek(self, position):
+        self._rows = position["rows"]
+
+    def take(self, most):
+        if self._rows >= len(self.all):
+            return None
+        self.silent = not self.silent
+        if self.silent:
+            return []
+        n = self.random.randint(1, most)
+        self.taken = self.all[self._rows : self._rows + n]
+        self._rows += len(self.taken)
+        if self.kinds == "list":
+            return self.taken
+        if self.kinds == "raw":
+            return RawRows(self.taken.__getitem__, self.pairs, (0, len(self.taken)))
+        names = list(dict.fromkeys(name for row in self.taken for name in row.x))
+        X = np.array([[row.x.get(name, math.nan) for name in names] for row in self.taken], np.float32)
+        return Rows(tuple(names), X.reshape(len(self.taken), len(names)), [row.y for row in self.taken])
+
+    def pairs(self, first, end):
+        return iter(self.taken[first:end])
+
+    def place_of(self, i):
+        return f"batches, row {self._rows - len(self.taken) + i + 1:,}"
+
+    def raw_of(self, i):
+        return None
+
+
+def float32(x):
+    return {name: float(np.float32(value)) for name, value in x.items()}
+
+
+def rows_of(n=N, regression=False, mixed=False):
+    stream = synth.Friedman(seed=1) if regression else synth.Waveform(seed=1)
+    rows = [Row(float32(x), y / 10.0 - 1.5 if regression else int(y > 0)) for x, y in stream.take(n)]
+    if not mixed:
+        return rows
+    rng = random.Random(3)
+    for i in range(60, n):
+        x, y = rows[i]
+        chance = rng.random()
+        if chance < 0.03:
+            rows[i] = Row({**x, f"new{i % 5}": 1.0}, y)
+        elif chance < 0.06:
+            rows[i] = Row(dict(list(x.items())[:-3]), y)
+        elif chance < 0.09:
+            rows[i] = Row(x, None)
+        elif chance < 0.10:
+            rows[i] = Row({}, y)
+        elif chance < 0.11:
+            rows[i] = Row({**x, next(iter(x)): math.inf}, y)
+    return rows
+
+
+def one_by_one(model, rows):
+    predictions = []
+    for x, y in rows:
+        probabilities = None if isinstance(y, float) else max(model.predict_proba_one(x).values(), default=None)
+        predictions.append((model.predict_one(x), probabilities))
+        if y is not None:
+            model.learn_one(x, y)
+    return predictions
+
+
+@pytest.mark.parametrize("kind", LEARNERS, ids=lambda kind: kind.__name__)
+def test_rows_that_are_predicted_and_learned_in_one_call(kind):
+    regression = "Regressor" in kind.__name__
+    parameters = {"seed": 3} if "seed" in inspect.signature(kind).parameters else {}
+    rows, at_once = rows_of(regression=regression), 0
+    if not regression:
+        rows[300::7] = [Row(x, None) for x, _ in rows[300::7]]
+    single, many = kind(20, **parameters), kind(20, **parameters)
+    expected, found, i = one_by_one(single, rows), [], 0
+    while i < len(rows):
+        part = rows[i : i + 1 + i % 50]
+        X = many.lay_out((row.x for row in part), len(part))
+        answers = None if X is None else many.predict_then_learn(X, None, [row.y for row in part], not regression)
+        if answers is None:
+            part = rows[i : i + 1]
+            found += one_by_one(many, part)
+        else:
+            at_once += len(part)
+            found += zip(answers[0], answers[1] or [None] * len(part), strict=True)
+        i += len(part)
+    assert found == expected
+    assert dumps(many) == dumps(single)
+    assert at_once > N / 2 or kind._rule is None or many._capped
+
+
+def test_rows_with_something_new_are_left_to_the_methods_for_one():
+    model = BSGDClassifier(10, seed=0)
+    for x, y in rows_of(50):
+        model.learn_one(x, y)
+    before, (x, y) = dumps(model), rows_of(1)[0]
+    for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
+        assert model.lay_out([x, row], 2) is None
+    for value in (math.nan, math.inf, 3e30):
+        assert model.predict_then_learn(model.lay_out([x, {**x, 0: value}], 2), None, [y, y], False) is None
+    for label in (2, "text", math.nan, [1]):
+        assert model.predict_then_learn(model.lay_out([x, x], 2), None, [y, label], False) is None
+    table = np.ones((2, 2), np.float32)
+    assert model.predict_then_learn(table, [0, 0], [y, y], False) is None
+    assert model.predict_then_learn(table, [0, "new"], [y, y], False) is None
+    assert model.predict_then_learn(table * np.inf, [0, 1], [y, y], False) is None
+    assert dumps(model) == before
+
+
+def files_of(folder, source, make, **options):
+    """What a loop leaves: the newest checkpoint, the predictions, the rows that were refused."""
+    out, letters = folder / "out.jsonl", folder / "letters.jsonl"
+    with CheckpointFolder(folder / "state") as checkpoints, FileSink(out) as sink:
+        loop = LearningLoop(source, make(), sink=sink, checkpoints=checkpoints, on_error=str(letters), error_share=1.0, **options)
+        end = loop.run()
+    newest = max((folder / "state").glob("*.ckpt"))
+    places = (
+        [json.loads(line)["place"].rpartition(", ")[2] for line in letters.read_text().splitlines()] if letters.exists() else []
+    )
+    return end, newest.name, loop.model, out.read_bytes(), places, repr(loop.windowed), loop.curve.state
+
+
+@pytest.mark.parametrize("kinds", ["list", "raw", "table"])
+@pytest.mark.parametrize("metric", [metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss])
+def test_a_loop_over_batches_leaves_what_a_loop_over_rows_does(tmp_path, kinds, metric):
+    rows = rows_of(mixed=True)
+    every = {"checkpoint_every": 130, "window": 50}
+    found = []
+    for name, source in (("rows", IterableSource(rows, "batches")), ("batches", InBatches(rows, kinds))):
+        (tmp_path / name).mkdir()
+        found.append(files_of(tmp_path / name, source, lambda: BSGDClassifier(20, seed=0), metric=metric(), **every))
+    (one, name, model, *facts), (other, other_name, other_model, *other_facts) = found
+    assert (one.rows, one.learned, one.unlabelled, one.empty, one.refused, one.metric, one.windowed) == (
+        (other.rows, other.learned, other.unlabelled, other.empty, other.refused, other.metric, other.windowed)
+    )
+    assert min(sum(one.refused.values()), one.unlabelled, one.empty) > 0
+    assert (name, facts) == (other_name, other_facts)
+    assert dumps(model) == dumps(other_model)
+
+
+def test_checkpoints_of_batches_are_those_of_rows(tmp_path):
+    rows = rows_of()
+    for name, source in (("rows", IterableSource(rows, "batches")), ("batches", InBatches(rows))):
+        with CheckpointFolder(tmp_path / name) as checkpoints:
+            LearningLoop(source, BSGDClassifier(20, seed=0), checkpoints=checkpoints, checkpoint_every=130).run()
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("*.ckpt")} for name in ("rows", "batches")]
+    assert files[0] == files[1]
+    assert len(files[0]) == 2
+
+
+@pytest.mark.parametrize("model", [BSGDRegressor, BSCARegressor])
+def test_regressions(tmp_path, model):
+    rows = rows_of(regression=True)
+    results = []
+    for name, source in (("rows", IterableSource(rows, "batches")), ("batches", InBatches(rows))):
+        (tmp_path / name).mkdir()
+        end, *facts, _ = files_of(tmp_path / name, source, lambda: model(20, seed=0), window=40)
+        results.append((end.metric, end.windowed, facts[0], dumps(facts[1]), facts[2:]))
+    assert results[0] == results[1]
+
+
+def test_a_model_that_takes_one_row_at_a_time(tmp_path):
+    rows = rows_of(150)
+    ends = []
+    for name, source in (("rows", IterableSource(rows)), ("batches", InBatches(rows, "raw"))):
+        (tmp_path / name).mkdir()
+        ends.append(files_of(tmp_path / name, source, lambda: SVMClassifier(seed=0))[3])
+    assert ends[0] == ends[1]
+
+
+def test_the_place_of_a_row_within_a_batch():
+    rows = rows_of(40)
+    rows[17] = Row({**rows[17].x, 0: "text"}, 1)
+    with pytest.raises(StreamError, match=r"batches, row 18: feature 0 is 'text'"):
+        LearningLoop(InBatches(rows), BSGDClassifier(20, seed=0)).run()
+
+
+def test_predictions_of_batches(tmp_path):
+    rows = rows_of(mixed=True)
+    model = BSGDClassifier(20, seed=0)
+    for x, y in rows_of(100):
+        model.learn_one(x, y)
+    outputs = []
+    for name, source in (("rows", IterableSource(rows)), ("batches", InBatches(rows))):
+        with FileSink(tmp_path / name) as sink:
+            end = PredictionLoop(source, model, sink, on_error="skip").run()
+        outputs.append((end.predicted, (tmp_path / name).read_bytes()))
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.CohenKappa])
+@pytest.mark.parametrize("window", [1, 7, 40])
+def test_many_are_counted_as_one_after_the_other(metric, window):
+    rng = random.Random(window)
+    positive = {"positive": 1} if metric is metrics.F1 else {}
+    one, many = (Score(metric(), window, multiclass=True, **positive) for _ in range(2))
+    for _ in range(30):
+        n = rng.randint(1, 20)
+        ys, predicted = ([rng.choice([0, 1, 2]) for _ in range(n)] for _ in range(2))
+        for y, prediction in zip(ys, predicted, strict=True):
+            one.update(y, prediction)
+        many.update_many([*ys, None], [*predicted, 1])
+        assert many.metric.cm.data == one.metric.cm.data
+        assert list(many.metric.cm.sum_row.items()) == list(one.metric.cm.sum_row.items())
+        assert (many.value, many.windowed_value, many.state[1]) == (one.value, one.windowed_value, one.state[1])
+        resumed = Score(metric(), window, multiclass=True, **positive)
+        resumed.resume(*many.state)
+        assert (resumed.windowed_value, resumed.state[1]) == (one.windowed_value, one.state[1])
+
+
+def test_the_last_rows_are_those_of_a_rolling_metric():
+    rolling, score, rng = utils.Rolling(metrics.MacroF1, window_size=20), Score(metrics.MacroF1(), 20), random.Random(5)
+    for _ in range(300):
+        y, predicted = rng.choice([0, 1, 2]), rng.choice([0, 1, 2])
+        rolling.update(y, predicted)
+        score.update(y, predicted)
+        assert score.windowed_value == rolling.get()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_many_lines_are_those_of_single_records(tmp_path, suffix):
+    labels = [0, 1, True, False, 'a, "quoted" one', "ö\ud800", None, 1.5, math.nan, np.int64(3), np.float32(0.5)]
+    columns = [range(len(labels)), labels, labels[::-1], [0.1] * 5 + [None] * 6]
+    for kind, rows in ((Prediction, columns), (VersionedPrediction, [*columns, [7] * len(labels)])):
+        for whole in (
+            rows,
+            [list(column)[:2] for column in rows],
+            [[value] * 3 for value in (1, True, False, 0.25, 7)][: len(rows)],
+        ):
+            with FileSink(tmp_path / f"many.{suffix}") as sink:
+                sink.write_many(kind, whole)
+            with FileSink(tmp_path / f"single.{suffix}") as sink:
+                for record in map(kind, *whole):
+                    sink.write(record)
+            text = (tmp_path / f"many.{suffix}").read_bytes()
+            assert text == (tmp_path / f"single.{suffix}").read_bytes()
+            if suffix == "jsonl":
+                plain = [value.item() if isinstance(value, np.generic) else value for value in whole[1]]
+                expected = [None if isinstance(value, float) and math.isnan(value) else value for value in plain]
+                assert [json.loads(line)["y_pred"] for line in text.splitlines()] == expected
+
+
+def test_checkpoints_by_time(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    written = []
+
+    class Slow(InBatches):
+        def take(self, most):
+            nonlocal now
+            now += 0.4
+            return super().take(min(most, 10))
+
+    with CheckpointFolder(tmp_path) as checkpoints:
+        save = checkpoints.save
+
+        def noted(*arguments, rows, **facts):
+            written.append((round(now, 1), rows))
+            return save(*arguments, rows=rows, **facts)
+
+        monkeypatch.setattr(checkpoints, "save", noted)
+        loop = LearningLoop(
+            Slow(rows_of(100)), BSGDClassifier(20, seed=0), checkpoints=checkpoints, checkpoint_every=None, checkpoint_seconds=2.0
+        )
+        loop.run()
+    times = [moment for moment, _ in written]
+    assert len(times) > 2
+    assert all(later - earlier >= 2.0 for earlier, later in itertools.pairwise(times[:-1]))
+    assert written[-1][1] == 100
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="checkpoint_seconds must be above 0"):
+            LearningLoop(InBatches([]), BSGDClassifier(), checkpoint_seconds=wrong)
+
+
+class Counting(InBatches):
+    """Counts how often rows are read."""
+
+    reads = 0
+
+    def take(self, most):
+        rows = super().take(most)
+        return rows and RawRows(self.one, self.pairs, (0, len(rows)))
+
+    def one(self, i):
+        self.reads += 1
+        return self.taken[i]
+
+    def pairs(self, first, end):
+        return map(self.one, range(first, end))
+
+
+@pytest.mark.parametrize(
+    ("model", "metric"),
+    [
+        (BSGDClassifier(budget=20), metrics.LogLoss()),
+        (BSGDClassifier(budget=20, class_weight="balanced"), metrics.Accuracy()),
+        (KernelPerceptron(), metrics.Accuracy()),
+    ],
+    ids=["probabilities", "class weights", "no budget"],
+)
+def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric):
+    source = Counting(rows_of(4000))  # of the first ones, points of the learning curve leave few to be taken together
+    assert LearningLoop(source, model, metric).run().rows == source.reads == 4000
+
+
+def test_a_model_that_learns_rows_one_by_one_predicts_many_at_once():
+    model, rows = BSGDClassifier(budget=20, class_weight="balanced"), rows_of()
+    for x, y in rows:
+        model.learn_one(x, y)
+    X = model.lay_out([x for x, _ in rows], N)
+    found = [list(model.predict_proba_one(x).values()) for x, _ in rows]
+    before = dumps(model)
+    assert model.predict_then_learn(X, None, [row.y for row in rows], True) is None
+    assert model.predict_then_learn(X, None, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, found)))
+    assert dumps(model) == before
+
+
+def test_before_its_first_row_a_run_writes_no_checkpoint():
+    class Slow(InBatches):
+        def take(self, most):
+            time.sleep(0.002)
+            return None if self._rows else super().take(2) if len(silences) > 9 else silences.append(0) or []
+
+    class Place:
+        path, longest_seconds = "place", 0.001
+
+        def newest(self):
+            return None
+
+        def check(self, *_):
+            pass
+
+        def save(self, *_, rows, **__):
+            assert rows > 0
+
+    silences = []
+    assert LearningLoop(Slow(rows_of(2)), BSGDClassifier(budget=5), checkpoints=Place()).run(2).rows > 0

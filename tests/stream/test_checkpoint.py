@@ -1,0 +1,211 @@
+"""Checkpoint files: whole or not at all, the same bytes for the same model, and nothing run that is not ours."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from river import (
+    datasets,
+    linear_model,
+    preprocessing,
+)
+
+import streamsvm
+from checkpoints import save
+from streamsvm.files import container
+from streamsvm.stream import CheckpointError, CheckpointFolder, checkpoint, load
+from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError, read, read_header
+
+
+def test_round_trip_and_the_newest_two_are_kept(folder, model):
+    for rows in (5, 40, 300):
+        path = save(folder, model, rows)
+    assert [file.name for file in sorted(folder.path.glob("*.ckpt"))] == [
+        "checkpoint-000000000040.ckpt",
+        "checkpoint-000000000300.ckpt",
+    ]
+    found = folder.newest()
+    assert found.header["rows"] == 300
+    assert found.header["position"] == {"rows": 300}
+    x = {"1": 0.3, "2": -0.4}
+    for other in (found.model, load(path), load(str(folder.path)), streamsvm.load(folder.path)):
+        assert other.predict_proba_one(x) == model.predict_proba_one(x)
+    assert read_header(path) == found.header
+
+
+def test_damage_anywhere_is_noticed(folder, model):
+    save(folder, model, 1)
+    path = save(folder, model, 2)
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    cuts = [0, 1, 7, 8, 15, 16, 17, 100, len(whole) // 2, len(whole) - 1]
+    flips = [rng.randrange(len(whole)) for _ in range(150)] + list(range(24))
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CheckpointError, match=path.name):
+            read(path)
+    for place in flips:
+        data = bytearray(whole)
+        data[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        with pytest.raises(CheckpointError, match=rf"{path.name} is corrupt.*Remove it"):
+            read(path)
+    path.write_bytes(whole[:-1])
+    with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000001"):
+        assert folder.newest().header["rows"] == 1
+    for file in folder.path.glob("*.ckpt"):
+        file.write_bytes(b"")
+    with pytest.raises(CheckpointError):
+        folder.newest()
+
+
+def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
+    path = tmp_path / "state"
+    with CheckpointFolder(path) as folder:
+        for rows in (100, 200, 300, 400):
+            save(folder, model, rows)
+        for rows in (300, 400):
+            file = path / f"checkpoint-{rows:012d}.ckpt"
+            (path / f"checkpoint-{rows - 200:012d}.ckpt").write_bytes(file.read_bytes())  # 100 and 200 are good again
+            file.write_bytes(file.read_bytes()[:-3])
+        (path / "checkpoint-copy.ckpt").write_bytes(b"of the user")
+    with CheckpointFolder(path) as folder:
+        assert names_of(path) == [100, 200, 300, 400]  # the next `newest` warns of the corrupt ones
+        with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000200"):
+            folder.newest()
+        assert save(folder, model, 250).exists()
+        assert names_of(path) == [200, 250]
+        assert save(folder, model, 40).exists()  # never the one just written
+    assert (path / "checkpoint-copy.ckpt").exists()
+    for rows in (260, 270):
+        (path / f"checkpoint-{rows:012d}.ckpt").write_bytes((path / "checkpoint-000000000250.ckpt").read_bytes())
+    CheckpointFolder(path).close()
+    assert names_of(path) == [260, 270]
+
+
+def names_of(path):
+    return sorted(int(file.stem.rpartition("-")[2]) for file in path.glob("checkpoint-0*.ckpt"))
+
+
+def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
+    save(folder, model, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "VERSION", 9)
+        path = save(folder, model, 2)
+    with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
+        folder.newest()
+    save(folder, model, 3)
+    assert path.exists()
+    assert CheckpointFolder.newest_in(str(folder.path)).header["rows"] == 3
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monkeypatch):
+    save(folder, model, 1)
+
+    def read_late(path, trusted, read=read):
+        if path.name.endswith("1.ckpt"):
+            save(folder, model, 2)
+            save(folder, model, 3)
+        return read(path, trusted)
+
+    monkeypatch.setattr(checkpoint, "read", read_late)
+    assert CheckpointFolder.newest_in(folder.path).header["rows"] == 3
+
+
+def test_nothing_is_written_after_the_end(folder, model):
+    folder.close()
+    with pytest.raises(CheckpointError, match="closed"):
+        save(folder, model, 1)
+
+
+def test_new_folders_are_made_durable(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(checkpoint, "sync_folder", synced.append)
+    CheckpointFolder(tmp_path / "a" / "b").close()
+    assert set(synced) == {tmp_path, tmp_path / "a"}
+
+
+def test_newer_formats_and_foreign_files(folder, model, tmp_path, monkeypatch):
+    path = save(folder, model, 1)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"version":"1"', b'"version":"9"'))
+    with pytest.raises(CheckpointError, match="is corrupt: its checksum is wrong"):
+        load(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "VERSION", 9)
+        path = save(folder, model, 2)
+    with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
+        load(path)
+    (tmp_path / "image.png").write_bytes(b"\x89PNG" + bytes(100))
+    with pytest.raises(CheckpointError, match="is corrupt: it is cut off, or not a file of streamsvm"):
+        load(tmp_path / "image.png")
+    (tmp_path / "huge.ckpt").write_bytes(b"\xff" * 8 + b"{}" * 50)
+    with pytest.raises(CheckpointError, match="corrupt"):
+        load(tmp_path / "huge.ckpt")
+    with pytest.raises(CheckpointError, match="No such file"):
+        load(tmp_path / "none.ckpt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        load(tmp_path / "empty")
+
+
+def test_one_writer_at_a_time(folder):
+    with pytest.raises(CheckpointError, match="another process"):
+        CheckpointFolder(folder.path)
+    folder.close()
+    CheckpointFolder(folder.path).close()
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    (tmp_path / "checkpoint-000000000009.ckpt.part").write_bytes(b"half")
+    with CheckpointFolder(tmp_path) as folder:
+        assert folder.newest() is None
+        assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_failed_write_leaves_the_previous_one(folder, model, monkeypatch):
+    save(folder, model, 1)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            save(folder, model, 2)
+    assert folder.newest().header["rows"] == 1
+    assert not list(folder.path.glob("*.part"))
+
+
+def test_any_river_model_can_be_kept(folder):
+    model = preprocessing.StandardScaler() | linear_model.LogisticRegression()
+    for x, y in datasets.Phishing().take(50):
+        model.learn_one(x, y)
+    x = next(iter(datasets.Phishing()))[0]
+    assert load(save(folder, model, 50)).predict_proba_one(x) == model.predict_proba_one(x)
+
+
+@pytest.mark.thorough
+def test_reading_needs_no_more_than_the_package():
+    code = "import sys, streamsvm; assert 'river.metrics' not in sys.modules; assert callable(streamsvm.load)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_folder_that_is_taken_over_is_not_written_by_the_other(tmp_path):
+    first = CheckpointFolder(tmp_path)
+    first.save("model", None, rows=1, position={})
+    with pytest.raises(FolderLockedError, match="another process"):
+        CheckpointFolder(tmp_path)
+    with CheckpointFolder(tmp_path, take_over=True) as second:
+        with pytest.raises(TakenOverError, match="another process has taken over the folder"):
+            first.save("model", None, rows=2, position={})
+        second.save("model", None, rows=3, position={})
+        first.close()  # the lock is the second one's
+        with pytest.raises(FolderLockedError):
+            CheckpointFolder(tmp_path)
+    assert [path.name for path in sorted(tmp_path.glob("*.ckpt"))] == [
+        "checkpoint-000000000001.ckpt",
+        "checkpoint-000000000003.ckpt",
+    ]

@@ -1,0 +1,168 @@
+"""The learning curve: bounded, the same for the same rows, and checked where it comes from a file."""
+
+import copy
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from river import datasets, metrics, preprocessing
+
+from streamsvm import BSGDClassifier
+from streamsvm.stream import CheckpointError, CheckpointFolder, CurvePoint, IterableSource, LearningCurve, LearningLoop
+from streamsvm.stream.checkpoint import read_header
+
+
+def curve_of(rows, first=1):
+    """A curve of so many rows, of which those before the first were not scored."""
+    curve, due = LearningCurve("Accuracy", 1000), 1
+    for row in range(1, rows + 1):
+        if row == due:
+            if row >= first:
+                curve.add(row, 1.0 / row, float(row))
+            due = curve.next_after(row)
+    return curve
+
+
+@given(st.integers(0, 5000), st.integers(1, 5000))
+def test_points_lie_evenly_and_are_bounded(rows, first):
+    curve = curve_of(rows, first)
+    assert curve.every.bit_count() == 1
+    assert len(curve.points) < 200
+    assert [point.rows for point in curve.points] == [row for row in range(curve.every, rows + 1, curve.every) if row >= first]
+    assert len(curve.points) >= 100 or curve.every == 1
+    assert all(point.metric == pytest.approx(1.0 / point.rows, rel=1e-5) for point in curve.points)
+
+
+@given(st.integers(0, 2000), st.integers(0, 2000))
+def test_a_saved_curve_goes_on_as_if_it_had_never_been_saved(before, after):
+    curve = curve_of(before)
+    resumed = LearningCurve.of(json.loads(json.dumps(curve.state)), before)
+    assert resumed.state == curve.state
+    for row in range(before + 1, before + after + 1):
+        if row == resumed.next_after(row - 1):
+            resumed.add(row, 1.0 / row, float(row))
+    assert resumed.state == curve_of(before + after).state
+
+
+def test_what_has_no_value_is_none_in_the_file():
+    curve = LearningCurve("F1", 10)
+    for rows, value in enumerate([math.nan, math.inf, -math.inf, 1e300, 0.123456789], 1):
+        curve.add(rows, value, 0.5)
+    state = curve.state
+    assert state["points"] == [[1, None, 0.5], [2, None, 0.5], [3, None, 0.5], [4, 1e300, 0.5], [5, 0.123457, 0.5]]
+    assert json.dumps(LearningCurve.of(state, 5).state, allow_nan=False) == json.dumps(state)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("metric",), 3),
+        (("window",), 0),
+        (("window",), True),
+        (("every",), 3),
+        (("every",), 2**64),
+        (("every",), 2.0),
+        (("every",), None),
+        (("points",), {}),
+        (("points",), [[i, 0.5, 0.5] for i in range(1, 201)]),
+        (("points", 0), [1, 0.5]),
+        (("points", 0), "abc"),
+        (("points", 1, 0), 1),
+        (("points", 1, 0), 2.0),
+        (("points", 1, 0), 41),
+        (("points", 1, 1), "0.5"),
+        (("points", 1, 2), math.nan),
+        (("points", 1, 2), math.inf),
+        (("points", 1, 2), 10**400),
+        (("points", 1, 2), True),
+        (("more",), 1),
+    ],
+)
+def test_a_corrupt_curve_is_refused(place, value):
+    state = curve_of(40).state
+    LearningCurve.of(state, 40)
+    changed = copy.deepcopy(state)
+    part = changed
+    for name in place[:-1]:
+        part = part[name]
+    part[place[-1]] = value
+    with pytest.raises(ValueError, match="the learning curve is corrupt"):
+        LearningCurve.of(changed, 40)
+
+
+@pytest.mark.parametrize(("state", "rows"), [(None, 40), ({}, 40), (curve_of(40).state, 39), (curve_of(40).state, "40")])
+def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
+    with pytest.raises(ValueError, match="the learning curve is corrupt"):
+        LearningCurve.of(state, rows)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x, max_size=4)))
+def test_whatever_the_points_are_it_is_a_curve_or_a_value_error(points):
+    state = {"metric": "Accuracy", "window": 1, "every": 1, "points": points}
+    try:
+        assert LearningCurve.of(state, 9).state["points"] == points
+    except ValueError as error:
+        assert "corrupt" in str(error)
+
+
+def make_loop(folder=None, rows=1000, metric=None, labelled=lambda i: True):
+    data = [(x, y if labelled(i) else None) for i, (x, y) in enumerate(datasets.Bananas().take(rows))]
+    model = preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)
+    return LearningLoop(IterableSource(data), model, metric, checkpoints=folder, window=100)
+
+
+def test_the_loop_keeps_the_scores_of_its_points():
+    loop = make_loop()
+    expected = {}
+    while loop.rows < 1000:
+        progress = loop.run(1)
+        expected[loop.rows] = progress.metric, progress.windowed
+    assert (loop.curve.metric, loop.curve.window, loop.curve.every) == ("Accuracy", 100, 8)
+    assert loop.curve.points == [
+        CurvePoint(rows, *(pytest.approx(value, rel=1e-5) for value in expected[rows])) for rows in range(8, 1001, 8)
+    ]
+
+
+def test_nothing_is_said_before_a_row_was_scored():
+    loop = make_loop(rows=60, labelled=lambda i: i >= 10)
+    loop.run()
+    assert [point.rows for point in loop.curve.points] == list(range(12, 61))  # the model predicts None before its first row
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC()])
+def test_runs_in_pieces_have_the_curve_of_one(tmp_path, metric):
+    def run(name, pieces):
+        for piece in pieces:
+            with CheckpointFolder(tmp_path / name) as folder:
+                loop = make_loop(folder, metric=metric.clone())
+                loop.run(piece)
+        return loop.curve.state, (tmp_path / name / "checkpoint-000000001000.ckpt").read_bytes()
+
+    whole = run("whole", [None])
+    assert len(whole[0]["points"]) == 125
+    assert run("pieces", [1, 150, 48, 1, 1, 398, None]) == whole
+    assert read_header(tmp_path / "whole" / "checkpoint-000000001000.ckpt")["curve"] == whole[0]
+
+
+def test_a_checkpoint_with_a_corrupt_curve_is_refused(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        loop = make_loop(folder)
+        loop.curve.every = 3
+        loop.run(10)
+        with pytest.raises(CheckpointError, match=r"not written by a learning loop \(the learning curve.*every 3 rows"):
+            make_loop(folder)
+
+
+def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():
+    curve = LearningCurve("x" * 10**6, 5)
+    curve.add(1, 1e308, -1e301)
+    curve.add(2, 1e60, -1e60)
+    assert curve.metric == "x" * 100
+    assert math.isnan(curve.points[0].metric)
+    assert math.isnan(curve.points[0].windowed)
+    assert LearningCurve.of(curve.state, 2).points[1:] == curve.points[1:] == [CurvePoint(2, 1e60, -1e60)]
+    for change in ({"metric": "x" * 101}, {"points": [[1, 1e308, 0.5]]}, {"points": [[1, 0.5, -1e308]]}):
+        with pytest.raises(ValueError, match="the learning curve is corrupt"):
+            LearningCurve.of(curve.state | change, 2)

@@ -1,0 +1,422 @@
+"""Labels that come later, from another stream: equal to a replay in memory, whatever comes, and however often it is killed."""
+
+import datetime
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import dummy, metrics
+
+from delayed_twin import FATES, check_sums, replay, streams, write
+from killing import kill_at_random_rows, run_to_the_end
+from loops import make_model
+from saved import dumps
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    DelayedLabels,
+    DelayedLearningLoop,
+    FileSink,
+    IterableSource,
+    JoinedSource,
+    JSONLinesSource,
+    LearningLoop,
+    StreamError,
+)
+from streamsvm.stream.checkpoint import read_newest
+from streamsvm.stream.delayed.buffer import Pending
+from streamsvm.stream.delayed.events import checked_time
+
+JOIN = {"key": "id", "time": "t"}
+
+
+def iterable(rows, name="rows"):
+    return IterableSource([({k: v for k, v in row.items() if k != "y"}, row.get("y")) for row in rows], name)
+
+
+def joined(rows, labels):
+    return JoinedSource(iterable(rows), iterable(labels, "labels"), **JOIN)
+
+
+def learn(rows, labels, model=None, delayed=None, **options):
+    delayed = DelayedLabels() if delayed is None else delayed
+    loop = DelayedLearningLoop(joined(rows, labels), model or make_model(), metrics.Accuracy(), delayed=delayed, **options)
+    return loop.run(), loop
+
+
+def row(key, time, **x):
+    return {"id": key, "t": time, **(x or {"a": 1.0})}
+
+
+def label(key, time, y=True):
+    return {"id": key, "t": time, "y": y}
+
+
+@pytest.mark.parametrize("negative", [None, False])
+def test_the_model_is_that_of_a_replay(negative):
+    rows, labels = streams(3, 1500, 60.0)
+    model = make_model()
+    metric, counts = replay(rows, labels, model, 60.0, negative=negative)
+    limits = {"max_age": 60.0} | ({} if negative is None else {"expired": "negative", "negative": negative})
+    end, loop = learn(rows, labels, delayed=DelayedLabels(**limits))
+    assert dumps(loop.model) == dumps(model)
+    assert dumps(loop.metric) == dumps(metric)
+    assert {name: end.delayed[name] for name in FATES} == counts
+    check_sums(end.delayed, len(rows), len(labels))
+    assert end.rows == len(rows) + len(labels)
+    assert end.learned == counts["joined"] + (counts["expired_age"] if negative is not None else 0)
+    assert min(counts[fate] for fate in FATES if fate not in ("refused", "expired_count", "early", "pending")) > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*none have the same key")
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"), st.integers(0, 4), st.booleans()), max_size=40),
+    st.integers(0, 8),
+    st.integers(1, 3),
+    st.integers(0, 39),
+)
+def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, max_rows, cut):
+    rows, labels, now = [], [], 0.0
+    for is_row, key, step, y in messages:
+        now += step
+        (rows if is_row else labels).append({"id": key, "t": now, **({"a": now, "b": 1.0} if is_row else {"y": y})})
+    twin = dummy.NoChangeClassifier()
+    metric, counts = replay(rows, labels, twin, max_age, max_rows)
+    model = dummy.NoChangeClassifier()
+    source, delayed = joined(rows, labels), DelayedLabels(max_age=max_age, max_rows=max_rows)
+    loop = DelayedLearningLoop(source, model, metrics.Accuracy(), delayed=delayed)
+    if not messages:
+        return
+    loop.run(cut)
+    facts, entries = delayed.state
+    resumed, again = DelayedLabels(max_age=max_age, max_rows=max_rows), joined(rows, labels)
+    resumed.resume(json.loads(json.dumps(facts)), entries, loop.rows)
+    assert resumed.state == (facts, entries)
+    assert resumed.nbytes == delayed.nbytes
+    again.seek(json.loads(json.dumps(dict(source.position))))
+    loop = DelayedLearningLoop(again, model, loop.metric, delayed=resumed)
+    loop.rows = min(cut, len(messages))
+    loop.run()
+    assert {name: resumed.counts[name] for name in FATES} == counts
+    assert dumps(loop.metric) == dumps(metric)
+    check_sums(resumed.counts, len(rows), len(labels))
+
+
+@pytest.mark.thorough
+@pytest.mark.once
+def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
+    rows, labels = streams(11, 1800, 60.0)
+    url, total = str(write(tmp_path / "rows.jsonl", rows)), len(rows) + len(labels)
+    options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
+    for name in ("whole", "killed"):
+        if name == "killed":
+            arguments = url, options, tmp_path / name, tmp_path / f"{name}.csv"
+            kill_at_random_rows(random.randrange(10**6), 20, total, *arguments)
+        run_to_the_end(url, options, tmp_path / name, tmp_path / f"{name}.csv")
+    newest = [max((tmp_path / name).glob("*.ckpt")) for name in ("whole", "killed")]
+    assert newest[0].name == newest[1].name == f"checkpoint-{total:012d}.ckpt"
+    # Files of predictions have other names.
+    found = [read_newest(path) for path in newest]
+    assert found[0].header["sink"].pop("name") != found[1].header["sink"].pop("name")
+    for checkpoint in found:
+        checkpoint.header.pop("digest")
+    assert found[0].header == found[1].header
+    assert dumps(found[0].metric) == dumps(found[1].metric)
+    assert (tmp_path / "whole.csv").read_bytes() == (tmp_path / "killed.csv").read_bytes()
+    model = make_model()
+    metric, counts = replay(rows, labels, model, 60.0)
+    assert dumps(found[0].model) == dumps(found[1].model) == dumps(model)
+    assert dumps(found[1].metric[0]) == dumps(metric)
+    delayed = DelayedLabels()
+    delayed.resume(found[1].header["delayed"], found[1].metric[-1], total)
+    assert {name: delayed.counts[name] for name in FATES} == counts
+    check_sums(delayed.counts, len(rows), len(labels))
+
+
+def test_the_prediction_that_was_made_is_scored():
+    class Changing(dummy.NoChangeClassifier):
+        """Predicts the label learned last."""
+
+    rows = [row("a", 0.0), row("b", 2.0), row("c", 3.0), row("d", 9.0)]
+    labels = [label("a", 1.0, True), label("c", 4.0, False), label("b", 5.0, False), label("d", 6.0, False)]
+    end, loop = learn(rows, labels, Changing())
+    # a: no prediction; b and c: True, when they came; d: its label came first, and is scored with what the model says then.
+    assert (end.learned, loop.metric.cm.n_samples, loop.metric.cm[False][True], loop.metric.cm[False][False]) == (4, 3, 2, 1)
+
+
+def test_predictions_are_written_when_rows_come(tmp_path):
+    with FileSink(tmp_path / "out.jsonl") as sink:
+        learn([row("a", 0.0), row(7, 2.0)], [label(7.0, 1.0, False), label("a", 3.0)], dummy.NoChangeClassifier(), sink=sink)
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(line["row"], line["key"], line["y_true"]) for line in written] == [(0, "a", None), (2, "7", False)]
+
+
+def test_expired_rows_are_dead_letters(tmp_path):
+    letters = tmp_path / "letters.jsonl"
+    delayed = DelayedLabels(max_age=5.0, expired="dead-letter")
+    end, _ = learn([row("a", 0.0), row("b", 9.0)], [label("b", 10.0)], delayed=delayed, on_error=letters, error_limit=0)
+    (letter,) = map(json.loads, letters.read_text().splitlines())
+    assert (letter["row"], letter["kind"], letter["raw"]) == (0, "expired", "{'key': 'a', 'x': {'a': 1.0}}")
+    assert letter["place"] == "rows with labels from labels: row 0, key 'a'"
+    assert (end.refused, end.delayed["expired_rows"], end.learned) == ({}, 1, 1)
+    with pytest.raises(ValueError, match="nothing says where"):
+        DelayedLearningLoop(joined([], []), make_model(), delayed=DelayedLabels(expired="dead-letter"), on_error="skip")
+
+
+def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
+    letters = tmp_path / "letters.jsonl"
+    rows = [row("a", 0.0), row("b", 1.0), row("c", 2.0), row("d", 9.0), row("e", 10.0, a="word")]
+    labels = [label("a", 3.0), label("b", 4.0, "yes"), label("b", 5.0), label("d", 6.0, "no"), label("c", 7.0, False)]
+    labels += [label("e", 11.0)]
+    end, _ = learn(rows, labels, on_error=letters)
+    assert end.refused == {"label": 2, "not a number": 1}
+    assert (end.learned, end.delayed["joined"], end.delayed["refused"], end.delayed["duplicate_labels"]) == (2, 4, 2, 1)
+    check_sums(end.delayed, len(rows), len(labels), refused=1)
+    found = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert found[0]["raw"] == "({'a': 1.0}, 'yes')"
+    assert "the label of row 1, key 'b'" in found[0]["place"]
+    assert "word" in found[2]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (datetime.date(1970, 1, 2), 86_400.0),
+        (datetime.datetime(1970, 1, 1, 1), 3600.0),
+        (datetime.datetime(1970, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1))), 0.0),
+        ("1970-01-02", 86_400.0),
+        (np.float32(0.5), 0.5),
+    ],
+)
+def test_times_as_sources_give_them(value, seconds):
+    assert checked_time(value) == seconds
+
+
+@pytest.mark.parametrize("value", [math.nan, 10**400, -(10**400), datetime.time(1)])
+def test_numbers_that_are_no_times(value):
+    with pytest.raises(ValueError, match="the event time is .*(it must be seconds|in the future|too long ago)"):
+        checked_time(value)
+
+
+@pytest.mark.parametrize(
+    ("which", "bad", "reason"),
+    [
+        ("rows", {"t": 1.0, "a": 1.0}, "the key is missing"),
+        ("rows", {"id": None, "t": 1.0, "a": 1.0}, "the key is missing"),
+        ("rows", {"id": 1.5, "t": 1.0, "a": 1.0}, "the key is 1.5: it must be a text or a whole number"),
+        ("labels", {"id": [1], "t": 1.0, "y": True}, "the key is"),
+        ("labels", {"id": True, "t": 1.0, "y": True}, "the key is True"),
+        ("labels", {"id": "k" * 257, "t": 1.0, "y": True}, "from 1 to 256 characters"),
+        ("labels", {"id": "\ud800", "t": 1.0, "y": True}, "half of a surrogate pair"),
+        ("rows", {"id": "k", "a": 1.0}, "the event time is missing"),
+        ("rows", {"id": "k", "t": "soon", "a": 1.0}, "the event time is 'soon'"),
+        ("rows", {"id": "k", "t": 1e400, "a": 1.0}, "in the future"),
+        ("rows", {"id": "k", "t": -1e13, "a": 1.0}, "too long ago. Is it in milliseconds?"),
+        ("rows", {"id": "k", "t": "-inf", "a": 1.0}, "too long ago"),
+        ("rows", {"id": "k", "t": "nan", "a": 1.0}, "the event time is 'nan': it must be"),
+        ("labels", {"id": "k", "t": "2999-01-01", "y": True}, "which is in the future"),
+        ("labels", {"id": "k", "t": 1_790_000_000_000, "y": True}, "in the future. Is it in milliseconds?"),
+        ("labels", {"id": "k", "t": 1.0, "y": None}, "has no label"),
+        ("labels", {"id": "k", "t": 1.0, "y": [1]}, "label [1] is none"),
+        ("labels", {"id": "k", "t": 1.0, "y": float("nan")}, "label nan is none"),
+        ("labels", {"id": "k", "t": 1.0, "y": 2**63}, "number below 2**63"),
+        ("rows", {"id": "k", "t": 1.0, "y": True}, "the row has its label inside"),
+        ("rows", {"id": "k", "t": 1.0, "a": {"b": 1.0}}, "numbers and texts only"),
+        ("rows", {"id": "k", "t": 1.0, "a": "x" * 2**21}, "one that waits may"),
+    ],
+)
+@pytest.mark.parametrize("format", ["iterable", "jsonl"])
+def test_bad_messages_are_refused_and_leave_nothing(which, bad, reason, format, tmp_path):  # noqa: A002
+    streams_ = {"rows": [row("a", 0.0), row("b", 2.0)], "labels": [label("a", 0.5), label("b", 3.0, False)]}
+    streams_[which].insert(1, bad)
+    letters = tmp_path / "letters.jsonl"
+    sources = [iterable(found, name) for name, found in streams_.items()]
+    if format == "jsonl":
+        sources = [JSONLinesSource(write(tmp_path / f"{name}.jsonl", found), "y") for name, found in streams_.items()]
+    loop = DelayedLearningLoop(JoinedSource(*sources, **JOIN), make_model(), delayed=DelayedLabels(), on_error=letters)
+    end = loop.run()
+    loop.source.close()
+    (letter,) = map(json.loads, letters.read_text().splitlines())
+    assert reason in letter["reason"]
+    assert letter["place"].startswith(loop.source._sources[which == "labels"].name)
+    assert (end.rows, end.learned, sum(end.refused.values())) == (5, 2, 1)
+    expected = make_model()
+    for y in (True, False):
+        expected.learn_one({"a": 1.0}, y)
+    assert dumps(loop.model) == dumps(expected)
+
+
+def test_a_message_that_is_older_than_the_one_before_it_counts_as_being_as_old():
+    rows, labels = [row("a", 5.0), row("b", 1.0), row("c", 6.0)], [label("b", 5.5), label("a", 0.0), label("c", 7.0)]
+    given = [(y.key, y.time, type(y).__name__) for _, y in joined(rows, labels)]
+    assert given == [
+        ("a", 5.0, "Awaited"),
+        ("b", 5.0, "Awaited"),
+        ("b", 5.5, "Labelled"),
+        ("a", 5.5, "Labelled"),
+        ("c", 6.0, "Awaited"),
+        ("c", 7.0, "Labelled"),
+    ]
+
+
+def test_what_waits_is_bounded():
+    rows = [row(i, float(i), a="x" * 1000) for i in range(20_000)]
+    labels = [label(f"other {i}", float(i)) for i in range(5000)]
+    delayed = DelayedLabels(max_age=None, max_bytes=2**22, max_rows=4000)
+    loop = DelayedLearningLoop(joined(rows, labels), dummy.NoChangeClassifier(), delayed=delayed)
+    most = 0
+    while loop.run(1000).rows % 1000 == 0 and loop.rows < len(rows) + len(labels):
+        counts = delayed.counts
+        most = max(most, counts["bytes"])
+        assert counts["bytes"] <= 2**22
+        assert max(counts["pending"], counts["early"], counts["settled"]) <= 4000
+    counts = delayed.counts
+    assert most > 2**22 - 2000
+    assert counts["expired_bytes"] > 10_000
+    assert counts["settled"] == 4000
+    check_sums(counts, len(rows), len(labels))
+    facts, entries = delayed.state
+    resumed = DelayedLabels()
+    resumed.resume(facts, entries, loop.rows)
+    assert (
+        resumed.nbytes == delayed.nbytes == sum(400 + len(k) + len(p.row) + len(p.prediction) for k, p in delayed._rows.items())
+    )
+
+
+def test_a_pass_that_has_ended_goes_on_with_what_came_since(tmp_path):
+    rows, labels = streams(5, 300, 60.0)
+    halves = [sum(row["t"] < 150.0 for row in found) for found in (rows, labels)]
+    paths = [tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"]
+    for path, found, half in zip(paths, (rows, labels), halves, strict=True):
+        write(path, found[:half])
+
+    def run():
+        with CheckpointFolder(tmp_path / "state") as folder:
+            source = JoinedSource(*(JSONLinesSource(path, "y") for path in paths), **JOIN)
+            delayed = DelayedLabels(max_age=60.0)
+            loop = DelayedLearningLoop(source, make_model(), delayed=delayed, checkpoints=folder)
+            end = loop.run()
+            source.close()
+            return end, dumps(loop.model)
+
+    first, _ = run()
+    assert first.rows == sum(halves)
+    assert run()[0].rows == sum(halves)
+    for path, found in zip(paths, (rows, labels), strict=True):
+        write(path, found)
+    end, model = run()
+    assert end.rows == len(rows) + len(labels)
+    assert model == dumps(learn(rows, labels, delayed=DelayedLabels(max_age=60.0))[1].model)
+
+
+def test_checkpoints_with_and_without_waiting_rows_are_told_apart(tmp_path):
+    rows, labels = streams(5, 100, 60.0)
+
+    def run(source, kind, folder, **options):
+        with CheckpointFolder(tmp_path / folder) as checkpoints:
+            return kind(source, make_model(), checkpoints=checkpoints, **options).run()
+
+    run(joined(rows, labels), DelayedLearningLoop, "delayed", delayed=DelayedLabels())
+    with pytest.raises(CheckpointError, match="labels from another stream: give --labels"):
+        run(iterable(rows), LearningLoop, "delayed")
+    run(IterableSource([({"a": 1.0}, True)]), LearningLoop, "inline")
+    with pytest.raises(CheckpointError, match="without labels from another stream: leave --labels out"):
+        run(joined(rows, labels), DelayedLearningLoop, "inline", delayed=DelayedLabels())
+    other = JoinedSource(iterable(rows), iterable(labels, "labels"), key="key", time="t")
+    with pytest.raises(StreamError, match="learned with --key 'id', not 'key'"):
+        run(other, DelayedLearningLoop, "delayed", delayed=DelayedLabels())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts, lines: (facts | {"clock": "now"}, lines),
+        lambda facts, lines: (facts | {"entries": [1, 1, 2]}, lines),
+        lambda facts, lines: (facts | {"entries": [2, 1]}, lines),
+        lambda facts, lines: (facts | {"counts": facts["counts"] | {"features": 9}}, lines),
+        lambda facts, lines: (facts | {"counts": facts["counts"] | {"joined": -1}}, lines),
+        lambda facts, lines: (facts | {"counts": {}}, lines),
+        lambda facts, lines: (facts, lines.replace(b'"a",0.0', b'"b",0.0')),
+        lambda facts, lines: (facts, lines.replace(b'"a",0.0', b'"a",NaN')),
+        lambda facts, lines: (facts, lines.replace(b'"a",0.0,0', b'"a",0.0,99')),
+        lambda facts, lines: (facts, lines.replace(b'"a",0.0', b'"a",1e9')),
+        lambda facts, lines: (facts, lines.replace(b"[1.5]", b"[[1.5]]")),
+        lambda facts, lines: (facts, lines.replace(b"[1.5]", b"[1.5,2.5]")),
+        lambda facts, lines: (facts, lines.replace(b"[true]", b"[[true],[2]]")),
+        lambda facts, lines: (facts, lines.replace(b"e", b"\xff")),
+        lambda facts, lines: (facts, lines.replace(b"[1.5]", b"[" * 10**6)),
+        lambda facts, lines: (facts, lines.replace(b'"b"', b'"a"')),
+        lambda facts, lines: (facts, lines.decode()),
+        lambda facts, lines: (None, lines),
+    ],
+)
+def test_a_corrupt_buffer_is_refused(change):
+    delayed = DelayedLabels(max_age=10.0)
+    for i, key in enumerate("ab"):
+        delayed.add_row(key, Pending(float(i), i, '[["x"],[1.5]]', "[true]"))
+    list(delayed.expire(3.0))
+    delayed.add_label("early", 3.0, 1)
+    delayed.add_label("b", 3.0, 1)
+    facts, lines = delayed.state
+    DelayedLabels().resume(facts, lines, 4)
+    new = DelayedLabels()
+    before = new.state
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        new.resume(*change(facts, lines), 4)
+    assert new.state == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"heads": [None]}, "heads is"),
+        ({"heads": [{"key": "a"}, None]}, "corrupt"),
+        ({"ended": [0, 1]}, "ended is"),
+        ({"times": ["now", None]}, "corrupt"),
+        ({"rows": 3}, "rows is 3"),
+    ],
+)
+def test_a_corrupt_position_is_refused(change, reason):
+    source = joined([row("a", 0.0)], [label("a", 1.0)])
+    next(iter(source))
+    with pytest.raises(StreamError, match=reason):
+        joined([row("a", 0.0)], [label("a", 1.0)]).seek({**source.position, **change})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"max_age": -1.0}, "max_age"),
+        ({"max_rows": 0}, "max_rows"),
+        ({"max_bytes": 1000}, "max_bytes"),
+        ({"expired": "forget"}, "expired"),
+        ({"expired": "negative"}, "needs the label"),
+        ({"negative": 0}, "leave it out"),
+    ],
+)
+def test_parameters_are_checked(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        DelayedLabels(**parameters)
+
+
+def test_keys_that_never_meet_are_told():
+    with pytest.warns(UserWarning, match="of 2 rows and 1 labels, none have the same key. Is the key right"):
+        learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
+    with pytest.raises(StreamError, match="have no rows"):
+        learn([], [])
+
+
+def test_one_stream_is_not_two():
+    loop = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")
+    with pytest.raises(StreamError, match="make a JoinedSource"):
+        loop.run()
+
+
+def test_rows_without_times_ask_for_the_column():
+    with pytest.raises(StreamError, match="--time NAME"):
+        JoinedSource(iterable([]), iterable([]), key="id")

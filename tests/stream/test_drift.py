@@ -1,0 +1,353 @@
+"""Detectors of drift beside a loop: what they are fed, what is counted, the new model, and their state in checkpoints."""
+
+import io
+import itertools
+import json
+import math
+import random
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from river import compose, drift, linear_model, preprocessing
+from river.datasets import synth
+
+from command_words import main
+from lists import first
+from saved import dumps
+from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    DelayedLabels,
+    DelayedLearningLoop,
+    DriftWatch,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    load,
+)
+from streamsvm.stream.logs import json_lines
+from streamsvm.stream.monitor.metrics import Families
+
+DETECTORS = {
+    "ADWIN": drift.ADWIN,
+    "PageHinkley": lambda: drift.PageHinkley(threshold=20),
+    "KSWIN": lambda: drift.KSWIN(seed=0),
+    **{name: getattr(drift.binary, name) for name in drift.binary.__all__},
+}
+
+
+def rows_of(n=3000):
+    """Rows whose labels are flipped half way."""
+    return [(x, bool(y) ^ (i >= n // 2)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(n))]
+
+
+def model_of():
+    return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=0)
+
+
+def twin(rows, model, detector, renews):
+    """The same in the plainest way: the number of drifts, and the model at the end."""
+    errors, drifts = [], 0
+    for x, y in rows:
+        predicted = model.predict_one(x)
+        model.learn_one(x, y)
+        if predicted is None:
+            continue
+        errors.append(float(predicted != y))
+        detector.update(predicted != y)
+        if detector.drift_detected:
+            recent = 0.0
+            for i, error in enumerate(errors, 1):
+                recent += (error - recent) / min(i, 50)
+            if recent > sum(errors) / len(errors):
+                drifts += 1
+                model = model.clone() if renews else model
+            errors = []
+    return drifts, model
+
+
+@pytest.mark.parametrize("on_drift", ["count", "anew"])
+@pytest.mark.parametrize("name", ["ADWIN", "PageHinkley", "DDM"])
+def test_a_twin_finds_the_same(name, on_drift):
+    rows = rows_of(2000)
+    watch = DriftWatch(DETECTORS[name](), on_drift)
+    loop = LearningLoop(IterableSource(rows), model_of(), drift=watch)
+    end = loop.run()
+    drifts, model = twin(rows, model_of(), DETECTORS[name](), on_drift == "anew")
+    assert end.drifts == watch.drifts == drifts
+    assert drifts >= 1
+    assert dumps(loop.model) == dumps(model)
+
+
+class Many(IterableSource):
+    """Gives its rows many at a time."""
+
+    def take(self, most):
+        rows = list(itertools.islice(self._at_hand, min(most, 170)))
+        return rows or None
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self._at_hand = iter(self)
+
+    def place_of(self, i):
+        return self.place
+
+    def raw_of(self, i):
+        return None
+
+
+@pytest.mark.parametrize("on_drift", ["count", "anew"])
+def test_rows_that_are_taken_together(on_drift):
+    found = []
+    for source in (IterableSource, Many):
+        watch = DriftWatch(drift.ADWIN(), on_drift)
+        loop = LearningLoop(source(rows_of()), BSGDClassifier(budget=30, seed=0), drift=watch)
+        loop.run()
+        assert loop._at_once is (on_drift == "count")
+        found.append((watch.facts, dumps(loop.model), dumps(watch.detector)))
+    assert found[0] == found[1]
+    assert found[0][0]["drifts"] == 1
+
+
+@pytest.mark.parametrize("name", first(2, DETECTORS))
+def test_a_run_in_pieces_ends_with_the_same_bytes(name, tmp_path):
+    rows, rng = rows_of(1500), random.Random(7)
+
+    def run(folder, most=None):
+        with CheckpointFolder(folder) as checkpoints:
+            watch = DriftWatch(DETECTORS[name](), "anew")
+            loop = LearningLoop(IterableSource(rows), model_of(), drift=watch, checkpoints=checkpoints, checkpoint_every=10**6)
+            return loop.run(most).rows
+
+    run(tmp_path / "whole")
+    while run(tmp_path / "pieces", rng.randint(1, 500)) < len(rows):
+        pass
+    run(tmp_path / "pieces")
+    whole, pieces = (max((tmp_path / part).glob("*.ckpt")) for part in ("whole", "pieces"))
+    assert whole.name == pieces.name
+    assert whole.read_bytes() == pieces.read_bytes()
+
+
+def test_a_new_model_pays_where_labels_are_flipped():
+    found = {}
+    for on_drift in ("count", "anew"):
+        loop = LearningLoop(IterableSource(rows_of(6000)), model_of(), drift=DriftWatch(drift.ADWIN(), on_drift))
+        loop.run()
+        found[on_drift] = loop.metric.get()
+    assert found["anew"] > found["count"] + 0.005
+
+
+def test_fewer_errors_are_no_drift():
+    errors = [1.0] * 300 + [0.0] * 300
+    found = DriftWatch(drift.ADWIN())
+    for error in errors:
+        found.update(True, error == 0.0, 0)
+    assert found.facts["count"] < 600  # it was told of
+    assert found.drifts == 0
+    for error in errors[:300]:
+        found.update(True, error == 0.0, 0)
+    assert found.drifts == 1
+
+
+def test_errors_of_numbers():
+    rows = [({"a": a}, a if i < 1500 else -a) for i, a in enumerate(random.Random(0).gauss(0, 1) for _ in range(3000))]
+    watch = DriftWatch(drift.PageHinkley(threshold=5))
+    loop = LearningLoop(IterableSource(rows), BSGDRegressor(budget=20, seed=0), drift=watch)
+    assert loop.run().drifts >= 1
+    with pytest.raises(ValueError, match=r"DDM\(.*\) is for errors of labels, and the model predicts numbers"):
+        LearningLoop(IterableSource(rows), BSGDRegressor(budget=20), drift=DriftWatch(drift.binary.DDM()))
+
+
+@pytest.mark.parametrize("predicted", [math.nan, math.inf, -1e308])
+def test_predictions_without_bounds_have_the_largest_error(predicted):
+    for kind in (drift.ADWIN, drift.PageHinkley, lambda: drift.KSWIN(seed=0)):
+        watch, again = DriftWatch(kind()), DriftWatch(kind())
+        for each in (watch, again):
+            each.begin(linear_model.LinearRegression(), True, "rows")
+        for row in range(1000):
+            watch.update(1.0, 0.5 if row < 500 else predicted, row)
+        assert watch.drifts == 1
+        again.resume(json.loads(json.dumps(watch.facts, allow_nan=False)), watch.detector)
+        assert again.facts == watch.facts
+
+
+def test_probabilities_stand_for_the_likeliest_label():
+    watch = DriftWatch(drift.NoDrift())
+    for predicted in ({"a": 0.2, "b": 0.8}, {"a": 0.6, "b": 0.4}, None, {}):
+        watch.update("b", predicted, 0)
+    assert (watch.facts["count"], watch.facts["sum"]) == (2, 1.0)
+
+
+def test_a_drift_is_told_and_shown():
+    stream = io.StringIO()
+    loop = LearningLoop(IterableSource(rows_of(), "rows"), model_of(), drift=DriftWatch(drift.ADWIN(), "anew"))
+    with json_lines(stream):
+        loop.run()
+    (line,) = [found for found in map(json.loads, stream.getvalue().splitlines()) if found.get("event") == "drift"]
+    assert line["level"] == "warning"
+    assert line["drifts"] == 1
+    assert line["anew"] is True
+    assert line["recent_error"] > line["error"]
+    assert line["source"] == "rows"
+    assert 1500 < line["row"] < 1800
+
+    class Collector:
+        def collect(self):
+            found = Families(several=False)
+            found.add(loop, loop.progress)
+            return iter(found)
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    assert "streamsvm_drifts_total 1.0" in generate_latest(registry).decode().splitlines()
+
+
+def test_labels_that_come_later(tmp_path):
+    pairs = rows_of(2000)
+    rows = [({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(pairs)]
+    labels = [({"id": i, "t": i + 20.0}, y) for i, (_, y) in enumerate(pairs)]
+
+    def run(folder, most=None):
+        source = JoinedSource(IterableSource(rows), IterableSource(labels), key="id", time="t")
+        with CheckpointFolder(folder) as checkpoints:
+            watch, delayed = DriftWatch(drift.ADWIN(), "anew"), DelayedLabels(max_age=60.0)
+            loop = DelayedLearningLoop(source, model_of(), delayed=delayed, drift=watch, checkpoints=checkpoints)
+            return loop.run(most)
+
+    assert run(tmp_path / "whole").drifts >= 1
+    run(tmp_path / "pieces", 2100)
+    run(tmp_path / "pieces")
+    whole, pieces = (max((tmp_path / part).glob("*.ckpt")) for part in ("whole", "pieces"))
+    assert whole.read_bytes() == pieces.read_bytes()
+
+
+def run_in(folder, watch, rows=None):
+    with CheckpointFolder(folder) as checkpoints:
+        loop = LearningLoop(IterableSource(rows or rows_of(100)), model_of(), drift=watch, checkpoints=checkpoints)
+        loop.run()
+    return loop
+
+
+def test_a_checkpoint_of_another_detector(tmp_path):
+    run_in(tmp_path, DriftWatch(drift.ADWIN()))
+    with pytest.raises(CheckpointError, match="learned with a detector of drift: give --drift"):
+        run_in(tmp_path, None)
+    with pytest.raises(CheckpointError, match=r"watched by ADWIN\(delta=0.002, .*, not ADWIN\(delta=0.1, .*: ask for the same"):
+        run_in(tmp_path, DriftWatch(drift.ADWIN(delta=0.1)))
+    run_in(tmp_path, DriftWatch(drift.ADWIN(), "anew"))  # what is done about a drift may be said anew
+
+
+def test_a_detector_may_come_later(tmp_path):
+    run_in(tmp_path, None, rows_of(100))
+    loop = run_in(tmp_path, DriftWatch(drift.NoDrift()), rows_of(500))
+    assert (loop.rows, loop.drift.facts["count"]) == (500, 400)
+
+
+@pytest.mark.parametrize(
+    ("facts", "detector", "reason"),
+    [
+        ({"drifts": -1}, None, "drifts"),
+        ({"count": 1.5}, None, "count"),
+        ({"sum": math.inf}, None, "the errors of the checkpoint are corrupt"),
+        ({"recent": "0"}, None, "the errors of the checkpoint are corrupt"),
+        ({"recent": -0.5}, None, "the errors of the checkpoint are corrupt"),
+        ({}, drift.PageHinkley(threshold=20, mode="up"), None),
+        ({}, drift.ADWIN(), "the checkpoint's detector is"),
+        ({}, "nothing", "the checkpoint's detector is"),
+    ],
+)
+def test_corrupt_states_are_refused(facts, detector, reason):
+    watch = DriftWatch(drift.PageHinkley(threshold=20))
+    saved = watch.facts | facts
+    if reason is None:
+        detector._x_mean = "none"
+        reason = "the checkpoint's detector is corrupt"
+    with pytest.raises(ValueError, match=reason):
+        watch.resume(saved, watch.detector if detector is None else detector)
+    assert watch.drifts == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: DriftWatch(drift.ADWIN), "must be one of river"),
+        (lambda: DriftWatch("ADWIN"), "must be one of river"),
+        (lambda: DriftWatch(linear_model.LogisticRegression()), "must be one of river"),
+        (lambda: DriftWatch(drift.KSWIN()), "KSWIN draws at random: give it a seed"),
+        (lambda: DriftWatch(drift.PageHinkley(min_instances="x")), "cannot be fed"),
+        (lambda: DriftWatch(drift.ADWIN(), "stop"), "on_drift must be 'count' or 'anew', not 'stop'"),
+    ],
+)
+def test_mistakes(make, reason):
+    with pytest.raises(ValueError, match=reason):
+        make()
+
+
+def test_a_detector_that_fails_begins_anew(caplog):
+    watch = DriftWatch(drift.binary.DDM())
+    watch.update(True, True, 0)
+    watch.detector._p = _Broken()
+    watch.update(True, False, 1)
+    assert "DDM(" in caplog.text
+    assert "begins anew" in caplog.text
+    watch.update(True, False, 1)
+    assert watch.detector._p.n == 1
+
+
+class _Broken:
+    def update(self, x):
+        raise ValueError("math domain error")
+
+
+def test_pipelines_of_river_begin_anew():
+    model = compose.Pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression())
+    loop = LearningLoop(IterableSource(rows_of()), model, drift=DriftWatch(drift.ADWIN(), "anew"))
+    end = loop.run()
+    assert end.drifts == 1
+    assert loop.model is not model
+    assert end.refused == {}
+
+
+def test_a_model_that_cannot_begin_anew():
+    class Model:
+        predict_one = learn_one = None
+
+    with pytest.raises(ValueError, match=r"Model has no clone\(\)"):
+        DriftWatch(drift.ADWIN(), "anew").begin(Model(), False, "rows")
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,y\n" + "".join(f"{x[0]},{x[1]},{int(y)}\n" for x, y in rows_of(2000)))
+    return path
+
+
+def test_command_line(csv_file, tmp_path, capsys):
+    words = ["learn", csv_file, "--label", "y", "--drift", "PageHinkley(threshold=20)", "--on-drift", "anew", "--budget", 30]
+    assert main([*words, "--quiet", "--checkpoint", tmp_path / "state"]) == 0
+    end = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert end["drifts"] >= 1
+    assert load(tmp_path / "state").n_learned < 2000
+    assert main(words) == 0
+    assert f"{end['drifts']} drift" in capsys.readouterr().err
+    assert main(["learn", csv_file, "--label", "y", "--drift", "KSWIN", "--max-rows", 50]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--on-drift", "anew"], "there is no --drift DETECTOR"),
+        (["--drift", "ADWEN"], "--drift ADWEN: there is no such detector. Known are ADWIN, KSWIN, PageHinkley, DDM"),
+        (["--drift", "DDM", "--regression"], "there is no such detector; it is for errors of labels. Known are ADWIN"),
+        (["--drift", "ADWIN(delta='x')"], "--drift ADWIN(delta='x'): "),
+        (["--drift", "ADWIN(nothing=1)"], "unexpected keyword argument 'nothing'"),
+        (["--drift", "KSWIN(alpha=7)"], "Alpha must be between 0 and 1"),
+    ],
+)
+def test_mistakes_of_the_command_line(csv_file, words, reason, capsys):
+    with pytest.raises(SystemExit):
+        main(["learn", csv_file, "--label", "y", *words])
+    assert reason in capsys.readouterr().err

@@ -1,0 +1,174 @@
+"""Predictions with the newest model of a learner that goes on."""
+
+import json
+import threading
+
+import pytest
+
+from command_words import main
+from streamsvm import BSGDClassifier
+from streamsvm.stream import (
+    CheckpointFolder,
+    FileSink,
+    FollowedFolder,
+    IterableSource,
+    LearningLoop,
+    PredictionLoop,
+    VersionedPrediction,
+    load,
+)
+
+
+def rows(n):
+    return [({"a": i % 7 / 7, "b": i % 5 / 5}, (i * i) % 3 == 1) for i in range(n)]
+
+
+class Learner:
+    """A learner that goes on for some rows when it is told to."""
+
+    def __init__(self, path):
+        self._folder = CheckpointFolder(path)
+        self._loop = LearningLoop(IterableSource(rows(1000)), BSGDClassifier(budget=10), checkpoints=self._folder)
+
+    def learn(self, n):
+        self._loop.run(n)
+
+    def save(self, model, rows):
+        self._folder.save(model, None, rows=rows, position={})
+
+    def close(self):
+        self._folder.close()
+
+
+@pytest.fixture
+def learner(tmp_path):
+    learner = Learner(tmp_path / "state")
+    yield learner
+    learner.close()
+
+
+class Written(list):
+    """A sink that keeps what it is given."""
+
+    name = "list"
+    write = list.append
+
+    def flush(self):
+        return {"records": len(self)}
+
+    def seek(self, position):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):
+    learner.learn(100)
+    expected = []
+
+    def stream():
+        for i, (x, y) in enumerate(rows(40)):
+            if i in (10, 25):
+                learner.learn(100)
+            newest = load(tmp_path / "state")
+            expected.append((newest.predict_one(x), 100 * (1 + (i >= 10) + (i >= 25))))
+            yield x, y
+
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    first = follow.newer()
+    loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
+    loop.run()
+    assert [(record.y_pred, record.model) for record in sink] == expected
+    assert all(type(record) is VersionedPrediction for record in sink)
+    assert loop.version == 300
+
+
+def test_a_look_is_taken_no_more_often_than_asked(tmp_path, learner, monkeypatch):
+    learner.learn(10)
+    looks = []
+    monkeypatch.setattr(CheckpointFolder, "signature", staticmethod(lambda path: looks.append(path) or ()))
+    follow = FollowedFolder(tmp_path / "state", seconds=60.0)
+    assert [follow.newer() for _ in range(100)] == [None] * 100
+    assert len(looks) == 1
+
+
+def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
+    learner.learn(10)
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    assert follow.newer().version == 10
+    for file in (tmp_path / "state").glob("*.ckpt"):
+        file.write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match="the model before it stays"):
+        assert follow.newer() is None
+    assert follow.newer() is None  # and it is told once
+    learner.learn(10)
+    (tmp_path / "state" / "checkpoint-000000000030.ckpt").write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match="Continuing from"):
+        assert follow.newer().version == 20
+
+
+def test_a_model_that_does_not_say_its_rows_leaves_the_one_before_it(tmp_path, learner):
+    learner.learn(10)
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    assert follow.newer().version == 10
+    load(tmp_path / "state").save(tmp_path / "state" / "checkpoint-000000000020.ckpt")
+    with pytest.warns(UserWarning, match="does not say how many rows it has seen.*: the model before it stays"):
+        assert follow.newer() is None
+
+
+def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner):
+    learner.learn(10)
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    first = follow.newer()
+
+    def stream():
+        for i, row in enumerate(rows(6)):
+            if i == 3:
+                learner.save({"a": "model"}, 20)
+            yield row
+
+    loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
+    with pytest.warns(UserWarning, match="must be a classifier or a regressor.*not a dict: the model before it stays"):
+        loop.run()
+    assert [record.model for record in sink] == [10] * 6
+
+
+def test_a_wait_for_the_first_model(tmp_path):
+    follow = FollowedFolder(tmp_path / "state", seconds=0.01)
+    (tmp_path / "state").mkdir()
+    threading.Timer(0.1, follow.stop).start()
+    assert follow.wait() is None
+    follow = FollowedFolder(tmp_path / "state", seconds=0.01)
+    learner = Learner(tmp_path / "state")
+    thread = threading.Timer(0.1, learner.learn, [10])
+    thread.start()
+    assert follow.wait().header["rows"] == 10
+    assert follow.newer() is None
+    thread.join()
+    learner.close()
+
+
+def test_the_command_line(tmp_path, capfd, learner):
+    data, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    data.write_text("".join(json.dumps(x | {"y": y}) + "\n" for x, y in rows(20)))
+    (tmp_path / "file.ckpt").write_text("")
+    words = ["predict", data, "--to", out, "--follow", "--model"]
+    with pytest.raises(SystemExit):
+        main([*words, tmp_path / "file.ckpt"])
+    assert "must be a folder or topic of checkpoints, which a learner writes" in capfd.readouterr().err
+    started = threading.Timer(0.2, learner.learn, [50])
+    started.start()
+    assert main([*words, tmp_path / "state"]) == 0
+    assert "waiting for the first checkpoint in" in capfd.readouterr().err
+    started.join()
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [record["row"] for record in records] == list(range(20))
+    assert {record["model"] for record in records} == {50}
+
+
+def test_without_newer_models_records_are_as_they_were(tmp_path, learner):
+    learner.learn(50)
+    with FileSink(tmp_path / "out.csv") as sink:
+        PredictionLoop(IterableSource(rows(3)), load(tmp_path / "state"), sink).run()
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "row,y_pred,y_true,probability"

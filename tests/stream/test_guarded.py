@@ -1,0 +1,137 @@
+"""Rows that are refused leave nothing behind in any pipeline, and rows that transformers have not learned yet are no bad ones."""
+
+import math
+
+import pytest
+from river import base, compose, ensemble, evaluate, feature_extraction, linear_model, metrics, neighbors, preprocessing, stats
+
+from saved import dumps
+from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop
+from streamsvm.stream.tables import TableEncoder
+
+PIPELINES = {
+    "standard": lambda last: preprocessing.StandardScaler() | last,
+    "min_max": lambda last: preprocessing.MinMaxScaler() | last,
+    "max_abs": lambda last: preprocessing.MaxAbsScaler() | last,
+    "robust": lambda last: preprocessing.RobustScaler() | last,
+    "adaptive": lambda last: preprocessing.AdaptiveStandardScaler() | last,
+    "bounded": lambda last: BoundedScaler() | last,
+    "max_abs, bounded": lambda last: preprocessing.MaxAbsScaler() | BoundedScaler() | last,
+    "imputer, bounded": lambda last: preprocessing.StatImputer(("a", stats.Mean())) | BoundedScaler() | last,
+    "union": lambda last: (preprocessing.StandardScaler() + (compose.Prefixer("x ") | preprocessing.MinMaxScaler())) | last,
+    "fourier": lambda last: preprocessing.StandardScaler() | feature_extraction.RBFSampler(n_components=4, seed=1) | last,
+    "projected": lambda last: preprocessing.GaussianRandomProjector(n_components=2, seed=1) | last,
+    "nested": lambda last: compose.Pipeline(preprocessing.StandardScaler(), compose.Pipeline(preprocessing.MinMaxScaler(), last)),
+    "table": lambda last: TableEncoder(scaler=BoundedScaler()) | last,
+}
+GOOD = [({"a": float(i % 5), "b": float(i % 3) - 1.0}, bool(i % 2)) for i in range(60)]
+LAST = [
+    "classifier",
+    *(pytest.param(last, marks=pytest.mark.thorough) for last in ("regressor", "target scaler", "river's target scaler")),
+]
+BAD = {
+    "infinity": ({"a": 1.0, "b": math.inf}, True),
+    "text": ({"a": 1.0, "b": "text"}, True),
+    "a text of a new name": ({"a": 1000.0, "c": "text"}, True),
+    "a long name": ({"a": 1.0, "n" * 2000: 1.0}, True),
+    "a long label": ({"a": 1.0}, "x" * 2000),
+    "one name too many": ({"a": 1.0, "b": 1.0} | {f"c{i}": 1.0 for i in range(20)}, True),
+}
+
+
+def learned(rows, model):
+    loop = LearningLoop(IterableSource(rows), model, on_error="skip", error_share=1.0)
+    end = loop.run()
+    return end, dumps(loop.model)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("last", LAST)
+def test_a_refused_row_leaves_nothing_behind(name, bad, last):
+    def model():
+        if last == "classifier":
+            return PIPELINES[name](BSGDClassifier(budget=5, max_features=8, seed=0))
+        regressor = BSGDRegressor(budget=5, max_features=8, seed=0)
+        if last == "target scaler":
+            regressor = BoundedTargetScaler(regressor)
+        elif last == "river's target scaler":
+            regressor = preprocessing.TargetStandardScaler(regressor)
+        return PIPELINES[name](regressor)
+
+    x, y = BAD[bad]
+    made = name == "projected"  # of any names a fixed number of features
+    end, mixed = learned([*GOOD[:30], (x, y), *GOOD[30:]], model())
+    if made and bad in ("one name too many", "a long name"):
+        assert (end.learned, sum(end.refused.values())) == (61, 0)
+        return
+    assert sum(end.refused.values()) == 1
+    assert end.learned == 60
+    assert mixed == learned(GOOD, model())[1]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_pipelines_learn_what_river_learns(name):
+    rows = [*GOOD, ({"a": 1.0, "b": 2.0, "later": 3.0}, True), ({"a": 1.0, "b": 2.0, "later": 5.0}, False), *GOOD]
+    end, model = learned(rows, PIPELINES[name](BSGDClassifier(budget=5, seed=0)))
+    assert not end.refused
+    expected = PIPELINES[name](BSGDClassifier(budget=5, seed=0))
+    for x, y in rows:
+        expected.learn_one(x, y)
+    assert model == dumps(expected)
+
+
+def test_learning_during_prediction_is_rivers():
+    rows = GOOD * 3
+    with compose.learn_during_predict():
+        expected = evaluate.progressive_val_score(rows, PIPELINES["standard"](linear_model.Perceptron()), metrics.Accuracy())
+        loop = LearningLoop(IterableSource(rows), PIPELINES["standard"](linear_model.Perceptron()))
+        assert loop.run().metric == expected.get()
+    assert loop.model["StandardScaler"].counts["a"] > 0
+
+
+def test_a_river_classifier_without_probabilities(tmp_path):
+    def model():
+        return ensemble.VotingClassifier([linear_model.Perceptron(), neighbors.KNNClassifier()])
+
+    with FileSink(tmp_path / "out.csv") as sink:
+        loop = LearningLoop(IterableSource(GOOD), model(), sink=sink)
+        assert loop.run().learned == 60
+    with FileSink(tmp_path / "later.csv") as sink:
+        assert PredictionLoop(IterableSource(GOOD), loop.model, sink).run().predicted == 60
+    with pytest.raises(ValueError, match="LogLoss needs probabilities, which VotingClassifier does not give: try Accuracy"):
+        LearningLoop(IterableSource([]), model(), metrics.LogLoss())
+
+
+@pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler(), OneClassBSGD()], ids=repr)
+def test_what_is_no_model(model):
+    for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
+        with pytest.raises(
+            ValueError, match="the model must be a classifier or a regressor, or a pipeline that ends in one, not"
+        ):
+            loop(IterableSource([]), model)
+    with pytest.raises(ValueError, match=r"the metric must be an instance, such as Accuracy\(\), not the class"):
+        LearningLoop(IterableSource([]), BSGDClassifier(), metrics.Accuracy)
+
+
+def test_every_row_may_be_refused_where_all_may():
+    class Refuses(base.Classifier):
+        def learn_one(self, x, y):
+            raise ValueError("no")
+
+        def predict_proba_one(self, x):
+            return {}
+
+    rows = [({"a": 1.0}, True)] * 3000
+    end = LearningLoop(IterableSource([*rows, ({"a": 1.0}, None)]), Refuses(), on_error="skip", error_share=1.0)
+    with pytest.raises(Exception, match="none of its 3,001 rows was learned"):
+        end.run()
+
+
+def test_one_absurd_value_does_not_ruin_what_is_imputed():
+    encoder = TableEncoder(when_missing="mean", scaler=BoundedScaler())
+    for i in range(6000):
+        encoder.learn_one({"a": 1e10 if i == 3000 else float(i % 7), "b": 1.0})
+    assert abs(encoder.transform_one({"b": 1.0})["a"]) < 0.01

@@ -1,0 +1,199 @@
+"""Headers of checkpoints that somebody has written: a run goes on from them, or says that they are wrong and what to do."""
+
+import copy
+import json
+
+import pytest
+
+from crafted import repacked
+from streamsvm import BSGDClassifier
+from streamsvm.files.container import Container, unpack
+from streamsvm.files.model_file import CorruptFileError, facts_of
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    CSVSource,
+    DelayedLabels,
+    DelayedLearningLoop,
+    FileSink,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
+from streamsvm.stream.checkpoint import read_header
+
+WILD = [
+    *(0, -1, 0.5, 2**63, 10**400, 1e308, -1e308, float("inf"), float("nan"), True, False, None),
+    *("", "12", "-5", "\x00", [], [[]], [1], ["a", "b"], {}, {"a": 1}, [[1, 0.5, 0.5]]),
+]
+GONE = object()
+
+
+def run_on(kind, folder, model, rows):
+    with (
+        CheckpointFolder(folder / "saved") as checkpoints,
+        CSVSource(folder / "rows.csv", "y", label_needed=kind == "learn") as source,
+        CSVSource(folder / "labels.csv", "y") as labels,
+        FileSink(folder / f"{kind}.csv") as sink,
+    ):
+        common = {"checkpoints": checkpoints, "on_error": str(folder / f"{kind}.dead"), "error_share": 1.0}
+        if kind == "learn":
+            loop = LearningLoop(source, BSGDClassifier(budget=5, seed=1), sink=sink, window=50, **common)
+        elif kind == "delayed":
+            joined, delayed = JoinedSource(source, labels, key="id", time="t"), DelayedLabels(max_age=9.0)
+            loop = DelayedLearningLoop(joined, BSGDClassifier(budget=5, seed=1), delayed=delayed, sink=sink, window=50, **common)
+        else:
+            loop = PredictionLoop(source, model, sink, **common)
+        loop.run(rows)
+
+
+@pytest.fixture(scope="module", params=["learn", "predict", "delayed"])
+def run(request, tmp_path_factory):
+    """A run of 100 rows, of which two are refused: its kind, its folder, its model and its checkpoint."""
+    folder, kind = tmp_path_factory.mktemp(request.param), request.param
+    rows = [f"{i % 7},{i % 5},{'yes' if i % 3 else 'no'}" if i % 50 else "x,," for i in range(1, 121)]
+    if kind != "delayed":
+        (folder / "rows.csv").write_text("\n".join(["a,b,y", *rows]))
+    else:
+        rows = [f"{i % 7},{i % 5},{i},{i}" if i % 25 else "x,,,3" for i in range(1, 121)]
+        (folder / "rows.csv").write_text("\n".join(["a,b,id,t", *rows]))
+    labels = [f"{i},{i + (i % 5) * 4.0 - 5},{'yes' if i % 3 else 'no'}" for i in range(1, 121)]
+    (folder / "labels.csv").write_text("\n".join(["id,t,y", *labels]))
+    model = BSGDClassifier(budget=5, seed=1)
+    for i in range(20):
+        model.learn_one({"a": i % 7, "b": i % 5}, "yes" if i % 3 else "no")
+    run_on(kind, folder, model, 100)
+    (path,) = (folder / "saved").glob("*.ckpt")
+    return kind, folder, model, path
+
+
+def resumed(run, change):
+    """The error of a run that goes on from a changed header, or None."""
+    kind, folder, model, path = run
+    whole = path.read_bytes()
+    container = unpack(whole)
+    facts, arrays = json.loads(container.strings["facts"]), dict(container.arrays)
+    change(facts)
+    written = {name: (folder / name).read_bytes() for name in (f"{kind}.csv", f"{kind}.dead")}
+    tree = arrays.pop("tree").tobytes()
+    repacked(path, tree, arrays, facts)
+    try:
+        run_on(kind, folder, model, 10)
+    except (CheckpointError, StreamError) as error:
+        return str(error)
+    finally:
+        for file in (folder / "saved").glob("*.ckpt"):
+            file.unlink()
+        path.write_bytes(whole)
+        for name, data in written.items():
+            (folder / name).write_bytes(data)
+    return None
+
+
+def put(place, value):
+    def change(facts):
+        *way, last = place
+        for key in way:
+            facts = facts[key]
+        if value is GONE:
+            del facts[last]
+        else:
+            facts[last] = copy.deepcopy(value)
+
+    return change
+
+
+def places(value, at=()):
+    """Where a header has values; of its curve the first point only."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value[:1]):
+        yield (*at, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*at, key))
+
+
+@pytest.mark.thorough
+def test_a_wild_header_is_read_or_refused(run):
+    delayed = run[0] == "delayed"
+    for place in places(read_header(run[3])):
+        in_stream = place[1:2] in (("rows",), ("labels",)) and len(place) > 2
+        if delayed and (place[0] not in ("delayed", "position") or in_stream):
+            continue  # as those of `learn`
+        for value in (*(WILD[::4] if delayed else WILD), GONE):
+            resumed(run, put(place, value))  # which lets no other error pass
+
+
+COUNTS = [("rows",), ("sink", "offset")]
+OF_TEXT = [("rows",), ("offset",), ("line",)]
+COUNTS += [("refused", "recent_row"), ("refused", "letters", "offset"), ("refused", "counts", "not a number")]
+OF_LEARNING = [("learned",), ("unlabelled",), ("empty",)]
+NO_COUNTS = [-1, 0.5, True, "12", None, [], 2**63, float("inf")]
+
+
+def test_what_is_no_count_is_refused(run):
+    streams = [("position", "rows"), ("position", "labels")] if run[0] == "delayed" else [("position",)]
+    of_streams = [(*stream, *place) for stream in streams for place in OF_TEXT]
+    for place in (*COUNTS, *of_streams, *([("predicted",)] if run[0] == "predict" else OF_LEARNING)):
+        for value in NO_COUNTS:
+            error = resumed(run, put(place, value))
+            assert error, (place, value)
+            assert "another" in error or "Remove it" in error, (place, value, error)
+
+
+def test_what_is_no_mapping_is_refused(run):
+    places = [("position",), ("refused",), ("sink",), ("refused", "letters"), ("refused", "counts")]
+    for place in (*places, *([] if run[0] == "predict" else [("label_rules",)])):
+        for value in ([], [1], "text", 5, True):
+            error = resumed(run, put(place, value))
+            assert error, (place, value)
+            assert "another" in error, (place, value, error)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("label_rules", "known"), "\x00"),
+        (("label_rules", "known"), [["a"]]),
+        (("label_rules", "known"), {"a": 1}),
+        (("label_rules", "known"), None),
+        (("label_rules", "classes"), "ab"),
+        (("label_rules", "classes"), [[1], [2]]),
+        (("label_rules", "classes"), ["a"]),
+        (("refused", "recent"), 1e308),
+        (("refused", "recent"), -1.0),
+        (("refused", "recent_row"), 10**6),
+        (("refused", "counts", "malformed"), 10**6),
+        (("learned",), 101),
+        (("empty",), 101),
+        (("predicted",), 101),
+        (("mismatch",), 5),
+        (("delayed", "counts", "joined"), 10**6),
+        (("delayed", "clock"), "now"),
+        (("delayed", "entries"), [0, 0, 0]),
+        (("position", "ended"), [1, 0]),
+        (("position", "times"), [None]),
+        (("position", "heads"), {}),
+        (("position", "key"), "a"),
+    ],
+)
+def test_what_no_run_has_saved_is_refused(run, place, value):
+    header = read_header(run[3])
+    if place[0] not in header or (place[0] == "position" and run[0] != "delayed"):
+        return
+    error = resumed(run, put(place, value))
+    assert error
+    assert "another" in error
+
+
+def test_an_untouched_header_goes_on(run):
+    assert resumed(run, lambda facts: None) is None
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 1000])
+def test_facts_are_finite_and_short(tmp_path, text):
+    path = repacked(tmp_path / "facts", b"{}", {}, {"rows": "HERE"})
+    container = unpack(path.read_bytes())
+    strings = {"facts": container.strings["facts"].replace('"HERE"', text)}
+
+    with pytest.raises(CorruptFileError, match="says nothing of itself"):
+        facts_of(path, Container(container.arrays, strings))

@@ -1,0 +1,326 @@
+"""The learning loop: what it learns, in which order, and that it survives everything."""
+
+import random
+
+import pytest
+from river import base, compose, datasets, evaluate, metrics, preprocessing, stats
+
+from killing import kill_at_random_rows, run_to_the_end
+from streamsvm import BSGDClassifier
+from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
+
+
+def make_model(**parameters):
+    return preprocessing.StandardScaler() | BSGDClassifier(**{"budget": 30, "seed": 1, **parameters})
+
+
+def bananas(rows=1000):
+    return list(datasets.Bananas().take(rows))
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    path = tmp_path / "bananas.csv"
+    path.write_text("a,b,y\n" + "".join(f"{x['1']!r},{x['2']!r},{y}\n" for x, y in bananas(5300)))
+    return path
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.ckpt")}
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.ROCAUC(), metrics.LogLoss()])
+def test_scores_as_river_does(metric):
+    loop = LearningLoop(IterableSource(bananas()), make_model(), metric.clone())
+    end = loop.run()
+    expected = evaluate.progressive_val_score(bananas(), make_model(), metric.clone())
+    assert end.metric == pytest.approx(expected.get(), abs=1e-12)
+    assert (end.rows, end.learned, end.ended, end.interrupted) == (1000, 1000, True, False)
+
+
+def test_windowed_metric_is_that_of_the_last_rows():
+    model, right = make_model(), []
+    for x, y in bananas():
+        right.append(model.predict_one(x) == y)
+        model.learn_one(x, y)
+    assert LearningLoop(IterableSource(bananas()), make_model(), window=100).run().windowed == pytest.approx(
+        sum(right[-100:]) / 100
+    )
+
+
+def test_rows_without_a_label_are_predicted_only(tmp_path):
+    rows = [(x, y if i % 3 else None) for i, (x, y) in enumerate(bananas(300))]
+    sink = FileSink(tmp_path / "out.jsonl")
+    loop = LearningLoop(IterableSource(rows), make_model(), sink=sink)
+    end = loop.run()
+    sink.close()
+    assert (end.rows, end.learned, loop.model[-1].n_learned) == (300, 200, 200)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 300
+
+
+def test_runs_in_pieces_end_with_the_same_bytes(csv_file, tmp_path):
+    def run(name, pieces):
+        (tmp_path / name).mkdir()
+        for piece in pieces:
+            source, sink = open_source(str(csv_file), label="y"), FileSink(tmp_path / name / "out.jsonl")
+            with CheckpointFolder(tmp_path / name) as folder:
+                end = LearningLoop(source, make_model(), sink=sink, checkpoints=folder, checkpoint_every=700).run(piece)
+            source.close()
+            sink.close()
+        assert end.rows == 5300
+        return files(tmp_path / name), (tmp_path / name / "out.jsonl").read_bytes()
+
+    whole = run("whole", [None])
+    assert set(whole[0]) == {"checkpoint-000000004900.ckpt", "checkpoint-000000005300.ckpt"}
+    assert run("pieces", [1, 699, 1, 2345, 1000, None]) == whole
+
+
+@pytest.mark.thorough
+def test_killed_twenty_times_at_random(csv_file, tmp_path):
+    def arguments(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        return str(csv_file), {"label": "y"}, tmp_path / name, tmp_path / name / "out.jsonl"
+
+    assert run_to_the_end(*arguments("whole")) == 5300
+    kill_at_random_rows(random.randrange(10**6), 20, 5300, *arguments("killed"))
+    assert run_to_the_end(*arguments("killed")) < 5300
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert (tmp_path / "killed" / "out.jsonl").read_bytes() == (tmp_path / "whole" / "out.jsonl").read_bytes()
+
+
+def test_stop_ends_after_the_row_at_hand_with_a_checkpoint(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+
+        def rows():
+            for number, row in enumerate(bananas()):
+                if number == 500:
+                    loop.stop()
+                yield row
+
+        loop = LearningLoop(IterableSource(rows()), make_model(), checkpoints=folder)
+        end = loop.run()
+        assert (end.rows, end.interrupted) == (501, True)
+        assert folder.newest().header["rows"] == 501
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "1.5", None, [1.0]])
+def test_a_bad_row_is_named_and_the_checkpoint_stays(tmp_path, bad):
+    rows = bananas(300)
+    rows[250] = ({"1": 0.5, "2": bad}, True)
+    with CheckpointFolder(tmp_path) as folder:
+        loop = LearningLoop(
+            IterableSource(rows, "sensor"), BSGDClassifier(budget=30, seed=1), checkpoints=folder, checkpoint_every=100
+        )
+        with pytest.raises(StreamError, match=r"sensor, row 251: feature '2' is"):
+            loop.run()
+        assert folder.newest().header["rows"] == 200
+
+
+def test_a_label_too_many_is_named(tmp_path):
+    rows = [*((x, "yes" if y else "no") for x, y in bananas(20)), ({"1": 0.5, "2": 1.0}, "maybe")]
+    with pytest.raises(StreamError, match="row 21: label 'maybe' is one too many"):
+        LearningLoop(IterableSource(rows), make_model(max_classes=2)).run()
+
+
+def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp_path):
+    def loop(folder, source=None, model=None, metric=None, sink=None):
+        return LearningLoop(source or IterableSource(bananas()), model or make_model(), metric, sink=sink, checkpoints=folder)
+
+    with CheckpointFolder(tmp_path / "state") as folder:
+        loop(folder).run()
+        before = files(folder.path)
+        sink = FileSink(tmp_path / "out.jsonl")
+        with pytest.raises(CheckpointError, match="other parameters"):
+            loop(folder, model=make_model(budget=31))
+        with pytest.raises(CheckpointError, match=r"has scored with Accuracy\(window=1000\), not F1\("):
+            loop(folder, metric=metrics.F1())
+        with pytest.raises(CheckpointError, match="without a sink"):
+            loop(folder, sink=sink)
+        sink.close()
+        source = open_source(str(csv_file), label="y")
+        with pytest.raises(StreamError, match="another kind of stream"):
+            loop(folder, source=source)
+        source.close()
+        assert files(folder.path) == before
+        assert loop(folder).run().rows == 1000
+
+
+def test_the_sink_of_the_checkpoint_is_needed(tmp_path):
+    def run(name=None, rows=100):
+        sink = None if name is None else FileSink(tmp_path / name)
+        try:
+            return LearningLoop(IterableSource(bananas()), make_model(), sink=sink, checkpoints=folder).run(rows).rows
+        finally:
+            if sink is not None:
+                sink.close()
+
+    with CheckpointFolder(tmp_path / "state") as folder:
+        run("out.csv")
+        written = (tmp_path / "out.csv").read_bytes()
+        with pytest.raises(CheckpointError, match=r"with a sink of predictions, out\.csv: give it too"):
+            run()
+        with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
+            run("other.csv")
+        (tmp_path / "out.csv").unlink()
+        with pytest.raises(StreamError, match="is not there"):
+            run("out.csv")
+        (tmp_path / "out.csv").write_bytes(written)
+        assert run("out.csv") == 200
+        assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
+
+
+class FailsAt(base.Transformer):
+    """Fails in the middle of a row."""
+
+    error = None
+
+    def learn_one(self, x):
+        if x["1"] == 99.0:
+            raise self.error
+
+    def transform_one(self, x):
+        return x
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), OverflowError("too large"), RuntimeError("odd"), ValueError("odd")], ids=repr)
+def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(FailsAt, "error", error)
+    rows = bananas(300)
+    rows[150] = ({"1": 99.0, "2": 1.0}, True)
+    with CheckpointFolder(tmp_path, trusted=True) as folder:
+
+        def loop(rows):
+            source = IterableSource(rows, "sensor")
+            return LearningLoop(source, FailsAt() | make_model(), checkpoints=folder, checkpoint_every=100)
+
+        failed = loop(rows)
+        with pytest.raises(StreamError, match="sensor, row 151: ") as caught:
+            failed.run()
+        assert ("KeyError" in str(caught.value)) == isinstance(error, KeyError)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="has failed. Make a new source, sink and loop to continue from the newest"):
+                failed.run()
+        assert folder.newest().header["rows"] == 100
+        rows[150] = bananas(151)[150]
+        assert loop(rows).run().rows == 300
+        resumed = folder.newest()
+    with CheckpointFolder(tmp_path / "whole", trusted=True) as folder:
+        loop(rows).run()
+        assert folder.newest().header == resumed.header
+
+
+def test_runs_of_one_loop():
+    class Once(IterableSource):
+        iterated = 0
+
+        def __iter__(self):
+            self.iterated += 1
+            return super().__iter__()
+
+    source = Once(bananas(300))
+    loop = LearningLoop(source, make_model())
+    assert [loop.run(piece).rows for piece in (0, 1, 99, None, 5, None)] == [0, 1, 100, 300, 300, 300]
+    assert source.iterated == 1
+    with pytest.raises(ValueError, match="max_rows must be at least 0, not -1"):
+        loop.run(-1)
+    loop.stop()
+    assert loop.run().interrupted
+    with pytest.raises(RuntimeError, match="was stopped"):
+        loop.run()
+
+
+def test_parameters_of_the_fresh_model_are_compared(tmp_path):
+    def loop(budget=30):
+        imputer = preprocessing.StatImputer(("1", stats.Mean()))  # shows in its repr what it has learned
+        function = compose.FuncTransformer(same)  # shows where it is in memory
+        return LearningLoop(IterableSource(bananas()), imputer | function | make_model(budget=budget), checkpoints=folder)
+
+    with CheckpointFolder(tmp_path, trusted=True) as folder:
+        assert loop().run(100).rows == 100
+        with pytest.raises(CheckpointError, match="other parameters"):
+            loop(31)
+        assert loop().run().rows == 1000
+
+
+def same(x):
+    return x
+
+
+def test_a_stream_without_any_label_is_a_mistake(tmp_path):
+    rows = [(x, None) for x, _ in bananas(300)]
+    with CheckpointFolder(tmp_path) as folder:
+        loop = LearningLoop(IterableSource(rows, "sensor"), make_model(), checkpoints=folder, checkpoint_every=100)
+        with pytest.raises(StreamError, match=r"sensor ended, and none of its 300 rows had a label.*had '1', '2'"):
+            loop.run()
+        assert folder.newest() is None
+
+
+def test_a_sink_must_say_where_it_stands(tmp_path):
+    class Silent(FileSink):
+        def flush(self):
+            super().flush()
+
+    sink = Silent(tmp_path / "out.csv")
+    with CheckpointFolder(tmp_path / "state") as folder:
+        loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
+        with pytest.raises(StreamError, match=r"its flush\(\) must return its position as a mapping, not None"):
+            loop.run()
+    sink.close()
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        folder.save(make_model(), None, rows=3, position={"rows": 3})
+        with pytest.raises(CheckpointError, match="was not written by a learning loop"):
+            LearningLoop(IterableSource(bananas(10)), make_model(), checkpoints=folder)
+
+
+def test_the_feature_at_fault_is_named(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,city,y\n1,2,true\n3,Berlin,false\n")
+    source = open_source(str(path), label="y")
+    with pytest.raises(StreamError, match=r"rows\.csv, line 3: .*\(feature 'city' is 'Berlin'\)"):
+        LearningLoop(source, make_model()).run()
+    source.close()
+
+
+def test_parameters_out_of_range():
+    for wrong in ({"checkpoint_every": 0}, {"window": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            LearningLoop(IterableSource([]), make_model(), **wrong)
+
+
+def test_progress_is_shown_at_the_end():
+    shown = []
+    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=shown.append).run()
+    assert shown[-1].ended
+    assert shown[-1].metric_name == "Accuracy"
+    assert shown[-1].rows == 200
+
+
+def labelled(*runs):
+    return IterableSource([({"a": float(i % 7)}, y) for n, labels in runs for i, y in enumerate(labels * n)])
+
+
+def test_a_label_that_is_new_after_many_rows_is_warned_of_once():
+    with pytest.warns(
+        UserWarning, match=r"row 1,001: the label 'maybe' is new after 1,000 rows with 'no', 'yes'\. .* LearningLoop"
+    ) as caught:
+        LearningLoop(labelled((500, ["no", "yes"]), (1, ["maybe", "never"])), BSGDClassifier(budget=5)).run()
+    assert len(caught) == 1
+    for runs in ([(400, ["no", "yes"]), (1, ["maybe"])], [(1000, ["no", "yes"])]):  # soon enough; none
+        LearningLoop(labelled(*runs), BSGDClassifier(budget=5)).run()
+    LearningLoop(labelled((600, ["no"]), (1, ["yes"])), BSGDClassifier(budget=5), classes=["no", "yes"]).run()  # as declared
+
+
+def test_many_rows_without_a_label_are_warned_of_before_the_end():
+    with pytest.warns(UserWarning, match=r"none of the first 1,000 rows has a label, .* The last row had 'a'"):
+        end = LearningLoop(labelled((1000, [None]), (10, ["no", "yes"])), BSGDClassifier(budget=5)).run()
+    assert (end.learned, end.unlabelled) == (20, 1000)
+
+
+def test_progress_has_the_accuracy_of_the_commonest_label():
+    end = LearningLoop(labelled((30, ["no", "yes", "no"])), BSGDClassifier(budget=5)).run()
+    assert end.majority[0] == "no"
+    assert end.majority[1] == pytest.approx(2 / 3, abs=0.01)  # the first row is not scored
+    assert LearningLoop(labelled((30, ["no", "yes"])), BSGDClassifier(budget=5), metrics.MacroF1()).run().majority is None

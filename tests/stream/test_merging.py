@@ -1,0 +1,245 @@
+"""Models of several partitions that become one, with the transformers before them."""
+
+import hashlib
+from functools import partial
+
+import numpy as np
+import pytest
+from river import compose, preprocessing
+
+from partition_models import MAKERS, learned, numbers, save, table
+from saved import dumps
+from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier
+from streamsvm.core.transformers import merge_transformers
+from streamsvm.files.container import pack, unpack
+from streamsvm.learners import KernelPerceptron, merging
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import CheckpointError, CheckpointFolder, FollowedFolder
+from streamsvm.stream.merging import PartMerger, merged
+from streamsvm.stream.tables import TableEncoder
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_same_models_give_same_bytes_and_stay_as_they_are(make):
+    models = [learned(make, numbers(300, seed, far)) for seed, far in enumerate((0.0, 1.0, 3.0))]
+    before = [dumps(model) for model in models]
+    results = [merged(models) for _ in range(2)]
+    assert [dumps(model) for model in models] == before
+    assert dumps(results[0]) == dumps(results[1])
+    for x, y in numbers(50, seed=9):
+        results[0].predict_one(x)
+        results[0].learn_one(x, y)
+
+
+def test_support_vectors_come_into_the_pooled_scale():
+    # What two models that need no maintenance say together is the mean of what they say, wherever their rows were.
+    def make():
+        return BoundedScaler(None) | BSGDClassifier(budget=500, kernel="linear", scaling=None, seed=0)
+
+    models = [learned(make, numbers(150, seed, far)) for seed, far in enumerate((0.0, 5.0))]
+    model = merged(models)
+    assert model["BSGDClassifier"].n_support == sum(each["BSGDClassifier"].n_support for each in models)
+
+    def rows_of(each):
+        scaler, learner = each["BoundedScaler"], each["BSGDClassifier"]
+        spread = np.sqrt([scaler.vars[name] for name in learner.feature_names])
+        return learner.support_vectors * spread + [scaler.means[name] for name in learner.feature_names]
+
+    ours = rows_of(model)
+    for row in np.vstack([rows_of(each) for each in models]):
+        assert np.abs((ours - row) / (1.0, 1000.0)).max(axis=1).min() < 1e-4
+
+
+@pytest.mark.parametrize("make", [lambda: BoundedScaler(None), preprocessing.StandardScaler])
+def test_scalers_become_that_of_all_rows(make):
+    streams = [list(numbers(40, 0)), list(numbers(5, 1, 4.0)), [({"a": 1.0, "other": 2.0}, 0)] * 3, []]
+    parts, whole = [make() for _ in streams], make()
+    for part, rows in zip(parts, streams, strict=True):
+        for x, _ in rows:
+            part.learn_one(x)
+            whole.learn_one(x)
+    units = merge_transformers(parts[0], parts[1:])
+    assert dict(parts[0].counts) == dict(whole.counts)
+    for found, expected in ((parts[0].means, whole.means), (parts[0].vars, whole.vars)):
+        assert dict(found) == pytest.approx(dict(expected))
+    fresh = make()
+    for x, _ in streams[0]:
+        fresh.learn_one(x)
+    x = {"a": 0.3, "b": 500.0}
+    for name, value in fresh.transform_one(x).items():
+        factor, shift = units[0][name]
+        assert value * factor + shift == pytest.approx(parts[0].transform_one(x)[name])
+
+
+def test_targets_come_into_the_pooled_scale(monkeypatch):
+    monkeypatch.setattr(merging, "_fit_again", lambda *_: None)
+    models = []
+    for seed, (offset, spread) in enumerate([(0.0, 1.0), (100.0, 50.0)]):
+        x = np.random.default_rng(seed).random(150)
+        rows = [({"a": value}, offset + spread * value) for value in x.tolist()]
+        kind = partial(BSCARegressor, budget=500, scaling=None, gamma=2.0, seed=0)
+        models.append(learned(lambda kind=kind: BoundedTargetScaler(kind()), rows))
+    model = merged(models)
+    for a in (0.2, 0.5, 0.8):  # the mean of both, of which one is far from the other
+        expected = np.mean([each.predict_one({"a": a}) for each in models])
+        assert model.predict_one({"a": a}) == pytest.approx(expected, abs=0.01)
+
+
+def test_encoders_know_what_each_knew():
+    def make():
+        encoder = TableEncoder(categorical="city", scaler=BoundedScaler(), when_missing="mean")
+        return encoder | BSGDClassifier(budget=60, scaling=None, seed=0)
+
+    parts = [learned(make, [(x, y) for x, y in table(600, 7) if x["city"] in known]) for known in ("ab", "bc")]
+    model = merged(parts)
+    encoder = model["TableEncoder"]
+    assert set(encoder.columns) == {"a", "b", "city"}
+    features = encoder.transform_one({"a": 0.0, "b": 0.0, "city": "c"})
+    assert features["city=c"] == 1.0
+    assert set(model["BSGDClassifier"].feature_names) == {"a", "b", "city=a", "city=b", "city=c"}
+    right = np.mean([model.predict_one(x) == y for x, y in table(500, 8)])
+    assert right > 0.8
+
+
+@pytest.mark.parametrize(
+    ("makers", "reason"),
+    [
+        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot be merged.*BSGDClassifier or BSCA"),
+        ([KernelPerceptron] * 2, "KernelPerceptron cannot be merged.*BSGDClassifier or BSCA"),
+        ([lambda: BoundedScaler(4.0) | BSGDClassifier(), lambda: BoundedScaler() | BSGDClassifier()], "deviations=4.0 and 8.0"),
+        ([lambda: BoundedScaler() | BSGDClassifier(), BSGDClassifier], "different steps"),
+        (
+            [lambda: preprocessing.StandardScaler() | BSGDClassifier(), MAKERS["bounded"]],
+            "a StandardScaler cannot be merged with",
+        ),
+        ([lambda: preprocessing.MinMaxScaler() | BSGDClassifier()] * 2, "a MinMaxScaler before them"),
+        ([lambda: compose.Pipeline(BoundedScaler(), preprocessing.StandardScaler(), BSGDClassifier())] * 2, "2 transformers"),
+    ],
+)
+def test_what_cannot_become_one_is_refused(makers, reason):
+    models = [learned(make, []) for make in makers]
+    with pytest.raises(ValueError, match=reason):
+        merged(models)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ([{"max_values": 2}, {"max_values": 2}], "column 'city' has 3 values .* max_values=2"),
+        ([{"max_columns": 3, "drop": "b"}, {"max_columns": 3, "drop": "a"}], "drop="),
+        ([{"scaler": None}, {}], "cannot be merged with a"),
+        ([{"buckets": 3}, {}], "buckets=3 and 32"),
+    ],
+)
+def test_encoders_that_cannot_become_one_stay_as_they_are(options, reason):
+    encoders = [TableEncoder(categorical="city", **each) for each in options]
+    for encoder, cities in zip(encoders, ("ab", "bc"), strict=True):
+        for x, _ in table(60):
+            if x["city"] in cities:
+                encoder.learn_one(x)
+    before = dumps(encoders[0])
+    with pytest.raises(ValueError, match=reason):
+        encoders[0].merge_with(encoders[1])
+    assert dumps(encoders[0]) == before
+
+
+# Folders ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(tmp_path):
+    for number, n in ((2, 120), (10, 80)):
+        save(tmp_path / "state" / f"partition-{number}", n, number, label="y", offset=n)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def result(tmp_path):
+    with CheckpointFolder(tmp_path / "merged") as folder:
+        yield folder
+
+
+def test_each_change_gives_a_model_that_followers_find(parts, result):
+    merger, follower = PartMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
+    assert merger.step() == (200, {"partition-2": 120, "partition-10": 80})
+    assert merger.step() is None
+    assert follower.newer().version == 200
+    save(parts / "partition-10", 90, 10, label="y")
+    save(parts / "partition-11", 30, 11, label="y")  # which was added while it ran
+    assert merger.step().rows == 240
+    assert follower.newer().version == 240
+    header = result.newest().header
+    assert (header["kind"], header["position"]) == ("merged", {"label": "y"})
+    assert header["parts"] == {"partition-2": 120, "partition-10": 90, "partition-11": 30}
+
+
+def test_same_checkpoints_give_same_bytes(parts, tmp_path):
+    files = []
+    for name in ("one", "other"):
+        with CheckpointFolder(tmp_path / name) as folder:
+            PartMerger([parts], folder).step()
+            files.append(max(folder.path.glob("*.ckpt")))
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_corrupt_checkpoint_is_told_and_the_model_before_it_stays(parts, result):
+    merger = PartMerger([parts], result)
+    merger.step()
+    save(parts / "partition-2", 130, 2, label="y")
+    for file in (parts / "partition-10").glob("*.ckpt"):
+        file.write_bytes(file.read_bytes()[:-40])
+    with pytest.warns(UserWarning, match="the model before it stays"):
+        assert merger.step().rows == 210
+    assert merger.step() is None
+
+
+def test_a_part_that_cannot_be_read_is_left_out(parts, result):
+    (file,) = (parts / "partition-10").glob("*.ckpt")
+    file.write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match="the others are merged without it"):
+        assert PartMerger([parts], result).step() == (120, {"partition-2": 120})
+
+
+def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
+    merger = PartMerger([parts], result)
+    merger.step()
+    for file in (parts / "partition-10").glob("*.ckpt"):
+        file.unlink()
+    save(parts / "partition-10", 10, 10, label="y")
+    with pytest.raises(CheckpointError, match="a model of 200 rows, and the parts have 130 together"):
+        merger.step()
+    save(parts / "partition-10", 200, 10, label="z")
+    with pytest.raises(CheckpointError, match="read differently"):
+        merger.step()
+    with pytest.raises(CheckpointError, match="named twice"):
+        PartMerger([parts, parts / "partition-2"], result)
+    with pytest.raises(CheckpointError, match="is no folder"):
+        PartMerger([tmp_path / "none"], result)
+    with CheckpointFolder(parts / "partition-2") as own, pytest.raises(CheckpointError, match="of a learner, not merged"):
+        PartMerger([parts], own)
+
+
+def test_a_folder_of_something_else_is_told(result, tmp_path):
+    with CheckpointFolder(tmp_path / "thing") as folder:
+        folder.save({"a": 1}, None, rows=3, position={})
+    merger = PartMerger([tmp_path / "thing"], result)
+    with pytest.warns(UserWarning, match="holds a dict, which is no model"):
+        assert merger.step() is None
+
+
+@pytest.mark.parametrize("rows", [-1, "many", None])
+def test_a_merged_model_whose_rows_are_no_number_is_refused(parts, result, rows, monkeypatch):
+    PartMerger([parts], result).step()
+    newest = result.newest()
+    monkeypatch.setattr(result, "newest", lambda: newest._replace(header={**newest.header, "rows": rows}))
+    with pytest.raises(CheckpointError, match=r"merged holds a model that is no checkpoint of a run \(rows"):
+        PartMerger([parts], result)
+
+
+def test_a_part_of_a_newer_version_is_told(parts, result):
+    (file,) = (parts / "partition-10").glob("*.ckpt")
+    arrays, strings = unpack(file.read_bytes())
+    data = pack(arrays, strings).replace(b'"version":"1"', b'"version":"9"')[:-32]
+    file.write_bytes(data + hashlib.sha256(data).digest())
+    with pytest.warns(UserWarning, match="version 9 of the format.*upgrade it: the others are merged without it"):
+        assert PartMerger([parts], result).step() == (120, {"partition-2": 120})

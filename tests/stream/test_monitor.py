@@ -1,0 +1,235 @@
+"""The figures of a running loop, as a scraper and a browser see them."""
+
+import json
+import math
+import socket
+import threading
+from contextlib import ExitStack
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from river import metrics
+
+from command_words import main
+from patience import until
+from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm.stream import (
+    DelayedLabels,
+    DelayedLearningLoop,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
+from streamsvm.stream.monitor import Monitor, MonitorError, monitor
+from streamsvm.stream.sinks import FileSink
+from streamsvm.stream.timings import BOUNDS, Histogram
+
+
+def rows(n=300, before=lambda i: None):
+    for i in range(n):
+        before(i)
+        yield {"a": i % 7 / 7, "b": i % 5 / 5}, None if i % 50 == 49 else i % 2
+
+
+def got(monitor, path):
+    with urlopen(f"http://127.0.0.1:{monitor.port}{path}") as answer:
+        return answer.read().decode()
+
+
+def status(monitor, path):
+    try:
+        with urlopen(f"http://127.0.0.1:{monitor.port}{path}") as answer:
+            return answer.status
+    except HTTPError as error:
+        error.close()
+        return error.code
+
+
+def samples(monitor):
+    found = {}
+    for family in text_string_to_metric_families(got(monitor, "/metrics")):
+        assert family.documentation
+        for sample in family.samples:
+            found[sample.name, *sorted(sample.labels.items())] = sample.value
+    return found
+
+
+def test_figures_are_those_of_the_loop():
+    loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10), on_error="skip", window=50)
+    with Monitor(loop) as server:
+        end = loop.run()
+        found = samples(server)
+    assert found["streamsvm_rows_total",] == end.rows == 300
+    assert found["streamsvm_learned_rows_total",] == end.learned == 294
+    assert found["streamsvm_unlabelled_rows_total",] == 6
+    assert found["streamsvm_metric", ("name", "Accuracy"), ("window", "all")] == end.metric
+    assert found["streamsvm_metric", ("name", "Accuracy"), ("window", "50")] == end.windowed
+    assert found["streamsvm_support_vectors",] == loop.model.n_support
+    assert found["streamsvm_merges_total",] == loop.model.n_merges
+    assert found["streamsvm_predict_seconds_count",] == 300
+    assert found["streamsvm_learn_seconds_count",] == 294
+    assert found["streamsvm_learn_seconds_bucket", ("le", "+Inf")] == 294
+    assert ("streamsvm_consumer_lag",) not in found
+
+
+def test_refused_rows_by_reason():
+    source = IterableSource([({"a": 1.0}, 0), ({"a": "x"}, 0), ({"a": 2.0}, 1), "no row"])
+    loop = LearningLoop(source, BSGDClassifier(budget=10), on_error="skip")
+    with Monitor(loop) as server:
+        loop.run()
+        found = samples(server)
+    refused = {labels[0][1]: value for (name, *labels), value in found.items() if name == "streamsvm_refused_rows_total"}
+    assert refused == loop.refused
+    assert len(refused) == 2
+
+
+def test_regression_and_prediction(tmp_path):
+    model = BSGDRegressor(budget=10, scaling=None)
+    loop = LearningLoop(IterableSource((x, float(i)) for i, (x, _) in enumerate(rows(50))), model, metrics.RMSE())
+    with Monitor(loop) as server:
+        loop.run()
+        found = samples(server)
+    assert found["streamsvm_learn_seconds_count",] == 50
+    assert found["streamsvm_metric", ("name", "RMSE"), ("window", "all")] > 0.0
+    with FileSink(tmp_path / "out.csv") as sink:
+        predicting = PredictionLoop(IterableSource(rows(20)), model, sink)
+        with Monitor(predicting) as server:
+            predicting.run()
+            found = samples(server)
+            state = server.state()
+    assert found["streamsvm_predicted_rows_total",] == 20
+    assert found["streamsvm_predict_seconds_count",] == 20
+    assert not any(name.startswith(("streamsvm_learn", "streamsvm_metric")) for name, *_ in found)
+    assert state["metric"] is None
+
+
+def test_health_and_the_page_while_rows_come(monkeypatch):
+    monkeypatch.setattr(monitor, "_SECONDS", 0.001)
+    ready = threading.Event()
+
+    def waits(i):  # in the middle until it was looked at, later now and then for a further point
+        if i == 50:
+            ready.wait()
+        elif i > 50 and i % 10 == 0:
+            n = len(server.state()["points"])
+            until(lambda: len(server.state()["points"]) > n, every=0.001)
+
+    loop = LearningLoop(IterableSource(rows(200, waits)), BSGDClassifier(budget=10))
+    with Monitor(loop) as server:
+        assert (status(server, "/healthz"), status(server, "/readyz")) == (200, 503)
+        thread = threading.Thread(target=loop.run)
+        thread.start()
+        until(lambda: loop.rows >= 20)
+        assert (status(server, "/healthz"), status(server, "/readyz")) == (200, 200)
+        ready.set()
+        while thread.is_alive():
+            samples(server)
+            json.loads(got(server, "/state.json"), parse_constant=pytest.fail)
+        points = json.loads(got(server, "/state.json"))["points"]
+        assert status(server, "/readyz") == 503
+        assert "<!doctype html>" in got(server, "/")
+        assert status(server, "/etc/passwd") == 404
+    assert points == sorted(points, key=lambda point: point["rows"])
+    assert points[-1]["rows"] == 200
+    assert len(points) > 10
+
+
+def test_a_loop_that_fails_is_not_healthy():
+    loop = LearningLoop(IterableSource([({"a": 1.0}, 0), ({"a": "x"}, 1)]), BSGDClassifier(budget=10))
+    with Monitor(loop) as server:
+        with pytest.raises(StreamError):
+            loop.run()
+        assert (status(server, "/healthz"), status(server, "/readyz")) == (503, 503)
+
+
+def test_the_history_stays_short(monkeypatch):
+    monkeypatch.setattr(monitor, "_SECONDS", 0.001)
+    monkeypatch.setattr(monitor, "_POINTS", 16)
+    loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))
+    with Monitor(loop) as server:
+        loop.run()
+        until(lambda: server._seconds >= 0.004)
+        assert len(server.state()["points"]) <= 17
+
+
+def test_one_who_says_nothing_holds_nobody_up():
+    loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))
+    with Monitor(loop) as server, socket.create_connection(("127.0.0.1", server.port)), socket.socket() as other:
+        other.connect(("127.0.0.1", server.port))
+        other.sendall(b"\xff\xfe" * 10)
+        assert status(server, "/healthz") == 200
+
+
+def test_slow_clients_are_few_and_hung_up_on(monkeypatch, capfd):
+    monkeypatch.setattr(monitor, "_MOST_CLIENTS", 5)
+    with Monitor(LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))) as server, ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(8)]
+        with pytest.raises(OSError, match="closed|reset"):
+            got(server, "/healthz")
+        monkeypatch.setattr(monitor, "_REQUEST_SECONDS", 1.0)
+        gone: set[int] = set()
+
+        def all_gone():
+            for i, client in enumerate(clients):
+                try:
+                    client.sendall(b"x")  # a byte now and then, so that it is never silent for long
+                    client.settimeout(0.01)
+                    if client.recv(1) == b"":
+                        gone.add(i)
+                except TimeoutError:
+                    pass
+                except OSError:
+                    gone.add(i)
+            return len(gone) == len(clients)
+
+        until(all_gone, every=0.05)
+        until(lambda: not server._server._clients)  # their threads come to their ends
+        assert status(server, "/healthz") == 200
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_port_that_is_taken(tmp_path, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(MonitorError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use. Give another port"):
+            Monitor(LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10)), port)
+        (tmp_path / "rows.csv").write_text("a,y\n1,0\n2,1\n")
+        assert main(["learn", tmp_path / "rows.csv", "--label", "y", "--metrics-port", port]) == 1
+    assert f"--metrics-port: cannot listen at 127.0.0.1:{port}" in capfd.readouterr().err
+
+
+def test_the_command_line_says_where(tmp_path, capfd):
+    (tmp_path / "rows.csv").write_text("a,y\n1,0\n2,1\n3,0\n")
+    assert main(["learn", tmp_path / "rows.csv", "--label", "y", "--metrics-port", 0]) == 0
+    assert "metrics, and a page, at http://127.0.0.1:" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["learn", tmp_path / "rows.csv", "--label", "y", "--metrics-port", "70000"])
+    assert "must be a port from 0" in capfd.readouterr().err
+
+
+def test_quantiles_are_ends_of_buckets():
+    histogram = Histogram()
+    assert math.isnan(histogram.quantile(0.5))
+    for seconds in (1e-6, 3e-6, 0.5, 7.0):
+        histogram.add(seconds)
+    assert [histogram.quantile(part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [1e-6, 1e-6, 5e-6, 0.5, math.inf]
+    assert histogram.total == pytest.approx(7.500004)
+    assert list(BOUNDS) == sorted(BOUNDS)
+
+
+def test_figures_of_labels_from_another_stream():
+    streams = [IterableSource([({"id": i, "t": float(i), "a": 1.0}, None) for i in range(9)])]
+    streams.append(IterableSource([({"id": i, "t": i + 2.5}, i % 2) for i in (-1, 0, 0, 1, 2)]))
+    source = JoinedSource(*streams, key="id", time="t")
+    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(max_age=4.0))
+    with Monitor(loop) as server:
+        loop.run()
+        found = samples(server)
+    expected = {"labels_total": 5, "joined_rows_total": 3, "pending_rows": 5, "early_labels": 0, "expired_labels_total": 1}
+    expected |= {"duplicate_labels_total": 1, "late_labels_total": 0, "duplicate_rows_total": 0, "learned_rows_total": 3}
+    assert {name: found[f"streamsvm_{name}",] for name in expected} == expected
+    assert [found["streamsvm_expired_rows_total", ("reason", reason)] for reason in ("age", "count", "bytes")] == [1, 0, 0]

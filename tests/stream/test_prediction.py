@@ -1,0 +1,137 @@
+"""The prediction loop: positions that are kept, rows that are refused, models that do not fit."""
+
+import pytest
+from river import datasets, preprocessing
+
+from streamsvm import BSGDClassifier, BSGDRegressor, load
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    CSVSource,
+    FileSink,
+    IterableSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
+from streamsvm.stream.tables import TableEncoder
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=1)
+    for x, y in datasets.Bananas().take(200):
+        model.learn_one(x, y)
+    return model
+
+
+def rows(n=300):
+    return [(x, y) for x, y in datasets.Bananas().take(n)]
+
+
+def test_a_rerun_goes_on_and_predicts_each_row_once(model, tmp_path):
+    for name, pieces in {"whole": [None], "pieces": [100, 7, None, None]}.items():
+        for n_rows in pieces:
+            with CheckpointFolder(tmp_path / name) as folder, FileSink(tmp_path / f"{name}.csv") as sink:
+                loop = PredictionLoop(IterableSource(rows()), model, sink, checkpoints=folder, checkpoint_every=50)
+                end = loop.run(n_rows)
+        assert (end.rows, end.predicted, end.ended) == (300, 300, True)
+    assert (tmp_path / "whole.csv").read_bytes() == (tmp_path / "pieces.csv").read_bytes()
+    lines = (tmp_path / "whole.csv").read_text().splitlines()
+    expected = [f"{i},{model.predict_one(x)},{y}," for i, (x, y) in enumerate(rows())]
+    assert [line[: len(start)] for line, start in zip(lines[1:], expected, strict=True)] == expected
+
+
+def test_predictions_after_the_checkpoint_are_dropped_and_made_again(model, tmp_path):
+    with CheckpointFolder(tmp_path / "state") as folder:
+        broken = [*rows(120), ({"1": "text"}, None), *rows(300)[120:]]
+        with FileSink(tmp_path / "out.csv") as sink, pytest.raises(StreamError, match="row 121.*feature '1' is 'text'"):
+            PredictionLoop(IterableSource(broken), model, sink, checkpoints=folder, checkpoint_every=50).run()
+        assert len((tmp_path / "out.csv").read_text().splitlines()) > 101  # those after the checkpoint too
+        with FileSink(tmp_path / "out.csv") as sink:
+            loop = PredictionLoop(IterableSource(broken), model, sink, checkpoints=folder, on_error="skip")
+            assert loop.rows == 100
+            end = loop.run()
+    assert (end.rows, end.predicted, dict(end.refused)) == (301, 300, {"not a number": 1})
+    numbers = [int(line.split(",")[0]) for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert numbers == [*range(120), *range(121, 301)]
+
+
+def test_a_folder_of_the_other_loop_is_refused(model, tmp_path):
+    with CheckpointFolder(tmp_path / "learned") as folder:
+        LearningLoop(IterableSource(rows(20)), BSGDClassifier(budget=5), checkpoints=folder).run()
+        with FileSink(tmp_path / "out.csv") as sink, pytest.raises(CheckpointError, match="not written by a prediction loop"):
+            PredictionLoop(IterableSource(rows()), model, sink, checkpoints=folder)
+    with CheckpointFolder(tmp_path / "predicted") as folder, FileSink(tmp_path / "out.csv") as sink:
+        PredictionLoop(IterableSource(rows(20)), model, sink, checkpoints=folder).run()
+        with pytest.raises(CheckpointError, match="not written by a learning loop"):
+            LearningLoop(IterableSource(rows(20)), BSGDClassifier(budget=5), checkpoints=folder)
+    with pytest.raises(CheckpointError, match="belongs to a run of predictions and holds no model"):
+        load(tmp_path / "predicted")
+
+
+def test_rows_without_any_known_feature(model, tmp_path):
+    strange = [({"x": 1.0}, None)] * 5
+    with (
+        FileSink(tmp_path / "out.csv") as sink,
+        pytest.warns(UserWarning, match="row 1: the row has none of the features"),
+        pytest.raises(StreamError, match="to the end, the row has none of the features that the model knows"),
+    ):
+        PredictionLoop(IterableSource(strange), model, sink).run()
+    with FileSink(tmp_path / "out.csv") as sink, pytest.warns(UserWarning, match="none of the features"):
+        assert PredictionLoop(IterableSource([*strange, *rows(5)]), model, sink).run().predicted == 10
+
+
+def test_regressors_have_no_probability(tmp_path):
+    model = BSGDRegressor(budget=5)
+    model.learn_one({"a": 1.0}, 0.5)
+    with FileSink(tmp_path / "out.csv") as sink:
+        PredictionLoop(IterableSource([({"a": 1.0}, None)]), model, sink).run()
+    assert (tmp_path / "out.csv").read_text().splitlines()[1] == f"0,{model.predict_one({'a': 1.0})},,"
+
+
+def test_stopping_and_progress(model, tmp_path):
+    seen = []
+
+    def stopping():
+        for i, row in enumerate(rows()):
+            if i == 40:
+                loop.stop()
+            yield row
+
+    with FileSink(tmp_path / "out.csv") as sink:
+        loop = PredictionLoop(IterableSource(stopping()), model, sink, on_progress=seen.append)
+        end = loop.run()
+    assert (end.rows, end.interrupted) == (41, True)
+    assert seen[-1] == end
+    with pytest.raises(RuntimeError, match="was stopped"):
+        loop.run()
+    with pytest.raises(ValueError, match="checkpoint_every must be at least 1"):
+        PredictionLoop(IterableSource([]), model, sink, checkpoint_every=0)
+
+
+def test_a_table_without_a_column_that_was_learned_is_warned_of(tmp_path):
+    path, sink = tmp_path / "rows.csv", tmp_path / "out.csv"
+    model = BSGDClassifier(budget=5)
+    for i in range(20):
+        model.learn_one({"a": float(i % 3), "b": float(i % 2)}, bool(i % 2))
+    encoded = TableEncoder(categorical="city") | BSGDClassifier(budget=5)
+    for i in range(20):
+        encoded.learn_one({"a": float(i % 3), "city": "Oslo"}, bool(i % 2))
+    for learned, text, words in (
+        (model, "a,B,y\n1,2,True\n", r"rows.csv has no column 'b', which the model has learned: .* does not know 'B'$"),
+        (preprocessing.StandardScaler() | model, None, ""),  # which has learned nothing: no complaint
+        (encoded, "a,town\n1,Oslo\n", r"has no column 'city', .* does not know 'town'$"),
+    ):
+        if text is not None:
+            path.write_text(text)
+        with CSVSource(path, "y", label_needed=False) as source, FileSink(sink) as out:
+            loop = PredictionLoop(source, learned, out, on_error="skip")
+            if words:
+                with pytest.warns(UserWarning, match=words):
+                    loop.run()
+            else:
+                loop.run()
+    path.write_text("b,a,more,y\n1,2,3,True\n")  # any order, and more of them
+    with CSVSource(path, "y") as source, FileSink(sink) as out:
+        assert PredictionLoop(source, model, out).run().predicted == 1

@@ -1,0 +1,357 @@
+"""Rows that cannot be used: each costs that row only, and is found among the dead letters with its reason."""
+
+import base64
+import csv
+import json
+import random
+
+import pytest
+from river import compose, feature_extraction, linear_model, preprocessing
+
+import poison
+from command_words import main
+from killing import kill_at_random_rows, run_to_the_end
+from saved import dumps
+from streamsvm import BSGDClassifier
+from streamsvm.stream import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
+from streamsvm.stream.refusals import LONGEST_RAW, Refusals
+
+WORDS = ["--label", "y", "--budget", "20", "--set", "max_classes=2"]
+
+
+def letters_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def raw_of(letter):
+    return base64.b64decode(letter["raw"]) if letter["encoding"] == "base64" else letter["raw"].encode()
+
+
+def as_line(row, kind):
+    if kind == "jsonl":
+        return json.dumps(row).encode()
+    return ",".join(map(repr, row.values())).encode()
+
+
+@pytest.fixture(params=["jsonl", "csv"])
+def streams(request, tmp_path):
+    """The file of all rows, that of the good ones, the order, and the format."""
+    kind = request.param
+    order = poison.mixed(poison.JSON if kind == "jsonl" else poison.CSV)
+    rows = poison.good_rows()
+    header = b"a,b,c,y\n" * (kind == "csv")
+    lines = [as_line(rows[item], kind) if isinstance(item, int) else item[0] for item in order]
+    whole, good = tmp_path / f"whole.{kind}", tmp_path / f"good.{kind}"
+    whole.write_bytes(header + b"".join(line + b"\n" for line in lines))
+    good.write_bytes(header + b"".join(as_line(row, kind) + b"\n" for row in rows))
+    return whole, good, order, kind
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_fifty_kinds_of_poison(streams, tmp_path, scale, capfd):
+    whole, good, order, kind = streams
+    bad = [(number, *item) for number, item in enumerate(order) if not isinstance(item, int)]
+    assert len(bad) == 50
+    dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"
+    words = [*WORDS, "--scale", scale, "--set", f"max_features={poison.MAX_FEATURES}"]
+    assert main(["learn", str(good), *words, "--checkpoint", str(tmp_path / "good")]) == 0
+    capfd.readouterr()
+    more = ["--on-error", str(dead), "--to", str(out), "--checkpoint", str(tmp_path / "whole"), "--quiet"]
+    status = main(["learn", str(whole), *words, *more])
+    output, errors = capfd.readouterr()
+    assert (status, errors) == (0, "")
+    letters = letters_of(dead)
+    assert [(letter["row"], raw_of(letter).strip(b"\n")) for letter in letters] == [
+        (number, raw.strip(b"\n")[:LONGEST_RAW]) for number, raw, _ in bad
+    ]
+    wrong = [
+        (raw[:60], of, letter["kind"], letter["reason"])
+        for (_, raw, of), letter in zip(bad, letters, strict=True)
+        if letter["kind"] != of
+    ]
+    assert wrong == []
+    line = 1 + (kind == "csv")
+    assert [letter["place"] for letter in letters] == [f"{whole}, line {number + line:,}" for number, *_ in bad]
+    assert dumps(load(tmp_path / "whole")) == dumps(load(tmp_path / "good"))
+    end = json.loads(output.splitlines()[-1])
+    assert (end["rows"], end["learned"], sum(end["refused"].values())) == (650, 600, 50)
+    assert end["refused"] == {of: sum(of == other for *_, other in bad) for of in dict.fromkeys(of for *_, of in bad)}
+    assert len(out.read_text().splitlines()) == 600
+
+
+def test_predict_has_the_same_policy(streams, tmp_path, capfd):
+    whole, good, order, _ = streams
+    assert main(["learn", str(good), *WORDS, "--set", "max_features=8", "--checkpoint", str(tmp_path / "good")]) == 0
+    dead, out = tmp_path / "dead.csv", tmp_path / "out.jsonl"
+    words = ["predict", str(whole), "--model", str(tmp_path / "good"), "--label", "y", "--to", str(out), "--quiet"]
+    capfd.readouterr()
+    assert main([*words, "--on-error", str(dead)]) == 0
+    end = json.loads(capfd.readouterr().out.splitlines()[-1])
+    # Labels and new names are nothing to a row that is predicted only.
+    refused = [item[1] for item in order if not isinstance(item, int) and item[1] not in ("label", "feature name")]
+    assert sum(end["refused"].values()) == len(refused)
+    assert end["predicted"] == end["rows"] - len(refused) == len(out.read_text().splitlines())
+    with dead.open(newline="") as file:
+        assert [letter["kind"] for letter in csv.DictReader(file)] == refused
+    assert main(words) == 1
+    assert "--on-error skip" in capfd.readouterr().err
+
+
+@pytest.mark.thorough
+def test_a_killed_run_has_each_refused_row_once(tmp_path):
+    order = poison.mixed(poison.JSON)
+    rows = poison.good_rows()
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join((as_line(rows[item], "jsonl") if isinstance(item, int) else item[0]) + b"\n" for item in order))
+
+    def arguments(name):
+        (tmp_path / name).mkdir()
+        return str(path), {"label": "y"}, tmp_path / name, None, str(tmp_path / name / "dead.jsonl")
+
+    whole, killed = arguments("whole"), arguments("killed")
+    assert run_to_the_end(*whole) == 650
+    kill_at_random_rows(random.randrange(10**6), 8, 650, *killed)
+    assert run_to_the_end(*killed) < 650
+
+    def timeless(name):
+        return [{**letter, "time": ""} for letter in letters_of(tmp_path / name / "dead.jsonl")]
+
+    assert len(timeless("whole")) > 40
+    assert timeless("killed") == timeless("whole")
+    assert dumps(load(tmp_path / "killed")) == dumps(load(tmp_path / "whole"))
+
+
+def learn(rows, model, **options):
+    loop = LearningLoop(IterableSource(rows), model, **options)
+    loop.run()
+    return loop
+
+
+def numbers(n=50):
+    return [({"a": row["a"], "b": row["b"]}, row["y"]) for row in poison.good_rows()[:n]]
+
+
+def test_transformers_of_text_still_get_their_text():
+    rows = [({**x, "city": ("Rome", "Oslo")[i % 2]}, y) for i, (x, y) in enumerate(numbers())]
+    bad = [({**rows[0][0], "a": "text"}, 1), ({**rows[0][0], "b": float("inf")}, 0), ({**rows[0][0], "city": "Paris"}, "1")]
+
+    def model():
+        scaled = compose.Select("a", "b") | preprocessing.StandardScaler()
+        return scaled + (compose.Select("city") | preprocessing.OneHotEncoder()) | BSGDClassifier(budget=10, seed=1)
+
+    expected = learn(rows, model())
+    loop = learn([*rows[:20], *bad, *rows[20:]], model(), on_error="skip")
+    assert loop.refused == {"not a number": 1, "not finite": 1, "label": 1}
+    assert dumps(loop.model) == dumps(expected.model)
+    with pytest.raises(StreamError, match=r"row 1: .*\(feature 'a' is 'text'\)\. To skip such rows: --on-error skip"):
+        learn(bad, model())
+
+
+def test_rows_that_are_texts():
+    rows = [("good words", True), ("bad words", False), ("good", True)] * 5
+    model = feature_extraction.BagOfWords() | BSGDClassifier(budget=10, seed=1)
+    assert learn([*rows, (None, True)], model, on_error="skip").refused == {"malformed": 1}
+    assert model[-1].n_learned == 15
+
+
+def test_a_model_of_river_is_guarded_too():
+    rows = numbers()
+    bad = [({"a": float("nan"), "b": 1.0}, 1), ({"a": 1e39, "b": 1.0}, 1)]
+    expected = learn(rows, linear_model.LogisticRegression())
+    loop = learn([*rows[:9], *bad, *rows[9:]], linear_model.LogisticRegression(), on_error="skip")
+    assert loop.model.weights == expected.model.weights
+    assert loop.refused == {"not finite": 2}
+
+
+def test_the_suffix_names_the_feature_that_failed():
+    # The last text-like feature is not the one at fault: OneHotEncoder takes it.
+    x = {"bad": "text", "city": "Rome", "a": 1.0}
+    model = (compose.Select("bad", "a") | preprocessing.StandardScaler()) + (
+        compose.Select("city") | preprocessing.OneHotEncoder()
+    )
+    with pytest.raises(StreamError, match=r"\(feature 'bad' is 'text'\)"):
+        learn([(x, 1)], model | BSGDClassifier(budget=5))
+    with pytest.raises(StreamError) as caught:  # nothing is wrong with the text
+        learn([({"city": "Rome"}, 1)], compose.Select("gone", "city") | preprocessing.OneHotEncoder() | BSGDClassifier(budget=5))
+    assert "(feature" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "taken"),
+    [
+        ([0, 1], [1.0, True, 0.0], True),
+        ([0, 1], ["1", 0.5, "", "x", 1.5, [1], {}], False),
+        (["ham", "spam"], [1, True, 2.5, "", "  ", "\ud800"], False),
+        (["ham", "spam"], ["eggs", "1"], True),
+        ([True, False], [1, 0], True),
+        ([True, False], [2, "true", 0.5], False),
+        ([0.0, 1], [2, 3.0, True], True),
+        ([0.5, 1.5], [2.5], True),
+        ([0.5, 1.5], ["0.5", 3], False),
+    ],
+)
+def test_the_type_of_the_first_labels_holds(first, later, taken):
+    for y in later:
+        rows = [({"a": float(i)}, first[i % 2]) for i in range(10)]
+        loop = learn([*rows, ({"a": 1.0}, y)], BSGDClassifier(budget=5, max_classes=5), on_error="skip")
+        assert loop.refused == ({} if taken else {"label": 1}), y
+        assert loop.learned == 10 + taken
+
+
+def test_a_refused_label_decides_no_type():
+    rows = [({"a": 1.0}, "x" * 2000), *(({"a": float(i)}, i % 2) for i in range(9))]
+    assert learn(rows, BSGDClassifier(budget=5), on_error="skip").learned == 9
+
+
+def test_declared_labels(tmp_path):
+    rows = [({"a": float(i)}, ("ham", "spam")[i % 2]) for i in range(10)]
+    with CheckpointFolder(tmp_path) as folder:
+        loop = learn(
+            [*rows, ({"a": 1.0}, "eggs")],
+            BSGDClassifier(budget=5, max_classes=3),
+            classes=["ham", "spam"],
+            on_error="skip",
+            checkpoints=folder,
+        )
+        assert loop.refused == {"label": 1}
+        more = [*rows, ({"a": 1.0}, "eggs"), ({"a": 1.0}, "eggs")]
+        loop = learn(more, BSGDClassifier(budget=5, max_classes=3), on_error="skip", checkpoints=folder)
+        assert loop.refused == {"label": 2}  # the checkpoint has the classes
+        with pytest.raises(StreamError, match="label 'x' is not among those declared: 'ham', 'spam', 'eggs'"):
+            learn(
+                [*more, ({"a": 1.0}, "x")],
+                BSGDClassifier(budget=5, max_classes=3),
+                classes=["ham", "spam", "eggs"],
+                checkpoints=folder,
+            )
+    for classes in (["a"], ["a", "a"], [1, True], [("a",), "b"]):
+        with pytest.raises(ValueError, match="classes must be"):
+            LearningLoop(IterableSource(rows), BSGDClassifier(budget=5), classes=classes)
+    with pytest.raises(ValueError, match="3 classes are declared, and the model has max_classes=2"):
+        LearningLoop(IterableSource(rows), BSGDClassifier(budget=5, max_classes=2), classes=["a", "b", "c"])
+
+
+def test_empty_and_unlabelled_rows_are_counted(tmp_path):
+    rows = [*numbers(10), ({}, 1), ({"a": 1.0}, None), ({}, None)]
+    for _ in range(2):
+        with CheckpointFolder(tmp_path) as folder:
+            loop = learn(rows, BSGDClassifier(budget=5), checkpoints=folder)
+        assert (loop.rows, loop.learned, loop.unlabelled, loop.empty) == (13, 11, 2, 2)
+
+
+def test_rows_that_were_refused_are_counted_across_runs(tmp_path):
+    bad = ({"a": "text", "b": 1.0}, 1)
+    rows = [*numbers(10), bad, *numbers(10), bad]
+    dead = tmp_path / "dead.jsonl"
+
+    def piece(on_error, n):
+        with CheckpointFolder(tmp_path / "state") as folder:
+            loop = LearningLoop(IterableSource(rows), BSGDClassifier(budget=5), checkpoints=folder, on_error=on_error)
+            loop.run(n)
+        return loop
+
+    assert piece(dead, 11).refused == {"not a number": 1}
+    assert piece("skip", 5).refused == {"not a number": 1}  # another policy is for the rows to come
+    assert piece(dead, None).refused == {"not a number": 2}
+    assert [letter["row"] for letter in letters_of(dead)] == [10, 21]
+    assert letters_of(dead)[0]["encoding"] == "repr"
+    dead.write_text("")
+    with pytest.raises(StreamError, match="cut off"):
+        piece(dead, None)
+
+
+def test_a_loop_that_cannot_resume_leaves_the_dead_letters_alone(tmp_path):
+    rows = [*numbers(10), ({"a": "text", "b": 1.0}, 1)]
+    dead = tmp_path / "dead.jsonl"
+    with CheckpointFolder(tmp_path / "state") as folder:
+        learn(rows, BSGDClassifier(budget=5), checkpoints=folder, on_error=dead)
+        before = dead.read_bytes()
+        with pytest.raises(CheckpointError, match="other parameters"):
+            LearningLoop(IterableSource(rows), BSGDClassifier(budget=6), checkpoints=folder, on_error=dead)
+        assert dead.read_bytes() == before != b""
+        learn(rows, BSGDClassifier(budget=5), checkpoints=folder, on_error=dead)
+        assert dead.read_bytes() == before
+    learn(numbers(10), BSGDClassifier(budget=5), on_error=dead)  # another run, without such rows
+    assert dead.read_bytes() == b""
+
+
+def test_pieces_of_one_loop_write_one_file(tmp_path):
+    bad = ({"a": "text", "b": 1.0}, 1)
+    dead = tmp_path / "dead.jsonl"
+    loop = LearningLoop(IterableSource([bad, *numbers(5), bad, bad]), BSGDClassifier(budget=5), on_error=dead)
+    for _ in range(8):
+        loop.run(1)
+    assert [letter["row"] for letter in letters_of(dead)] == [0, 6, 7]
+
+
+def test_limits():
+    bad = ({"a": "text", "b": 1.0}, 1)
+    rows = [*numbers(300), *[bad] * 20]
+    assert learn(rows, BSGDClassifier(budget=5), on_error="skip", error_limit=20).learned == 300
+    with pytest.raises(StreamError, match=r"row 320: .* It is the 20th row that was refused, and at most 19 may be"):
+        learn(rows, BSGDClassifier(budget=5), on_error="skip", error_limit=19)
+    for share, refused in ((0.0, 100), (0.5, 100), (0.2, 100)):
+        loop = LearningLoop(IterableSource([bad] * 1000), BSGDClassifier(budget=5), on_error="skip", error_share=share)
+        with pytest.raises(StreamError, match="of the last rows 100% were refused"):
+            loop.run()
+        assert sum(loop.refused.values()) == refused
+    # A stream that turns bad stops soon, however long it was good.
+    loop = LearningLoop(IterableSource([*numbers(600) * 20, *[bad] * 5000]), BSGDClassifier(budget=5), on_error="skip")
+    with pytest.raises(StreamError, match="of the last rows 50% were refused"):
+        loop.run()
+    assert 600 < sum(loop.refused.values()) < 800
+    assert (
+        learn([*numbers(9), *[bad, numbers(1)[0], numbers(1)[0]] * 300], BSGDClassifier(budget=5), on_error="skip").learned == 609
+    )
+    for options in ({"error_limit": -1}, {"error_share": 1.5}):
+        with pytest.raises(ValueError, match="refused rows must be"):
+            LearningLoop(IterableSource([]), BSGDClassifier(), **options)
+
+
+def test_a_stream_of_bad_rows_only_says_so(tmp_path):
+    with pytest.raises(StreamError, match="none of its 9 rows was learned: 0 had no label, and refused were malformed 9"):
+        learn([None] * 9, BSGDClassifier(budget=5), on_error="skip")
+
+
+def test_long_and_binary_rows_in_dead_letters(tmp_path):
+    dead = tmp_path / "dead.jsonl"
+    refusals = Refusals(dead)
+    for raw in ("é" * 100_000, "x" + "é" * 100_000, b"\xff" * 10, b"", None):
+        refusals.add(0, "here", raw.encode() if isinstance(raw, str) else raw, "kind", "reason")
+    refusals.close()
+    letters = letters_of(dead)
+    assert [(letter["bytes"], letter["encoding"]) for letter in letters] == [
+        (200_000, "utf-8"),
+        (200_001, "utf-8"),
+        (10, "base64"),
+        (0, "utf-8"),
+        (4, "repr"),
+    ]
+    assert letters[0]["raw"] == "é" * (LONGEST_RAW // 2)
+    assert letters[1]["raw"] == "x" + "é" * (LONGEST_RAW // 2 - 1)
+    assert base64.b64decode(letters[2]["raw"]) == b"\xff" * 10
+
+
+class HalfRead(IterableSource):
+    """A source that cannot read one of its rows."""
+
+    raw = b"raw"
+
+    def __iter__(self):
+        for number, row in enumerate(super().__iter__()):
+            yield BadRow("there", b"\xff", "torn") if number == 3 else row
+
+
+def test_bad_rows_of_a_source(tmp_path):
+    source = HalfRead([(x, y) for x, y in numbers(6)])
+    loop = LearningLoop(
+        source, BSGDClassifier(budget=5), on_error=str(tmp_path / "dead.csv"), sink=FileSink(tmp_path / "out.jsonl")
+    )
+    loop.run()
+    loop.sink.close()
+    assert loop.refused == {"malformed": 1}
+    with (tmp_path / "dead.csv").open(newline="") as file:
+        (letter,) = csv.DictReader(file)
+    assert (letter["row"], letter["place"], letter["reason"], letter["encoding"]) == ("3", "there", "torn", "base64")
+    rows = [json.loads(line)["row"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert rows == [0, 1, 2, 4, 5]  # the numbers are those of the stream

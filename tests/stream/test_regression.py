@@ -1,0 +1,183 @@
+"""Streams of numbers to predict: the loop with regressors."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from river import datasets, dummy, evaluate, linear_model, metrics, preprocessing, stats, utils
+
+from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor
+from streamsvm.learners import OnlineLinearSVR
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
+
+
+def trump(rows=400):
+    return list(datasets.TrumpApproval().take(rows))
+
+
+def make_model(**options):
+    return preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSGDRegressor(budget=30, seed=1, **options))
+
+
+@pytest.mark.parametrize("metric", [None, metrics.RMSE(), metrics.R2(), metrics.SMAPE()], ids=repr)
+@pytest.mark.parametrize("model", [make_model(), preprocessing.StandardScaler() | linear_model.LinearRegression()], ids=repr)
+def test_scores_as_river_does(metric, model):
+    expected = evaluate.progressive_val_score(trump(), model.clone(), (metric or metrics.MAE()).clone())
+    end = LearningLoop(IterableSource(trump()), model.clone(), metric and metric.clone()).run()
+    assert end.metric == pytest.approx(expected.get())
+    assert end.metric_name == type(expected).__name__
+    assert end.learned == 400
+
+
+def test_the_windowed_metric_forgets_an_absurd_error():
+    rows = trump()
+    rows[100] = (rows[100][0], 1e17)
+    loop = LearningLoop(IterableSource(rows), dummy.StatisticRegressor(stats.Mean()), metrics.RMSE(), window=50)
+    assert loop.run(101).windowed > 1e15
+    assert loop.metric.get() > 1e15
+    model = dummy.StatisticRegressor(stats.Mean())
+    for x, y in rows[:350]:
+        model.learn_one(x, y)
+    expected = metrics.RMSE()
+    for x, y in rows[350:]:
+        expected.update(y, model.predict_one(x))
+        model.learn_one(x, y)
+    assert loop.run().windowed == expected.get()
+    assert loop.windowed.get() == expected.get()
+
+
+def test_a_window_without_error_has_a_metric():
+    rows = [({"a": 1.0}, 2.0)] * 30
+    end = LearningLoop(IterableSource(rows), dummy.StatisticRegressor(stats.Mean()), metrics.RMSE(), window=10).run()
+    assert end.windowed == 0.0
+
+
+def test_runs_in_pieces_end_with_the_same_bytes(tmp_path):
+    ends = {}
+    for name, pieces in {"whole": [None], "pieces": [50, 1, 100, None]}.items():
+        for n_rows in pieces:
+            with CheckpointFolder(tmp_path / name) as folder, FileSink(tmp_path / f"{name}.csv") as sink:
+                model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=30, seed=1))
+                loop = LearningLoop(IterableSource(trump()), model, checkpoints=folder, sink=sink, checkpoint_every=40)
+                loop.run(n_rows)
+        [*_, newest] = sorted((tmp_path / name).glob("*.ckpt"))
+        ends[name] = json.dumps([loop.metric.get(), loop.windowed.get(), loop.rows]), (tmp_path / f"{name}.csv").read_bytes()
+        assert newest.name == "checkpoint-000000000400.ckpt"
+    assert ends["whole"] == ends["pieces"]
+    lines = (tmp_path / "whole.csv").read_text().splitlines()
+    assert len(lines) == 401
+    assert lines[400].endswith(",")  # no probability
+    assert float(lines[400].split(",")[1]) == pytest.approx(trump()[-1][1], abs=5.0)
+
+
+def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
+    path = tmp_path / "rows.csv"
+    texts = ["1.50", "1e1", "+3", "007", "abc", "nan", "1e31", "", "-2"]
+    path.write_text("a,y\n" + "".join(f"{i},{text}\n" for i, text in enumerate(texts)))
+    learned = []
+
+    class Learns(dummy.StatisticRegressor):
+        def learn_one(self, x, y):
+            learned.append(y)
+            super().learn_one(x, y)
+
+    with open_source(str(path), label="y") as source:
+        loop = LearningLoop(source, Learns(stats.Mean()), on_error="skip")
+        end = loop.run()
+    assert learned == [1.5, 10.0, 3.0, 7.0, -2.0]
+    assert (dict(end.refused), end.unlabelled, end.learned) == ({"label": 3}, 1, 5)
+    with (
+        open_source(str(path), label="y") as source,
+        pytest.raises(StreamError, match="label 'abc' is not a finite"),
+    ):
+        LearningLoop(source, Learns(stats.Mean())).run()
+
+
+@pytest.mark.parametrize("scaler", [preprocessing.TargetStandardScaler, BoundedTargetScaler])
+@pytest.mark.parametrize("piped", [True, False])
+def test_a_refused_row_leaves_the_scale_of_targets_alone(scaler, piped):
+    def learned(rows):
+        model = scaler(BSGDRegressor(budget=10, max_features=2, seed=0))
+        model = preprocessing.StandardScaler() | model if piped else model
+        LearningLoop(IterableSource(rows), model, on_error="skip").run()
+        return model
+
+    good = [({"a": i % 7 - 3.0, "b": i % 5 - 2.0}, float(i % 11)) for i in range(60)]
+    bad = [({"a": 1.0, "c": 2.0}, 1e6), ({"a": math.inf}, 1e6), ({"a": "text"}, 1e6), ({"a": 1.0}, math.nan), ({"a": 1.0}, "x")]
+    mixed = [*good[:30], *bad, *good[30:]]
+    one, other = learned(good), learned(mixed)
+    for x, _ in good:
+        assert one.predict_one(x) == other.predict_one(x)
+
+
+def test_what_does_not_go_together(tmp_path):
+    with pytest.raises(ValueError, match="Accuracy is not a metric of river for regressors; try MAE"):
+        LearningLoop(IterableSource([]), make_model(), metrics.Accuracy())
+    with pytest.raises(ValueError, match="MAE is not a metric of river for classifiers"):
+        LearningLoop(IterableSource([]), BSGDClassifier(), metrics.MAE())
+    with pytest.raises(ValueError, match="classes are declared, and OnlineLinearSVR predicts numbers"):
+        LearningLoop(IterableSource([]), OnlineLinearSVR(), classes=["a", "b"])
+
+
+def test_parameters_of_what_is_wrapped_are_compared(tmp_path):
+    def loop(**options):
+        return LearningLoop(IterableSource(trump(20)), make_model(**options), checkpoints=folder)
+
+    with CheckpointFolder(tmp_path) as folder:
+        loop(l2=1e-3).run(10)
+        with pytest.raises(CheckpointError, match="other parameters"):
+            loop(l2=1e-2)
+        assert loop(l2=1e-3).run().rows == 20
+
+
+def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()
+        found = folder.newest()
+        facts = {key: value for key, value in found.header.items() if key not in ("rows", "position", "kind")}
+        metric, windowed, _ = found.metric
+        for crafted in [
+            None,
+            (metric, windowed),
+            (metrics.RMSE(), windowed, 2),
+            (metric, metric, 2),
+            (metric, utils.Rolling(metrics.RMSE, window_size=5), 2),
+            (metric, windowed, 6),
+            (metric, windowed, True),
+        ]:
+            folder.save(found.model, crafted, rows=20, position=found.header["position"], **facts)
+            with pytest.raises(CheckpointError, match="give another folder"):
+                LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder)
+        folder.save(found.model, found.metric, rows=20, position=found.header["position"], **facts)
+        assert LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).rows == 20
+
+
+def test_bounded_targets():
+    rows = [({"a": math.sin(i)}, 100.0 + 10.0 * math.sin(i)) for i in range(600)]
+
+    def error(rows, model):
+        metric = metrics.MAE()
+        for i, (x, y) in enumerate(rows):
+            if i >= 500:
+                metric.update(y, model.predict_one(x))
+            model.learn_one(x, y)
+        return metric.get()
+
+    clean = error(rows, BoundedTargetScaler(BSCARegressor(budget=50, seed=0)))
+    rows[300] = ({"a": 0.0}, 1e12)
+    model = BoundedTargetScaler(BSCARegressor(budget=50, seed=0))
+    assert error(rows, model) == pytest.approx(clean, abs=1.0)
+    assert clean < 2.0
+    assert model.n_bounded == 1
+    assert error(rows, preprocessing.TargetStandardScaler(BSCARegressor(budget=50, seed=0))) > 100.0
+    with pytest.raises(ValueError, match="deviations must be at least 2"):
+        BoundedTargetScaler(BSCARegressor(), deviations=1.0)
+    before = model.predict_one({"a": 0.5})
+    for y in (math.nan, "text", 1e39, np.inf):
+        with pytest.raises(ValueError):  # noqa: PT011 - of several kinds
+            model.learn_one({"a": 1.0}, y)
+    with pytest.raises(ValueError, match="must be finite"):
+        model.learn_one({"a": math.nan}, 1.0)
+    assert model.predict_one({"a": 0.5}) == before

@@ -1,0 +1,156 @@
+"""Scores: every metric of river, over all rows and the last ones, and which label is the positive one."""
+
+import inspect
+import json
+import math
+
+import numpy as np
+import pytest
+from river import base, datasets, evaluate, metrics, multiclass, naive_bayes, preprocessing, tree
+
+from streamsvm import BSGDClassifier
+from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError
+
+
+def make_model():
+    return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)
+
+
+def bananas(rows=1000):
+    return list(datasets.Bananas().take(rows))
+
+
+def test_what_the_score_is_made_of_stays(tmp_path):
+    def loop(metric=None, window=100, positive=None):
+        return LearningLoop(IterableSource(bananas()), make_model(), metric, checkpoints=folder, window=window, positive=positive)
+
+    with CheckpointFolder(tmp_path) as folder:
+        loop(metrics.FBeta(beta=2.0)).run(100)
+        with pytest.raises(CheckpointError, match=r"FBeta\(beta=2.0, window=100\), not FBeta\(beta=1.0, window=100\)"):
+            loop(metrics.FBeta(beta=1.0))
+        with pytest.raises(CheckpointError, match="window=100.*window=50"):
+            loop(metrics.FBeta(beta=2.0), window=50)
+        with pytest.raises(CheckpointError, match="not FBeta.*positive=False"):
+            loop(metrics.FBeta(beta=2.0), positive=False)
+        assert loop(metrics.FBeta(beta=2.0)).run().rows == 1000
+
+
+@pytest.mark.parametrize("labels", [("ham", "spam"), (2, 1), (1, 2), ("0", "1")])
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
+    def score(rows, positive=None, metric=metric):
+        return LearningLoop(IterableSource(rows), make_model(), metric.clone(), positive=positive).run()
+
+    named = [(x, labels[y]) for x, y in bananas(500)]
+    with pytest.raises(StreamError, match=r"row \d+: .* counts one label as positive, and which one is not known"):
+        score(named)
+    plain = score(bananas(500))
+    assert plain.metric > 0.1
+    if labels[0] != 2:  # the model takes 1 for the positive one, which the data have not
+        expected = plain.metric
+        if isinstance(metric, metrics.LogLoss):  # a model of one name so far is sure of it, one of bools of neither
+            expected += (-math.log(1e-15) - math.log(2)) / 500
+        assert score(named, labels[1]).metric == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("labels", [(False, True), (0, 1), (-1, 1), (np.int64(0), np.int64(1))])
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_labels_that_say_themselves_which_is_positive(labels, metric):
+    rows = [(x, labels[y]) for x, y in bananas(500)]
+    expected = LearningLoop(IterableSource(bananas(500)), make_model(), metric.clone()).run()
+    assert LearningLoop(IterableSource(rows), make_model(), metric.clone()).run().metric == expected.metric
+
+
+class TwoClasses(base.Classifier):
+    """A model that cannot have a third label."""
+
+    _multiclass = False
+
+    def learn_one(self, x, y):
+        pass
+
+    def predict_proba_one(self, *_):
+        return {False: 0.4, True: 0.6}
+
+
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_a_positive_label_that_does_not_come(metric):
+    rows = [(x, "abc"[i % 3]) for i, (x, _) in enumerate(bananas(100))]
+
+    def loop(model, positive):
+        return LearningLoop(IterableSource(rows), model, metric.clone(), positive=positive)
+
+    message = "no label so far is '{}', which was named as the positive one: there are 'a' and 'b'"
+    with pytest.raises(StreamError, match=r"row 2: " + message.format("eggs")):
+        loop(TwoClasses(), "eggs").run()
+    model = preprocessing.StandardScaler() | multiclass.OneVsRestClassifier(BSGDClassifier(budget=10, seed=1))
+    with pytest.warns(UserWarning, match=message.format("c")):
+        assert loop(model.clone(), "c").run().metric != 0.0
+    loop(model.clone(), "b").run()
+
+
+ALL_METRICS = [
+    kind
+    for kind in (getattr(metrics, name, None) for name in metrics.__all__)
+    if inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)
+]
+NO_NUMBER = {"ClassificationReport", "ConfusionMatrix", "RollingPRAUC", "RollingROCAUC"}
+
+
+@pytest.mark.parametrize("kind", ALL_METRICS, ids=lambda kind: kind.__name__)
+def test_every_metric_works_or_is_refused(tmp_path, kind):
+    arguments = {"MultiFBeta": {"betas": {True: 1.0, False: 2.0}, "weights": None}}.get(
+        kind.__name__, {"beta": 2.0} if "FBeta" in kind.__name__ else {}
+    )
+    metric = kind(**arguments)
+    with CheckpointFolder(tmp_path) as folder:
+        if kind.__name__ in NO_NUMBER:
+            with pytest.raises(ValueError, match=f"{kind.__name__} does not give one number"):
+                LearningLoop(IterableSource(bananas(10)), make_model(), metric)
+            return
+        end = LearningLoop(IterableSource(bananas(150)), make_model(), metric, window=50, checkpoints=folder).run()
+        assert isinstance(end.metric, float)
+        assert isinstance(end.windowed, float)
+        again = LearningLoop(IterableSource(bananas(160)), make_model(), kind(**arguments), window=50, checkpoints=folder)
+        assert again.run().rows == 160
+
+
+def test_metrics_that_cannot_be():
+    with pytest.raises(ValueError, match="pos_val works for True only"):
+        LearningLoop(IterableSource([]), make_model(), metrics.F1(pos_val="spam"))
+    with pytest.raises(ValueError, match="Accuracy treats all labels alike"):
+        LearningLoop(IterableSource([]), make_model(), positive="spam")
+    with pytest.raises(ValueError, match="MAE is not a metric of river for classifiers"):
+        LearningLoop(IterableSource([]), make_model(), metrics.MAE())
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.MacroF1(), metrics.CrossEntropy()], ids=repr)
+@pytest.mark.parametrize(
+    "model", [tree.HoeffdingTreeClassifier(), naive_bayes.GaussianNB()], ids=lambda model: type(model).__name__
+)
+def test_a_row_without_a_prediction_is_not_scored(tmp_path, model, metric):
+    rows = [(x, ("ham", "spam")[y]) for x, y in bananas(300)]
+    expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
+    for name in (None, "out.csv", "out.jsonl"):
+        sink = None if name is None else FileSink(tmp_path / name)
+        loop = LearningLoop(IterableSource(rows), model.clone(), metric.clone(), sink=sink)
+        end = loop.run()
+        assert (end.metric, end.windowed) == pytest.approx((expected, expected), abs=1e-12)
+        assert end.learned == 300
+        if not isinstance(metric, metrics.CrossEntropy):
+            assert set(loop.metric.cm.classes) == {"ham", "spam"}
+        if sink is not None:
+            sink.close()
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[1] == f"0,,{rows[0][1]},"
+    assert len(lines) == 301
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert first == {"row": 0, "y_pred": None, "y_true": rows[0][1], "probability": None}
+
+
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_a_row_without_a_prediction_is_not_scored_as_the_negative_label(metric):
+    model, rows = tree.HoeffdingTreeClassifier(), [(x, not y) for x, y in bananas(300)]  # the first row is positive
+    expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
+    named = [(x, ("ham", "spam")[y]) for x, y in rows]
+    assert LearningLoop(IterableSource(named), model, metric.clone(), positive="spam").run().metric == pytest.approx(expected)
