@@ -22,7 +22,7 @@ from streamsvm.core.budget.dispatch import set_strategy
 from streamsvm.core.budget.merge import merge
 from streamsvm.core.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
 from streamsvm.core.budget.merge_table import compiled_degradation, merge_tables
-from streamsvm.core.budget.smallest import smallest_coefficient
+from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.kernels import squared_distances
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views

@@ -29,7 +29,7 @@ from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import to_bytes
 from streamsvm.learners import merging
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm_spark.samples import Reservoir, Sample, joined
+from streamsvm_spark.parts import Reservoir, Sample, joined
 
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
 WEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)

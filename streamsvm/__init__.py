@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamsvm.core.budget.merge import Merge
     from streamsvm.core.budget.projection import Projection
     from streamsvm.core.budget.removal import Removal
-    from streamsvm.export.saving import save
+    from streamsvm.export.forms import save
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor

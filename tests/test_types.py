@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from streamsvm.batch.hss.tree import SPLITS
-from streamsvm.core import options as _options
+from streamsvm.core import checks
 from streamsvm.core.budget.merge_search import SEARCHES
 from streamsvm.core.kernels import KERNELS
 from streamsvm.core.memory.features import OVERFLOW
@@ -17,11 +17,11 @@ from streamsvm.learners.bsgd import SCHEDULES
 @pytest.mark.parametrize(
     ("option", "values"),
     [
-        (_options.KernelName, KERNELS),
-        (_options.Overflow, OVERFLOW),
-        (_options.LearningRate, SCHEDULES),
-        (_options.Search, SEARCHES),
-        (_options.Split, SPLITS),
+        (checks.KernelName, KERNELS),
+        (checks.Overflow, OVERFLOW),
+        (checks.LearningRate, SCHEDULES),
+        (checks.Search, SEARCHES),
+        (checks.Split, SPLITS),
     ],
 )
 def test_the_types_of_options_name_the_values_that_there_are(option, values):

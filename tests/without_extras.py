@@ -39,7 +39,7 @@ PYTHON = {
     "from streamsvm.stream.open import open_models; open_models('kafka://localhost:9092/rows')": KAFKA,
     "from streamsvm.export.plots import check_path; check_path('learned.png')": PLOT,
     "from streamsvm.stream.monitor import Monitor; Monitor(None)": METRICS,
-    "from streamsvm.export.onnx_graph import Graph; Graph()": ONNX,
+    "from streamsvm.export.onnx import Graph; Graph()": ONNX,
     f"import streamsvm; streamsvm.load({str(MACHINE)!r})": (f"{MACHINE} was not loaded: {BATCH[0]}", "batch"),
 }
 COMMANDS = {

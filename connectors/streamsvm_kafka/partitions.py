@@ -21,10 +21,9 @@ from streamsvm.stream.logs import event
 from streamsvm.stream.timings import Timings
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
-from streamsvm_kafka.offsets import TopicOffsets
+from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
 from streamsvm_kafka.reader import POLL_MS, REFRESH_SECONDS, consumer_of
-from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["PartitionWorker"]
 

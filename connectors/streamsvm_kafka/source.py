@@ -13,8 +13,8 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
 from streamsvm_kafka.decoding import Decoder
+from streamsvm_kafka.offsets import Start, start_of
 from streamsvm_kafka.reader import TopicReader, consumer_of, lost
-from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["KafkaSource"]
 

@@ -11,9 +11,8 @@ from sklearn.base import is_classifier, is_outlier_detector
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
-from streamsvm.core.checks import check_number, check_one_of
+from streamsvm.core.checks import LearnerName, check_number, check_one_of
 from streamsvm.core.kernels import KERNELS, LARGEST_FEATURE
-from streamsvm.core.options import LearnerName
 from streamsvm.files.messages import shown
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor

@@ -14,9 +14,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.distillation import to_budget
-from streamsvm.core.checks import check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
-from streamsvm.core.options import MachineGamma, MachineKernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
 from streamsvm.learners.budgeted import BudgetedEstimator
 

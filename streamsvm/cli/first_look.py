@@ -15,8 +15,7 @@ from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
 from streamsvm.stream.batches import WrappedSource
-from streamsvm.stream.tables.dates import parsed
-from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.reading import Reading, parsed
 
 __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 

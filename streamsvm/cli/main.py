@@ -1,4 +1,4 @@
-"""The command line's parser, and what becomes of a command: its exit status, its warnings and errors as single lines."""
+"""The command line: its overview, its parser, and what becomes of a command: exit status, warnings and errors as single lines."""
 # ruff: noqa: T201
 
 from __future__ import annotations
@@ -15,14 +15,51 @@ from pathlib import Path
 
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import add_errors, add_labels, add_logs, add_run, add_streams, add_trusted
-from streamsvm.cli.flags import EXAMPLES, add_table_flags, expanded
-from streamsvm.cli.logs import logged, says_json
-from streamsvm.cli.overview import OVERVIEW
-from streamsvm.cli.values import bound, count, period, place
+from streamsvm.cli.arguments import (
+    EXAMPLES,
+    add_errors,
+    add_labels,
+    add_logs,
+    add_run,
+    add_streams,
+    add_table_flags,
+    add_trusted,
+    bound,
+    count,
+    expanded,
+    period,
+    place,
+)
+from streamsvm.cli.progress import logged, says_json
 from streamsvm.files.messages import MissingPackageError
 
-__all__ = ["main"]
+__all__ = ["OVERVIEW", "main"]
+
+OVERVIEW = f"""\
+streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
+
+Five things you can do. rows.csv is any table with the label in a column y.
+
+Learn a file or a stream (stop with Ctrl-C; run it again to continue):
+  streamsvm learn rows.csv --label y --checkpoint state
+
+Predict with the model:
+  streamsvm predict rows.csv --model state --to -
+
+See how well the model predicted each row before it learned it:
+  streamsvm inspect state
+
+Run the model without streamsvm, as C, ONNX, JSON or a file for numpy:
+  streamsvm export state --to c --out device
+
+Watch a learner being killed and resumed on a Kafka topic (extra demo):
+  streamsvm demo
+
+A stream is a path (CSV, JSON lines, LIBSVM text, Parquet, Arrow), - for a pipe,
+or kafka://host:port/topic. All commands: streamsvm --help
+All flags of a command, with examples: streamsvm learn --help
+"""
+
 
 INTERRUPTED = 130
 

@@ -12,15 +12,14 @@ from river import metrics
 
 from streamsvm.cli import UsageError
 from streamsvm.core.budget import Merge, Projection, Removal
-from streamsvm.core.options import OnDrift
+from streamsvm.core.checks import OnDrift
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.label_rules import LabelRules
-from streamsvm.stream.labels import parse_label, parse_libsvm_label
+from streamsvm.stream.labels import LabelRules, parse_label, parse_libsvm_label
 from streamsvm.stream.score import Score
 from streamsvm.stream.tables import TableEncoder
 

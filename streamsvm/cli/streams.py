@@ -14,7 +14,7 @@ from typing import Any
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.labels import joined_tables, labels_format
-from streamsvm.cli.logs import say
+from streamsvm.cli.progress import say
 from streamsvm.cli.tables import Table
 from streamsvm.stream import CheckpointFolder, JoinedSource, Sink, Source, open_sink, open_source
 from streamsvm.stream.checkpoint import Checkpoints

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from river import compose
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.flags import names, written
+from streamsvm.cli.arguments import names, written
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.tables import Reading, TableEncoder
 

@@ -10,7 +10,7 @@ from streamsvm.core.steps import kinds, label_answers, regression_stack, second_
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.program import Answer, Program
 from streamsvm.export.learners import add_expansion, add_landmarks, add_scale, add_weights, labels_of
-from streamsvm.learners.experts import states
+from streamsvm.learners.committee import states
 from streamsvm.learners.svm import SVMClassifier
 
 __all__ = ["add_committee"]

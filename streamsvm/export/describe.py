@@ -1,16 +1,126 @@
-"""The program of a model, of whatever kind it is, with the transformers before it."""
+"""The program of a model, of whatever kind it is, with its facts, the wrappers round it and the transformers before it."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from river import compose
+import numpy as np
+from river import compose, preprocessing
 
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.facts import facts_of
+from streamsvm.edge.program import Answer, Program, ProgramError
+from streamsvm.edge.steps import probabilities
 from streamsvm.export.pipelines import add_scales, front_of
+from streamsvm.files.model_file import versions
+from streamsvm.learners.preprocessing import BoundedTargetScaler
+from streamsvm.learners.thresholds import TunedThresholdClassifier
 
 __all__ = ["program_of"]
+
+_FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "follows", "n_iter_", "duality_gap_")
+_LONGEST = 200  # characters of a parameter
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """Return the facts of a learner or a fitted machine, as JSON.
+
+    Examples
+    --------
+    >>> from streamsvm import BSGDClassifier
+    >>> model = BSGDClassifier(budget=10, gamma=2.0)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> facts = facts_of(model)
+    >>> facts["model"], facts["rows"], facts["n_support"], facts["parameters"]["gamma"]
+    ('BSGDClassifier', 1, 1, 2.0)
+    """
+    found: dict[str, Any] = {"model": type(model).__name__, "versions": versions(), "parameters": _parameters(model)}
+    rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
+    figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
+    for name, value in {"rows": rows, **figures}.items():
+        if value is not None and (plain := _plain(value)) is not None:
+            found[name] = plain
+    return found
+
+
+def _parameters(model: Any) -> dict[str, Any]:
+    given = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
+    return {name: _shown(value) for name, value in given.items()}
+
+
+def _shown(value: Any) -> Any:
+    plain = _plain(value)
+    return repr(value)[:_LONGEST] if plain is None and value is not None else plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; None where it is no text and no finite number."""
+    value = value.item() if isinstance(value, np.generic) else value
+    good = isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
+    good = good or (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, str) and len(value) <= _LONGEST)
+    return value if good else None
+
+
+Finish = Callable[[Program, Answer], Answer]
+
+
+class Within(NamedTuple):
+    """The model within a wrapper."""
+
+    model: Any
+    """A learner, another wrapper, or a pipeline with one at its end."""
+    finish: Finish
+    """Completes the answer of its program."""
+
+
+def unwrapped(model: Any) -> Within | None:
+    """Return what stands within a wrapper; None of a model that is none."""
+    if isinstance(model, BoundedTargetScaler):
+        n, mean, squares = model._scaler._moments[0]
+        return Within(model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0))))
+    if type(model) is preprocessing.TargetStandardScaler:
+        variance = model.var.get()
+        return Within(model.regressor, _scaled(model.var.mean.get(), variance**0.5))
+    if isinstance(model, TunedThresholdClassifier):
+        return Within(model.classifier, _with_threshold(model))
+    return None
+
+
+def _scaled(mean: float, deviation: float) -> Finish:
+    def finish(program: Program, answer: Answer) -> Answer:
+        value = program.add("linear", answer.decision, weights=np.array([[deviation]]), biases=np.array([mean]))
+        return answer._replace(decision=value, choice=value)
+
+    return finish
+
+
+def _with_threshold(model: TunedThresholdClassifier) -> Finish:
+    def finish(program: Program, answer: Answer) -> Answer:
+        if len(model._labels) < 2 or answer.odds is None:
+            return answer
+        if len(answer.labels) > 2:
+            raise ProgramError("a threshold of three and more labels is not exported")
+        positive = model._positive()
+        above = answer.labels[1] == positive
+        bound = _decision_of(answer, model.threshold if above else 1.0 - model.threshold)
+        value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-bound]))
+        return answer._replace(choice=value, at_zero=int(above))
+
+    return finish
+
+
+def _decision_of(answer: Answer, threshold: float) -> float:
+    """Return the least decision value whose label, the second, has a probability of at least so much."""
+    odds = answer.odds or {}
+    low, high = -1e9, 1e9
+    for _ in range(200):  # the probability never falls
+        middle = 0.5 * (low + high)
+        if probabilities(odds, np.array([[middle]]))[0, 1] >= threshold:
+            high = middle
+        else:
+            low = middle
+    return high
+
 
 _NOT_LEARNED = "it has not learned yet: there is nothing to predict by"
 
@@ -66,7 +176,6 @@ def _of_batch(model: Any, transformers: list[Any]) -> Program:
 def _of_river(model: Any, transformers: list[Any]) -> Program:
     from streamsvm.export.committees import add_committee  # noqa: PLC0415 - compiled code takes a second
     from streamsvm.export.learners import add_learner  # noqa: PLC0415
-    from streamsvm.export.wrappers import unwrapped  # noqa: PLC0415
     from streamsvm.learners.committee import Committee  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Export of models as C, as ONNX, as JSON, or as a file for numpy."""
+"""Models as files: saved with the program by which they predict elsewhere, or exported as C, ONNX, JSON, or for numpy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.reading import PROGRAM
+from streamsvm.edge.reading import NO_PROGRAM, PROGRAM
 from streamsvm.export.describe import program_of
 from streamsvm.files.container import DTYPES
-from streamsvm.files.model_file import ModelFileError, write
+from streamsvm.files.model_file import ModelFileError, to_bytes, write
 
-__all__ = ["FORMS", "export"]
+__all__ = ["FORMS", "export", "save"]
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
@@ -137,3 +137,47 @@ def _as_json(array: np.ndarray) -> dict[str, Any]:
 
 
 _WRITERS = {"c": _c, "onnx": _onnx, "npz": _npz, "json": _json}
+
+
+def save(model: Any, path: str | Path, trusted: bool = False) -> None:
+    """Save a model, or a pipeline with one, to a file. The file is written completely or not at all.
+
+    `streamsvm.load` reads it back, and the model continues learning. `streamsvm.edge.load` reads it where there is only numpy,
+    and predicts. A model that has no form for that is saved without it, and the file says why.
+
+    Parameters
+    ----------
+    model
+        Any estimator of streamsvm or river, or a pipeline of them.
+    path
+        Path of the file; an existing file is replaced.
+    trusted
+        Whether the file may hold classes and functions of your own. To load such a file, you have to trust it.
+
+    Raises
+    ------
+    ModelFileError
+        The model holds something that a file cannot hold, or the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, streamsvm
+    >>> model = streamsvm.BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> streamsvm.save(model, path)
+    >>> streamsvm.load(path).predict_one({"a": 1.0}), streamsvm.edge.load(path).predict_one({"a": 1.0})
+    ('yes', 'yes')
+    """
+    path = Path(path)
+    if model is None:
+        raise ModelFileError(f"{path} was not written: there is no model, but None")
+    try:
+        text, arrays = program_of(model).parts()
+        strings = {PROGRAM: text}
+    except ProgramError as error:
+        strings, arrays = {NO_PROGRAM: str(error)}, {}
+    try:
+        write(path, to_bytes({"model": model}, {"kind": "model"}, trusted, strings, arrays))
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} was not written: {error}") from error

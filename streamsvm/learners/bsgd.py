@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamsvm.core.budget import Removal, Strategy
-from streamsvm.core.checks import check_decay, parameter
-from streamsvm.core.options import LearningRate
+from streamsvm.core.checks import LearningRate, check_decay, parameter
 from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR, PEGASOS, step
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier

@@ -10,19 +10,18 @@ import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy, strategy_for
 from streamsvm.core.budget.dispatch import set_strategy
-from streamsvm.core.checks import parameter, random_state
+from streamsvm.core.checks import SCALINGS, Gamma, KernelName, OutputName, Overflow, Scaling, parameter, random_state
 from streamsvm.core.frames import Batch
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.slots import remove
 from streamsvm.core.memory.support_vectors import SupportVectorStore
-from streamsvm.core.options import SCALINGS, Gamma, KernelName, OutputName, Overflow, Scaling
 from streamsvm.core.steps import decisions
 from streamsvm.core.steps.expansion import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
+from streamsvm.core.steps.rescale import FOLLOWS, GIVEN
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, predict_then_learn
-from streamsvm.core.steps.scaled_rows import FOLLOWS, GIVEN
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.scale import ScaleInUse

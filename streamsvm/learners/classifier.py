@@ -10,15 +10,13 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_WEIGHT, check_number, checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_weight
 from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
-from streamsvm.core.options import OutputName
 from streamsvm.core.steps.decisions import to_probabilities
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.class_weights import ClassWeight, ClassWeights
 from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.learners.labels import Labels
+from streamsvm.learners.labels import ClassWeight, ClassWeights, Labels
 from streamsvm.learners.river_base import SupervisedEstimator
 
 __all__ = ["Answers", "BudgetedClassifier", "OnlineClassifier"]

@@ -8,14 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm.core.budget import Removal
-from streamsvm.core.checks import check_number
+from streamsvm.core.checks import OutputName, check_number
 from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.kernels import kernel_matrix
-from streamsvm.core.options import OutputName
-from streamsvm.core.steps.coordinate_ascent import step
+from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
 from streamsvm.core.steps.expansion import expand
 from streamsvm.core.steps.iterates import HINGE
-from streamsvm.core.steps.passes import learn_epoch
 from streamsvm.core.steps.step import random_bits
 from streamsvm.learners.budgeted import BudgetedEstimator
 

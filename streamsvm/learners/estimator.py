@@ -10,11 +10,10 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm.core.checks import check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import OutputName, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.core.memory.features import FeatureSpace
-from streamsvm.core.options import OutputName
 from streamsvm.core.steps import iterates
 from streamsvm.core.steps.probability import FIRST_SLOPE
 from streamsvm.core.steps.rule import Rule

@@ -8,12 +8,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.core.checks import parameter
+from streamsvm.core.checks import KernelName, parameter
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FOURIER
 from streamsvm.core.memory.slots import next_random
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.options import KernelName
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import rule, state_of
 from streamsvm.core.steps.step import Row

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import parameter
+from streamsvm.core.checks import Gamma, KernelName, OutputName, Overflow, parameter
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore
-from streamsvm.core.options import Gamma, KernelName, OutputName, Overflow
 from streamsvm.core.steps import kernel_rls, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rule import REFUSED, Rule

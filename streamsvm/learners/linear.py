@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import parameter
+from streamsvm.core.checks import Overflow, parameter
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.weights import WeightStore
-from streamsvm.core.options import Overflow
 from streamsvm.core.steps import linear_step
 from streamsvm.core.steps.rule import Rule
 from streamsvm.learners.classifier import OnlineClassifier

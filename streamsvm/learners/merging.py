@@ -13,8 +13,7 @@ from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.memory.moments import move_moments, pool_moments
 from streamsvm.core.steps.expansion import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
-from streamsvm.core.steps.rescale import scale_moved, units_of
-from streamsvm.core.steps.scaled_rows import FOLLOWS
+from streamsvm.core.steps.rescale import FOLLOWS, scale_moved, units_of
 from streamsvm.learners.basis import kernel_of
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part

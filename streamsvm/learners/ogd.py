@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.core.checks import parameter
-from streamsvm.core.options import LearningRate
+from streamsvm.core.checks import LearningRate, parameter
 from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner

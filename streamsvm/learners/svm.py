@@ -15,9 +15,8 @@ from streamsvm.core.steps import kinds, label_answers, regression_stack, stack, 
 from streamsvm.core.steps.iterates import RULE_STATE
 from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.committee import Committee
+from streamsvm.learners.committee import EXPERTS, REGRESSION_EXPERTS, Committee, Expert, states
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.experts import EXPERTS, REGRESSION_EXPERTS, Expert, states
 from streamsvm.learners.regressor import OnlineRegressor
 
 __all__ = ["SVMClassifier", "SVMRegressor"]

@@ -8,12 +8,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from streamsvm.core.checks import parameter
-from streamsvm.core.options import ClassificationLoss, RegressionLoss
+from streamsvm.core.checks import ClassificationLoss, RegressionLoss, parameter
 from streamsvm.core.sklearn_base import SklearnClassifier, check_targets
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
-from streamsvm.linear.solvers.loss import Loss
+from streamsvm.linear.solvers.solution import Loss
 
 __all__ = ["OutOfCoreLinearSVC", "OutOfCoreLinearSVR"]
 

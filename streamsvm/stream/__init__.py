@@ -28,9 +28,9 @@ from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
 from streamsvm.stream.prediction import Predicted, PredictionLoop
-from streamsvm.stream.progress import Progress
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource, JSONLinesSource, LIBSVMSource
+from streamsvm.stream.stream_loop import Progress
 
 __all__ = [
     "ArrowSource",

@@ -11,8 +11,7 @@ from typing import Any, get_args
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import checked_count, checked_mapping
-from streamsvm.core.options import OnDrift
+from streamsvm.core.checks import OnDrift, checked_count, checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.logs import event
 

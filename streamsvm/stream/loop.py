@@ -1,8 +1,10 @@
-"""The learning loop: source, predict, score, learn, checkpoint."""
+"""The learning loop: source, predict, score, learn, checkpoint; and how a checkpoint knows the model that it continues."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,7 @@ from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.curve import LearningCurve
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
-from streamsvm.stream.label_rules import SETTLED, LabelRules
-from streamsvm.stream.parameters import differing, parameters_of
-from streamsvm.stream.progress import Progress
+from streamsvm.stream.labels import SETTLED, LabelRules
 from streamsvm.stream.rows import (
     GuardedModel,
     RowError,
@@ -27,9 +27,29 @@ from streamsvm.stream.rows import (
     listed,
 )
 from streamsvm.stream.score import Score, ScoreError
-from streamsvm.stream.stream_loop import StreamLoop
+from streamsvm.stream.stream_loop import Progress, StreamLoop
 
 __all__ = ["LearningLoop"]
+
+
+def parameters_of(model: Any) -> str:
+    """Return the parameters of a model that has learned nothing."""
+    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
+    # of what it wraps the name only.
+    texts = [repr(model)]
+    for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
+        while isinstance(step, base.Wrapper):
+            step = step._wrapped_model
+            texts.append(repr(step))
+    return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
+
+
+def differing(then: str, now: str) -> str:
+    """Say which lines of the parameters of two models differ."""
+    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
+    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
+    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
+    return ", and ".join(parts) or "its steps have another order"
 
 
 class LearningLoop(StreamLoop):

@@ -3,8 +3,7 @@
 import shlex
 
 import streamsvm
-from streamsvm.cli.main import _parser
-from streamsvm.cli.overview import OVERVIEW
+from streamsvm.cli.main import OVERVIEW, _parser
 
 
 def commands():

@@ -12,8 +12,8 @@ import pytest
 
 from command_words import with_a_model
 from streamsvm import load
+from streamsvm.cli.arguments import EXAMPLES, names
 from streamsvm.cli.first_look import column_of
-from streamsvm.cli.flags import EXAMPLES, names
 from streamsvm.cli.main import _parser
 from streamsvm.stream.tables import Reading
 

@@ -15,7 +15,7 @@ import yaml
 from river import datasets
 
 from loops import make_model
-from streamsvm.cli.flags import expanded
+from streamsvm.cli.arguments import expanded
 from streamsvm.cli.main import _parser
 from streamsvm.stream import IterableSource, LearningLoop
 from streamsvm.stream.monitor import Monitor

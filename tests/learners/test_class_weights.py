@@ -12,8 +12,8 @@ from numba import config
 import streamsvm
 from problems import snapshot
 from streamsvm import learners
-from streamsvm.learners.class_weights import LARGEST_RATIO, ClassWeights
 from streamsvm.learners.classifier import OnlineClassifier
+from streamsvm.learners.labels import LARGEST_RATIO, ClassWeights
 
 CLASSIFIERS = [
     kind for name in learners.__all__ if inspect.isclass(kind := getattr(learners, name)) and issubclass(kind, OnlineClassifier)

@@ -16,7 +16,7 @@ from streamsvm.cli.main import main
 from streamsvm.core.steps import committee, kinds, newton, second_order, stack
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
-from streamsvm.learners.experts import states
+from streamsvm.learners.committee import states
 
 N = 130 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_classes(2000, 4))

@@ -17,8 +17,7 @@ from streamsvm.batch import CSMOClassifier
 from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
 from streamsvm_spark.candidates import Candidates, received
-from streamsvm_spark.cascade_tasks import Read
-from streamsvm_spark.cascade_values import decision_values
+from streamsvm_spark.cascade_tasks import Read, decision_values
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 from spark_frames import framed, of_file
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, refits
-from streamsvm_spark.samples import Reservoir, joined
+from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
+from streamsvm_spark.parts import Reservoir, joined
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -41,7 +41,7 @@ def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes)
 
 @pytest.mark.parametrize(("classes", "width"), [(2, 32), (3, 2)])
 def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, monkeypatch):
-    monkeypatch.setattr(refits, "_WIDTH", width)  # so that four partitions are two groups, or one
+    monkeypatch.setattr(estimators, "_WIDTH", width)  # so that four partitions are two groups, or one
     X, y = rows[0], rows[classes - 1]
     estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, rounds=3)
     learner = estimator.copy({estimator.rounds: 1}).fit(framed(spark, X, y)).learner()
@@ -68,7 +68,7 @@ def test_more_rounds_of_targets_and_weights(spark, rows):
 
 
 def test_sums_that_arrow_does_not_take_are_refused(spark, rows, monkeypatch):
-    monkeypatch.setattr(refits, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(estimators, "_MOST_BYTES", 1000)
     with pytest.raises(RowsError, match="a second round sends .* bytes for each partition, .* rounds=1"):
         BudgetedSVMClassifier(budget=30, rounds=2).fit(framed(spark, rows[0], rows[1]))
 

@@ -7,7 +7,7 @@ from spark_frames import framed, of_file
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.stream.merging import merged
-from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, refits
+from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS
 
 
@@ -83,7 +83,7 @@ def test_rules_of_labels_are_no_regressors(spark, rows):
 
 
 def test_too_many_features_for_a_second_round_are_refused(spark, signs, monkeypatch):
-    monkeypatch.setattr(refits, "_MOST_BYTES", 100)
+    monkeypatch.setattr(estimators, "_MOST_BYTES", 100)
     with pytest.raises(RowsError, match="with 4 features and 1 outputs: take rounds=1, or fewer features"):
         BudgetedSVMClassifier(learner="linear", rounds=2).fit(framed(spark, *signs, 2))
 

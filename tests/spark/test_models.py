@@ -8,8 +8,7 @@ from streamsvm.batch import CSMOClassifier
 from streamsvm.files.model_file import to_bytes
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, CascadeSVCModel, RowsError
 from streamsvm_spark.parameters import CLASSIFIERS
-from streamsvm_spark.parts import Part, merge_parts
-from streamsvm_spark.samples import Reservoir
+from streamsvm_spark.parts import Part, Reservoir, merge_parts
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(float)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm_spark import samples
-from streamsvm_spark.samples import Reservoir, Sample, joined
+from streamsvm_spark import parts
+from streamsvm_spark.parts import Reservoir, Sample, joined
 
 
 def numbered(n, begin=0, width=1):
@@ -39,7 +39,7 @@ def test_each_row_has_the_same_chance():
 
 
 def test_what_a_partition_sends_is_bounded(monkeypatch):
-    monkeypatch.setattr(samples, "_BYTES_OF_PART", 1000)
+    monkeypatch.setattr(parts, "_BYTES_OF_PART", 1000)
     reservoir = Reservoir(0, 2000)
     for begin in range(0, 500, 50):
         reservoir.add(*numbered(50, begin, width=20))
@@ -56,10 +56,10 @@ def test_bytes_and_back(n):
 
 
 def test_a_row_weighs_what_it_stands_for(monkeypatch):
-    monkeypatch.setattr(samples, "_MOST_ROWS", 30)
-    parts = [Sample(*numbered(10)), Sample(*numbered(10, 100)), Sample(*numbered(10, 200))]
-    parts[1].w[:] = 2.0
-    found = joined(parts, [1000, 100, 10])
+    monkeypatch.setattr(parts, "_MOST_ROWS", 30)
+    samples = [Sample(*numbered(10)), Sample(*numbered(10, 100)), Sample(*numbered(10, 200))]
+    samples[1].w[:] = 2.0
+    found = joined(samples, [1000, 100, 10])
     counts = [((found.y >= begin) & (found.y < begin + 100)).sum() for begin in (0, 100, 200)]
     assert counts == [10, 3, 1]
     weights = [found.w[found.y < 100][0], found.w[(found.y >= 100) & (found.y < 200)][0] / 2.0, found.w[found.y >= 200][0]]

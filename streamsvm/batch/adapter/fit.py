@@ -1,4 +1,12 @@
-"""One fit of an adapter's model: how the model is asked, what it must be able to do, and its saved state."""
+"""One fit of an adapter's model: how the model is asked, what it must be able to do, its probabilities, and its saved state.
+
+A `Job` has all that a fit needs, so that the adapter can go on while a thread does it.
+
+Probabilities come from decision values of rows that were held out and from smoothed targets, by Platt's procedure (1999,
+Probabilistic outputs for support vector machines), so that the factor stays finite where classes can be separated. The map is
+temperature scaling (Guo, Pleiss, Sun and Weinberger 2017, On calibration of modern neural networks): without Platt's offset, so
+that probabilities agree with labels.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +14,29 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.batch.adapter.window import Rows
 from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.sklearn_base import canonical
 from streamsvm.learners.labels import as_array
 
-__all__ = ["Fit", "check_classifier", "check_shape", "codes", "decisions", "follows_conventions", "predictions"]
+__all__ = [
+    "LARGEST_LOG_FACTOR",
+    "Fit",
+    "Job",
+    "check_classifier",
+    "check_shape",
+    "codes",
+    "decisions",
+    "fit_log_factor",
+    "folds_of",
+    "follows_conventions",
+    "predictions",
+    "probabilities",
+]
 
 _LARGEST_WHOLE = 2.0**53
 
@@ -97,3 +121,129 @@ def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
 def decisions(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return a classifier's decision values [n] or [n, classes] for rows as in `predictions`."""
     return model._scores(model._decide(rows)) if isinstance(model, KernelMachine) else model.decision_function(rows)
+
+
+#: The largest and, negated, the least logarithm of a factor.
+LARGEST_LOG_FACTOR = 20.0
+_ABOVE_HALF = 0.5 + 2.0**-52
+
+
+def folds_of(labels: np.ndarray, folds: int) -> np.ndarray:
+    """Return the fold in which each row is held out, int64 [n], for labels int64 [n].
+
+    The rows of a class take turns. The only row of its class gets -1: no fold can do without it.
+    """
+    out = np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        out[rows] = np.arange(len(rows)) % folds if len(rows) > 1 else -1
+    return out
+
+
+def _two_columns(decisions: np.ndarray) -> np.ndarray:
+    """Return scores of each class; the decision value of two classes is their difference."""
+    return np.column_stack((np.zeros(len(decisions)), decisions)) if decisions.ndim == 1 else decisions
+
+
+def _log_softmax(scores: np.ndarray) -> np.ndarray:
+    scores = scores - scores.max(axis=1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+
+def probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
+    """Return the probability of each class, float64 [n, classes], from decision values [n] of two classes or [n, classes]."""
+    p = np.exp(np.maximum(_log_softmax(np.exp(log_factor) * _two_columns(decisions)), -30.0))
+    p /= p.sum(axis=1, keepdims=True)
+    if decisions.ndim == 1:  # a positive value that is too small to show in the probability still decides the label
+        p[:, 1] = np.where(decisions > 0.0, np.maximum(p[:, 1], _ABOVE_HALF), p[:, 1])
+        p[:, 0] = 1.0 - p[:, 1]
+    return p
+
+
+def fit_log_factor(
+    labels: np.ndarray, weights: np.ndarray, folds: int, decide: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> float:
+    """Return the logarithm of the factor under which the rows of a window are most likely.
+
+    Parameters
+    ----------
+    labels
+        Class of each row, int64 [n].
+    weights
+        float64 [n].
+    folds
+        Folds; there is a fit for each. With 0 the factor is 1.
+    decide
+        Takes two masks, bool [n]: fits to the rows of the first, and returns decision values of those of the second.
+    """
+    held = folds_of(labels, folds) if folds else np.full(len(labels), -1)
+    if (held < 0).all():
+        return 0.0
+    parts = [np.flatnonzero(held == fold) for fold in range(folds) if (held == fold).any()]
+    scores = np.concatenate([_two_columns(decide(held != held[rows[0]], held == held[rows[0]])) for rows in parts])
+    rows = np.concatenate(parts)
+    classes, k = labels[rows], scores.shape[1]
+    n = np.bincount(classes, minlength=k)[classes]
+    targets = np.repeat(1.0 / (n + k)[:, np.newaxis], k, axis=1)
+    targets[np.arange(len(rows)), classes] = (n + 1.0) / (n + k)
+    targets *= weights[rows, np.newaxis]
+
+    def loss(log_factor: float) -> float:
+        return float(-np.sum(targets * _log_softmax(np.exp(log_factor) * scores)))
+
+    return float(minimize_scalar(loss, bounds=(-LARGEST_LOG_FACTOR, LARGEST_LOG_FACTOR), method="bounded").x)
+
+
+class Job(NamedTuple):
+    """A fit to be done."""
+
+    model: Any
+    """Not fitted; clones of it are."""
+    rows: Rows
+    standardize: bool
+    labels: list[Any]
+    """Of a classifier, in the order of arrival: targets are their numbers."""
+    calibration_folds: int
+
+    def run(self) -> Fit:
+        """Fit the model. O(n d), and what the model takes."""
+        X = self.rows.X.astype(np.float64)
+        mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize:
+            mean = np.average(X, axis=0, weights=self.rows.weights)
+            varies = X.min(axis=0) < X.max(axis=0)  # the deviation of equal values may not be computed as 0
+            deviation = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=self.rows.weights))
+            scale[varies] = deviation[varies]
+            X -= mean
+            X /= scale
+        if is_classifier(self.model):
+            return self._classifier(X, mean, scale)
+        return Fit(self._trained(X, self.rows.targets, self.rows.weights), mean, scale, [], 0.0)
+
+    def _classifier(self, X: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> Fit:
+        labels, targets, weights = self.labels, self.rows.targets.astype(np.int64), self.rows.weights
+        values = codes(labels)
+        if values is None:
+            values = as_array(labels)
+        elif isinstance(getattr(self.model, "class_weight", None), dict):
+            raise ValueError("class_weight as a dictionary is for labels of one type: bool, int, str, or float without fractions")
+        model = self._trained(X, values[targets], weights)
+        numbers = dict(zip(values.tolist(), range(len(labels)), strict=True))
+        order = [numbers[value] for value in model.classes_.tolist()]
+        log_factor = 0.0
+        if not hasattr(model, "predict_proba"):
+            check_shape(model, decisions(model, X[:1]), len(order))
+            places = np.empty(len(labels), np.int64)
+            places[order] = np.arange(len(order))
+
+            def decide(train: np.ndarray, held: np.ndarray) -> np.ndarray:
+                return decisions(self._trained(X[train], values[targets[train]], weights[train]), X[held])
+
+            log_factor = fit_log_factor(places[targets], weights, self.calibration_folds, decide)
+        return Fit(model, mean, scale, [labels[code] for code in order], log_factor)
+
+    def _trained(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
+        """Return a clone of the model, fitted."""
+        model = clone(self.model, safe=False)
+        weighted = {} if (weights == 1.0).all() else {"sample_weight": weights}
+        return model.fit(X, y, **weighted)

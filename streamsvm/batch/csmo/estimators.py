@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
-from streamsvm.core.checks import parameter
-from streamsvm.core.options import DecisionShape
+from streamsvm.core.checks import DecisionShape, parameter
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 

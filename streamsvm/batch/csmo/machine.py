@@ -15,8 +15,8 @@ from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.advice import Alternative, hierarchical, linear, watch
-from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
+from streamsvm.batch.csmo.state import problem_of, quickest_form
 from streamsvm.batch.csmo.workers import Workers
 from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
@@ -24,8 +24,7 @@ from streamsvm.batch.path_machine import LARGEST_DENSE
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
-from streamsvm.core.stopping import stoppable
-from streamsvm.core.threads import one_blas_thread, thread_count
+from streamsvm.core.threads import one_blas_thread, stoppable, thread_count
 from streamsvm.core.warning import warn
 
 __all__ = ["CSMO", "Part"]

@@ -12,19 +12,18 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hss.compositional import compose, floats_needed
 from streamsvm.batch.hss.cuts import Cuts, grow
 from streamsvm.batch.hss.forest import join
 from streamsvm.batch.kernel_machine import Training
+from streamsvm.batch.path_machine import ForestMachine
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent.descent import Loss, Solution, descend
 from streamsvm.core.checks import check_number, check_one_of, parameter
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
-from streamsvm.core.stopping import stop_if_asked
-from streamsvm.core.threads import one_blas_thread, thread_count
+from streamsvm.core.threads import one_blas_thread, stop_if_asked, thread_count
 from streamsvm.core.warning import warn
 
 __all__ = ["HierarchicalMachine"]

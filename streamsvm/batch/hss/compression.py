@@ -1,21 +1,196 @@
-"""Compression of a kernel matrix to a tolerance: attempts of growing precision until the estimated error is small enough."""
+"""Compression of a kernel matrix to a tolerance: attempts of growing precision until the estimated error is small enough.
+
+Rows are interpolated by the kernel itself, so that the compressed matrix is that of a kernel: the hierarchically compositional
+one, which goes from a row to all rows outside its leaf through the leaf's skeleton J. At any x in a leaf, a product is k(x, leaf)
+times weights: the leaf's coefficients, and at J k(J, J)^-1 times the product with all columns outside, there.
+
+Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR 18.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import lapack
 
-from streamsvm.batch.hss.blocks import KernelBlocks
-from streamsvm.batch.hss.error_estimate import ErrorEstimate
-from streamsvm.batch.hss.neighbors import approximate_neighbors
+from streamsvm.batch.hss.blocks import CHUNK_VALUES, KernelBlocks
 from streamsvm.batch.hss.skeletons import Node, Precision, compress
 from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import Kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.warning import warn
 
-__all__ = ["Compression", "Compressor"]
+__all__ = ["Compression", "Compressor", "approximate_neighbors", "leaf_weights", "product"]
+
+
+def product(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
+    """K~ V, float64 [n, k], rows in the tree's order. O(n (m + r) k)."""
+    out, downward = np.empty_like(V), _from_outside(tree, nodes, V)
+    for leaf in tree.leaves:
+        node, rows = nodes[leaf], slice(tree.begin[leaf], tree.end[leaf])
+        out[rows] = node.block @ V[rows] + node.interpolation @ downward[leaf]
+    return out
+
+
+def leaf_weights(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
+    """The weights of rows, float64 [n, k], with which kernel values between any x and its leaf's rows make the product with V.
+
+    Rows are in the tree's order. O(n (m + r) k + n r^2).
+    """
+    weights, downward = V.copy(), _from_outside(tree, nodes, V)
+    for leaf in tree.leaves:
+        places, of_leaf = nodes[leaf].places, weights[tree.begin[leaf] : tree.end[leaf]]
+        if len(places):
+            K_JJ = nodes[leaf].block[np.ix_(places, places)]
+            factor, pivots, rank, _ = lapack.dpstrf(K_JJ, tol=0.0, lower=1)  # of full rank, but for rounding
+            independent = pivots[:rank] - 1
+            shares = lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), downward[leaf][independent], lower=1)[0]
+            of_leaf[places[independent]] += shares
+    return weights
+
+
+def _from_outside(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> list[np.ndarray]:
+    """The product of each node's skeleton with all columns outside the node, float64 [r, k]."""
+    upward: list[np.ndarray] = []  # P' V of each node: V gathered in the skeleton
+    for number, node in enumerate(nodes):
+        upward.append(node.interpolation.T @ tree.rows_of(number, V, upward))
+    downward = upward.copy()
+    downward[-1] = np.zeros_like(upward[-1])  # no column is outside the root
+    for number in range(len(nodes) - 1, -1, -1):
+        node, (left, right) = nodes[number], tree.children[number]
+        if left >= 0:
+            from_outside, size = node.interpolation @ downward[number], len(upward[left])
+            downward[left] = node.block @ upward[right] + from_outside[:size]
+            downward[right] = node.block.T @ upward[left] + from_outside[size:]
+    return downward
+
+
+_ROWS, _VECTORS = 256, 20
+_ROUNDING = 1e-10  # relative to the matrix: smaller differences count as zero
+
+
+class ErrorEstimate:
+    """Random rows of the exact matrix, in the tree's order: their norms, and their products with random vectors. O(n d).
+
+    With ``zero_sum`` the vectors' sums are zero, and norms are taken after subtracting each row's mean.
+
+    Attributes
+    ----------
+    row_norm : float
+        Root of the mean squared norm of a row.
+
+    Raises
+    ------
+    ValueError
+        Kernel values are so large that their squares overflow.
+    """
+
+    def __init__(self, blocks: KernelBlocks, zero_sum: bool, rng: np.random.Generator) -> None:
+        n = len(blocks.X)
+        self._rows = np.sort(rng.permutation(n)[:_ROWS])
+        self._vectors = rng.normal(size=(n, _VECTORS))
+        if zero_sum:
+            self._vectors -= self._vectors.mean(axis=0)
+        products, squares, all_squares = [], 0.0, 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            for rows in np.array_split(self._rows, -(-len(self._rows) * n // CHUNK_VALUES)):
+                K = blocks(rows, slice(None))
+                products.append(K @ self._vectors)
+                all_squares += float(np.vdot(K, K))
+                if zero_sum:
+                    K -= K.mean(axis=1, keepdims=True)
+                squares += float(np.vdot(K, K))
+        self._products = np.concatenate(products)
+        if not (np.isfinite(all_squares) and np.isfinite(self._products).all()):
+            raise ValueError("kernel values are too large: scale the features")
+        self._min_difference = _ROUNDING * np.sqrt(all_squares * _VECTORS)
+        self.row_norm: float = float(
+            np.sqrt(max(squares, _ROUNDING**2 * all_squares, np.finfo(np.float64).tiny) / len(self._rows))
+        )
+
+    def error(self, tree: ClusterTree, nodes: list[Node]) -> float:
+        """|(K - K~) V| / |K V| in the Frobenius norm over these rows and vectors, about |K - K~| / |K|. O(n (m + r)).
+
+        0 if the difference is of the size of rounding errors.
+        """
+        difference = float(np.linalg.norm(product(tree, nodes, self._vectors)[self._rows] - self._products))
+        return difference / float(np.linalg.norm(self._products)) if difference > self._min_difference else 0.0
+
+
+_MIN_LEAF = 96  # rows of a leaf, at least
+_DIRECTIONS = 16  # to which rows are projected before they are cut
+
+
+def approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int | None = 0) -> np.ndarray:
+    """Find about ``k`` of the nearest rows of each row of X float32 [n, d]: int32 [n, k], fewer if n is small, with repetitions.
+
+    Each tree adds the k / trees nearest rows of the row's leaf, so that rows that one tree cuts apart may be together in
+    another. The row itself is among them. O(trees n (d + log n) log n).
+
+    March, W. B., Xiao, B., Biros, G. (2015). ASKIT: approximate skeletonization kernel-independent treecode. SISC 37.
+    """
+    rng = np.random.default_rng(seed)
+    n, each = len(X), max(k // trees, 1)
+    leaves = 2 ** max(int(np.log2(n / max(_MIN_LEAF, 3 * each))), 0)
+    begin = np.arange(leaves) * n // leaves
+    size = -(-n // leaves)  # of the largest leaf; smaller ones borrow a row of the next
+    each = min(each, size)
+    squares = np.square(X).sum(axis=1)
+    found = np.empty((n, trees, each), np.int32)
+    chunk = max(CHUNK_VALUES // size**2, 1)
+    for t in range(trees):
+        members = _order(X, leaves, rng)[np.minimum(begin[:, None] + np.arange(size), n - 1)]
+        for leaf in range(0, leaves, chunk):
+            rows = members[leaf : leaf + chunk]
+            points = X[rows]
+            distances = squares[rows][:, None, :] - 2.0 * (points @ points.transpose(0, 2, 1))  # up to a constant of each row
+            nearest = np.argpartition(distances, each - 1, axis=2)[:, :, :each]
+            found[rows, t] = np.take_along_axis(rows[:, None, :], nearest, axis=2)
+    return found.reshape(n, -1)
+
+
+def _order(X: np.ndarray, leaves: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows in the order of a new tree's leaves: leaf i begins at i n / leaves."""
+    Z = X @ rng.normal(size=(X.shape[1], min(X.shape[1], _DIRECTIONS))).astype(np.float32)
+    order = np.arange(len(X))
+    _cut(Z, order, leaves, rng.random((2, leaves)))
+    return order
+
+
+@compiled(nogil=True)
+def _cut(Z: np.ndarray, order: np.ndarray, leaves: int, random: np.ndarray) -> None:
+    """Sort rows of Z float32 [n, d], and ``order`` with them, into a number of leaves that is a power of 2.
+
+    Each part is cut in the middle along the direction between two of its rows, chosen by ``random`` [2, leaves].
+    """
+    n = len(Z)
+    sorted_Z, sorted_order = np.empty_like(Z), np.empty_like(order)
+    uncut = [(1, 0)]  # number of parts of that size, and which one: depth first, so that small parts stay in the cache
+    while len(uncut) > 0:
+        parts, part = uncut.pop()
+        if parts == leaves:
+            continue
+        begin, end, middle = part * n // parts, (part + 1) * n // parts, (2 * part + 1) * n // (2 * parts)
+        first = begin + int(random[0, parts + part - 1] * (end - begin))
+        second = begin + int(random[1, parts + part - 1] * (end - begin))
+        values = Z[begin:end] @ (Z[first] - Z[second])
+        limit = np.partition(values, middle - begin)[middle - begin] if middle < end else np.float32(np.inf)
+        ties = middle - begin - np.sum(values < limit)  # rows at the limit that go to the left
+        left, right = begin, middle
+        for i in range(begin, end):
+            low = values[i - begin] < limit
+            if values[i - begin] == limit and ties > 0:
+                low, ties = True, ties - 1
+            low = left < middle and (low or right == end)  # each half has its size, even if values are NaN
+            to = left if low else right
+            sorted_Z[to], sorted_order[to] = Z[i], order[i]
+            left, right = left + low, right + (not low)
+        Z[begin:end], order[begin:end] = sorted_Z[begin:end], sorted_order[begin:end]
+        uncut.append((2 * parts, 2 * part + 1))
+        uncut.append((2 * parts, 2 * part))
+
 
 _MAX_ATTEMPTS = 7
 _ACCEPTED = 1.5  # times the tolerance: a larger error calls for another attempt

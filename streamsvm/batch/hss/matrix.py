@@ -8,15 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.batch.hss.compositional import CompositionalMatrix, flattened
-from streamsvm.batch.hss.compression import Compression, Compressor
+from streamsvm.batch.hss.compression import Compression, Compressor, leaf_weights, product
 from streamsvm.batch.hss.cuts import Cuts
 from streamsvm.batch.hss.factorization import HSSFactorization, factorize
 from streamsvm.batch.hss.forest import Forest, add_values, join, pack
-from streamsvm.batch.hss.product import leaf_weights, product
 from streamsvm.batch.hss.tree import SPLITS, ClusterTree
-from streamsvm.core.checks import check_number, check_one_of
+from streamsvm.core.checks import KernelName, Split, check_number, check_one_of
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
-from streamsvm.core.options import KernelName, Split
 from streamsvm.core.progress import shown
 from streamsvm.core.threads import one_blas_thread
 

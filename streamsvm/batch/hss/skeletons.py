@@ -25,7 +25,7 @@ from scipy.linalg import lapack
 
 from streamsvm.batch.hss.blocks import KernelBlocks
 from streamsvm.batch.hss.tree import ClusterTree
-from streamsvm.core.stopping import stop_if_asked
+from streamsvm.core.threads import stop_if_asked
 
 __all__ = ["Node", "Precision", "compress"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.batch.hss.cuts import Cuts
-from streamsvm.core.options import Split
+from streamsvm.core.checks import Split
 
 __all__ = ["SPLITS", "ClusterTree"]
 

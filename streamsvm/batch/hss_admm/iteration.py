@@ -17,7 +17,7 @@ from streamsvm.batch.problem import Bounds
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.progress import shown
 from streamsvm.core.sklearn_base import is_interrupt
-from streamsvm.core.stopping import stop_if_asked
+from streamsvm.core.threads import stop_if_asked
 
 __all__ = ["GAP", "ADMMOptions", "ADMMSolution", "admm"]
 

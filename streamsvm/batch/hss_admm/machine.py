@@ -9,19 +9,16 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
-from streamsvm.batch.forest_machine import ForestMachine
+from streamsvm.batch.csmo.state import problem_of
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, admm
-from streamsvm.batch.hss_admm.one_space import CLOSE, Problems, compare, go_on, start
-from streamsvm.batch.hss_admm.results import Results
+from streamsvm.batch.hss_admm.one_space import CLOSE, Problems, Results, compare, compare_values, go_on, start
+from streamsvm.batch.path_machine import ForestMachine
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent.descent import Loss
-from streamsvm.core.checks import check_number, check_one_of, parameter
+from streamsvm.core.checks import KernelName, PredictionKernel, check_number, check_one_of, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL
-from streamsvm.core.options import KernelName, PredictionKernel
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import warn

@@ -13,14 +13,121 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.accuracy import compare_values
-from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
-from streamsvm.batch.hss_admm.results import Results
+from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent.descent import Loss, Solution, descend
 from streamsvm.core.progress import shown
 
-__all__ = ["CLOSE", "Problems", "compare", "go_on", "start"]
+__all__ = ["CLOSE", "Problems", "Results", "compare", "compare_values", "go_on", "start"]
+
+_ROWS = 256  # random rows, and rows at the margin of all problems together
+_LEAST_ROWS = 64  # rows at the margin of each problem, if it has so many
+_FAR = 2.0  # margins; rows whose values are farther from 0 are classified alike
+_CLEARLY = 0.9  # an intercept is changed if the cost of the rows sinks at least to this part
+
+
+def compare_values(
+    K: HSSMatrix, targets: np.ndarray, b: np.ndarray, bias: np.ndarray, bounds: Bounds, epsilon: float, *, regression: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each problem what to add to its bias, which fits the compressed matrix, and how far values are off then.
+
+    The error, float64 [problems], is the root mean square over rows at the margin, or over random rows if that is more; values
+    beyond twice the margin count as there. For regression, rows at the margin determine the bias. For classification these may be
+    few, and where many rows of a class are close to the margin, a small shift takes many across: the bias is the one at which
+    random rows of both classes cost least, if they cost clearly less. O(rows (d + problems)) for each of the n rows of ``b``
+    float64 [n, problems].
+    """
+    n, problems = b.shape
+    order = np.random.default_rng(0).permutation(n)
+    strata, weights = _strata(order, bounds)
+    # Problems take rows in one order, since rows at the margin of one are often at that of another: the time of exact products
+    # depends on rows more than on columns.
+    at_margin = (b > bounds.lower) & (b < bounds.upper) & (b != bounds.kink)
+    margins = [order[of[order]][: max(_ROWS // problems, _LEAST_ROWS)] for of in at_margin.T]
+    rows = np.unique(np.concatenate([strata, *margins]))
+    compressed, exact = (K @ b)[rows], K.exact_product(rows, b)
+    random_rows = np.searchsorted(rows, strata)
+    shift, error = np.zeros(problems), np.empty(problems)
+    for k, margin in enumerate(margins):
+        at = np.searchsorted(rows, margin) if len(margin) else random_rows
+        difference, far = compressed[:, k] - exact[:, k], np.inf
+        if regression:
+            shift[k] = difference[at].mean()
+        else:
+            far = _FAR
+            sides = Bounds(*(side[strata, k] for side in bounds))
+            shift[k] = _cheapest(exact[random_rows, k] + bias[k], targets[strata], sides, weights, epsilon)
+        apart = np.clip(compressed[:, k] + bias[k], -far, far) - np.clip(exact[:, k] + bias[k] + shift[k], -far, far)
+        margin_error = np.sqrt(np.mean((difference[at] - shift[k]) ** 2)) if len(margin) else 0.0
+        error[k] = max(margin_error, np.sqrt(np.mean(apart[random_rows] ** 2)))
+    return shift, error
+
+
+def _strata(order: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+    """Return random rows, equally many of each class, and how many rows each of them stands for."""
+    sides = np.sign(bounds.lower[:, 0] + bounds.upper[:, 0])[order]
+    kinds = np.unique(sides)
+    taken = [order[sides == kind][: _ROWS // len(kinds)] for kind in kinds]
+    weights = [np.full(len(of), (sides == kind).sum() / len(of)) for of, kind in zip(taken, kinds, strict=True)]
+    return np.concatenate(taken), np.concatenate(weights)
+
+
+def _cheapest(f: np.ndarray, targets: np.ndarray, bounds: Bounds, weights: np.ndarray, epsilon: float) -> float:
+    """Return what to add to values f [m] so that the rows cost least, or 0 if they do not cost clearly less then."""
+    # The cost is piecewise linear: its minimum is where one of the pieces ends.
+    places = (targets - f + np.array([[-epsilon], [0.0], [epsilon]])).ravel()
+    slopes = targets - f - np.concatenate([[0.0], places])[:, np.newaxis]
+    losses = [end * slopes - epsilon * np.abs(end - bounds.kink) + epsilon * np.abs(bounds.kink) for end in bounds]
+    costs = np.max(losses, axis=0) @ weights
+    best = int(costs.argmin())
+    return float(places[best - 1]) if costs[best] < _CLEARLY * costs[0] else 0.0
+
+
+class Results:
+    """The results of some problems: a column of ``b`` and ``multipliers``, and an element of the other arrays, for each."""
+
+    b: np.ndarray
+    multipliers: np.ndarray
+    bias: np.ndarray
+    beta: np.ndarray
+    primal: np.ndarray
+    dual: np.ndarray
+    gap: np.ndarray
+    shift: np.ndarray
+    value_error: np.ndarray
+
+    def __init__(self, n: int, problems: int, margin: float) -> None:
+        self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
+        self.bias, self.beta, self.primal, self.dual, self.gap = (np.zeros(problems) for _ in range(5))
+        self.n_iter: np.ndarray = np.zeros(problems, np.int64)
+        self.residual: np.ndarray = np.full(problems, np.inf)
+        self.exact: np.ndarray = np.zeros(problems, bool)  # whether the exact kernel's problem was solved
+        self.shift, self.value_error = np.zeros(problems), np.zeros(problems)  # as `compare_values` returns them
+        self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}  # error, ranks and bytes of each problem's matrix
+        self.margin = margin
+        self.interrupted: bool = False
+
+    def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
+        """Take the solution of the problems ``which`` with matrix K."""
+        for name in ("b", "multipliers", "bias", "beta", "primal", "dual", "gap", "residual"):
+            getattr(self, name)[..., which] = getattr(solution, name)
+        self.shift[which], self.value_error[which] = comparison
+        self.compressions.update(dict.fromkeys(which.tolist(), (K.error, K.ranks, K.nbytes)))
+        self.n_iter[which] += solution.n_iter
+        self.interrupted = solution.interrupted
+
+    def put_walks(self, number: int, K: HSSMatrix, solution: Solution) -> None:
+        """Take what a descent found for a problem with matrix K. Its gap is held against the tolerance itself."""
+        self.b[K.order, number], self.bias[number], self.gap[number] = solution.b, solution.bias, solution.gap
+        self.residual[number] = solution.gap
+        self.n_iter[number] += solution.n_iter
+        self.compressions[number] = K.error, K.ranks, K.nbytes
+
+    def put_exact(self, number: int, b: np.ndarray, bias: float, gap: float) -> None:
+        """Take the solution of a problem with the exact matrix."""
+        self.b[:, number], self.bias[number], self.gap[number] = b, bias, gap
+        self.residual[number], self.exact[number] = gap / GAP, True
+
 
 CLOSE = 0.2
 """A gap above so many times the tolerance of the residuals is worth more time, though it need not be smaller."""

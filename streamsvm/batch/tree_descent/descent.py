@@ -20,7 +20,7 @@ from streamsvm.batch.hss.cuts import Cuts
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent.walk import leaf_weights, lift, walk
 from streamsvm.core.sklearn_base import is_interrupt
-from streamsvm.core.stopping import stop_if_asked
+from streamsvm.core.threads import stop_if_asked
 
 __all__ = ["Loss", "Solution", "descend"]
 

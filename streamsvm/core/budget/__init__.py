@@ -6,9 +6,8 @@ from dataclasses import fields, is_dataclass
 
 from streamsvm.core.budget.merge import Merge
 from streamsvm.core.budget.projection import Projection
-from streamsvm.core.budget.refusal import Refusal
 from streamsvm.core.budget.removal import Removal
-from streamsvm.core.budget.strategy import Strategy
+from streamsvm.core.budget.strategy import Refusal, Strategy
 
 __all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "strategy_for"]
 

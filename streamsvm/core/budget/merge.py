@@ -11,14 +11,13 @@ import numpy as np
 from streamsvm.core.budget.merge_search import SEARCHES, best_position, find_partner
 from streamsvm.core.budget.merge_shared import find_shared_partner, shared_position
 from streamsvm.core.budget.merge_table import GRID, merge_tables
-from streamsvm.core.budget.smallest import smallest_coefficient
+from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.budget.strategy import Event, Strategy
-from streamsvm.core.checks import check_one_of
+from streamsvm.core.checks import Search, check_one_of
 from streamsvm.core.compiling.calls import Intrinsic
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.slots import kernel_row_of, remove, stamp
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.options import Search
 
 __all__ = ["Merge", "merge"]
 

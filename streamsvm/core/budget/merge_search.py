@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.budget.merge_table import GRID, compiled_degradation, interpolate
-from streamsvm.core.budget.smallest import oldest_argmin
+from streamsvm.core.budget.removal import oldest_argmin
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.core.budget.merge_search import GSS_PRECISE, LARGEST_DEGRADATION, LOOKUP_H, LOOKUP_WD, PRECISIONS, golden_section
 from streamsvm.core.budget.merge_table import compiled_degradation, interpolate
-from streamsvm.core.budget.smallest import oldest_argmin
+from streamsvm.core.budget.removal import oldest_argmin
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.core.budget.smallest import smallest_coefficient
+from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.budget.strategy import Event, Strategy
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, self_kernel

@@ -1,11 +1,12 @@
-"""The base class of the strategies of budget maintenance."""
+"""The base class of the strategies of budget maintenance, and the strategy of a budget that is not maintained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-__all__ = ["Event", "Strategy"]
+__all__ = ["Event", "Refusal", "Strategy"]
 
 #: A compiled function ``event(block, random) -> int64``.
 Event = Callable[..., Any]
@@ -69,3 +70,20 @@ class Strategy:
     def options(self) -> tuple[int, int]:
         """Return two numbers from 0 to 2^64 - 1, which the event finds in ``views(block).cache[2:4]``."""
         return 0, 0
+
+
+@dataclass(frozen=True)
+class Refusal(Strategy):
+    """Refuse the support vector that would be one too many, with a RuntimeError.
+
+    This is for reference learners, which have no budget.
+
+    Examples
+    --------
+    >>> Refusal()
+    Refusal()
+    """
+
+    def event(self, shared: bool) -> None:  # noqa: ARG002
+        """Return None: a store with one support vector too many stays as it is, and the learner restores it."""
+        return

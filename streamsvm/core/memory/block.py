@@ -1,14 +1,19 @@
 """Blocks of memory, as arrays for Python and for compiled code.
 
 A block is all that a model holds, as one run of bytes: a compiled function takes it as one argument, and opens the arrays that it
-uses.
+uses. One table lists them, and `Layout` derives from it where they lie, how large they are and which numbers they can hold.
+
+The table is a NamedTuple whose fields are annotated with an `Array` each. Its first field is the header, a record at the start of
+the block that holds the sizes; then comes room for the learner's state, up to `STATE_END`, and then the other arrays in their
+order, each from a cache line on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing
@@ -21,6 +26,9 @@ __all__ = [
     "LINE",
     "STATE_BEGIN",
     "STATE_END",
+    "Array",
+    "Layout",
+    "Store",
     "allocate",
     "array_at",
     "check_size",
@@ -79,3 +87,158 @@ def _record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
 
 
 record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.record(_record), interpreted=_record)
+
+
+V = TypeVar("V", bound=NamedTuple)
+
+
+@dataclass(frozen=True)
+class Array:
+    """A line of the table.
+
+    Parameters
+    ----------
+    dtype
+        The type of the numbers, at least 4 bytes each but in the last array of a table.
+    shape
+        The length of each dimension: a number, or the name of a field of the header.
+    low, high
+        The least and the largest number that the array can hold.
+    saved
+        Whether snapshots hold the array; if not, it is scratch. Scratch follows what is saved.
+    """
+
+    dtype: Any
+    shape: tuple[str | int, ...] = (1,)
+    low: float = -LARGEST
+    high: float = LARGEST
+    saved: bool = True
+
+    def nbytes(self, sizes: Mapping[str, int]) -> int:
+        """Return the bytes of the array where the sizes are these."""
+        return np.dtype(self.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n for n in self.shape)
+
+
+class Layout(Generic[V]):
+    """The way to open and to check the blocks of a table.
+
+    Parameters
+    ----------
+    table
+        The NamedTuple.
+    in_lines
+        The fields of the header that are multiples of 16: arrays along them fill whole cache lines.
+
+    Attributes
+    ----------
+    header
+        The dtype of the header.
+    arrays
+        Each array but the header, by its name.
+    in_lines, sizes
+        The fields of the header that are multiples of 16, and those that decide the layout.
+    start, line
+        Where the first array begins, and the bytes of a cache line, at multiples of which the others do.
+    views
+        Opens a block (uint8 [nbytes]) as the table, without a copy, in Python and in compiled code. There an array that a caller
+        does not use costs nothing.
+    """
+
+    def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
+        arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
+        self.start: int = STATE_END
+        self.line: int = LINE
+        self.header: np.dtype[np.void] = arrays.pop("header").dtype
+        self.arrays: dict[str, Array] = arrays
+        self.in_lines: frozenset[str] = frozenset(in_lines)
+        self.sizes: tuple[str, ...] = tuple(
+            dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str))
+        )
+
+        def views(block: np.ndarray) -> V:
+            header = array_at(block, 0, (1,), self.header)
+            at, opened = STATE_END, []
+            for array in self.arrays.values():
+                at = (at + LINE - 1) // LINE * LINE
+                shape = tuple(header[0][n] if isinstance(n, str) else n for n in array.shape)
+                opened.append(array_at(block, at, shape, array.dtype))
+                at += opened[-1].nbytes
+            return table(header, *opened)  # type: ignore[call-overload]
+
+        name, of = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
+        compiled_from = name, self.start, self.line, str(self.header), list(map(str, of)), sorted(in_lines)
+        self.views: Callable[[np.ndarray], V] = Intrinsic(
+            lambda codegen: codegen.opener(views, self, name), compiled_from, interpreted=views
+        )
+
+    def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
+        """Return the bytes of a block with these sizes, or of the part that is saved."""
+        end = STATE_END
+        for array in self.arrays.values():
+            if array.saved or not saved:
+                end = (end + LINE - 1) // LINE * LINE + array.nbytes(sizes)
+        return end
+
+    def check(self, views: V, used: Mapping[str, int]) -> None:
+        """Raise a ValueError where a saved array is corrupt: it holds a number out of its range, or one other than 0 beyond the
+        part in use. ``used`` has the length in use of each dimension that may have a rest.
+        """
+        for name, array in self.arrays.items():
+            if not array.saved:
+                continue
+            numbers = getattr(views, name)
+            valid = (numbers >= array.low) & (numbers <= array.high)
+            if not valid.all():
+                raise ValueError(
+                    f"the snapshot is corrupt: {name} hold {numbers[~valid][0]}, out of {array.low:g} .. {array.high:g}"
+                )
+            for axis, size in enumerate(array.shape):
+                if size in used and np.moveaxis(numbers, axis, 0)[used[str(size)] :].any():
+                    raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
+
+
+class Store(Generic[V]):
+    """A block of memory, allocated at construction, with a column for each of ``max_features`` features.
+
+    Parameters
+    ----------
+    layout
+        Its table; the header has the fields ``columns`` and ``used``.
+    max_features
+        Room for features, at least 1.
+    sizes
+        The fields of the header that are fixed, but for ``columns``.
+    what
+        Begins the message of the ValueError if there is no room: the sizes to blame.
+    within
+        Zeros, uint8, on a cache line: the part of a larger block that the store takes, from its start. None: it allocates.
+    """
+
+    def __init__(
+        self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str, within: np.ndarray | None = None
+    ) -> None:
+        check_size("max_features", max_features, 1)
+        self.max_features: int = int(max_features)
+        sizes = {**sizes, "columns": rounded_up(self.max_features)}
+        #: The whole store as one array, uint8 [nbytes], which compiled functions take.
+        self.block: np.ndarray = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
+        self._saved = self.block[: layout.end(sizes, saved=True)]
+        self._header = self.block[: layout.header.itemsize].view(layout.header)
+        for name, size in sizes.items():
+            self._header[name] = size
+        #: The arrays inside the block.
+        self.views = layout.views(self.block)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block: constant from construction, by the formula of the class."""
+        return self.block.nbytes
+
+    @property
+    def used(self) -> int:
+        """The number of columns that have a feature."""
+        return int(self._header["used"][0])
+
+    @used.setter
+    def used(self, columns: int) -> None:
+        self._header["used"] = columns

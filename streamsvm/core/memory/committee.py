@@ -8,9 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.kernels import LARGEST_LENGTH
-from streamsvm.core.memory.block import LINE, allocate, check_size, rounded_up
+from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, rounded_up
 from streamsvm.core.memory.landmarks import LandmarkStore
-from streamsvm.core.memory.layout import Array, Layout, Store
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.options import Overflow
+from streamsvm.core.checks import Overflow
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM
-from streamsvm.core.memory.block import LARGEST, check_size, rounded_up
-from streamsvm.core.memory.layout import Array, Layout
+from streamsvm.core.memory.block import LARGEST, Array, Layout, check_size, rounded_up
 from streamsvm.core.memory.support_vectors import check_vectors, odd_lines
 from streamsvm.core.memory.vector_store import VectorStore
 
@@ -137,7 +136,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
     outputs
         Right-hand sides that share the landmarks, at least 1.
     within
-        As in `streamsvm.core.memory.layout.Store`.
+        As in `streamsvm.core.memory.block.Store`.
 
     Raises
     ------

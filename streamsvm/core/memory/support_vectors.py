@@ -13,8 +13,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.core.memory.block import LARGEST, LINE, check_size, rounded_up
-from streamsvm.core.memory.layout import Array, Layout
+from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, check_size, rounded_up
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 from streamsvm.core.memory.vector_store import VectorStore
 

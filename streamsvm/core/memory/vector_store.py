@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streamsvm.core.memory.layout import Store
+from streamsvm.core.memory.block import Store
 
 __all__ = ["VectorStore"]
 

@@ -7,8 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, rounded_up
-from streamsvm.core.memory.layout import Array, Layout, Store
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, rounded_up
 
 __all__ = ["WeightStore", "WeightViews", "weight_views"]
 

@@ -10,7 +10,7 @@ from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for
 from streamsvm.core.steps.probability import probabilities, probability
-from streamsvm.core.steps.scaled_rows import given_row, scan_given
+from streamsvm.core.steps.rescale import given_row, scan_given
 from streamsvm.core.steps.step import NO_OUTPUT, best_output, compute_scores
 
 __all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out", "to_probabilities"]

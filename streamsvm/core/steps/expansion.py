@@ -10,7 +10,7 @@ from streamsvm.core.memory.slots import append
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
 from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.scaled_rows import scan_given
+from streamsvm.core.steps.rescale import scan_given
 from streamsvm.core.steps.step import add_to_coefficient, random_bits
 
 __all__ = ["expand"]

@@ -5,10 +5,14 @@ is to add its number to `kinds`, its inputs to the stack (`_fill_inputs`), how i
 when the scale moves (`_rescale`).
 
 An expert of targets may correct another one: it learns by how much that misses the target, and its inputs are sums of both.
+
+Experts that begin anew at a drift have a detector: an error over the last rows that is above the one over many, by more than
+chance.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -23,7 +27,6 @@ from streamsvm.core.memory.weights import weight_views
 from streamsvm.core.steps import kernel_rls, least_squares, linear_step
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.descent import step as descent
-from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
 from streamsvm.core.steps.kinds import (
     ADDITIVE,
@@ -54,7 +57,33 @@ from streamsvm.core.steps.second_order import count_functions, learn_label, lear
 from streamsvm.core.steps.stack import answer
 from streamsvm.core.steps.step import compute_scores, differ
 
-__all__ = ["LARGEST_WEIGHT", "ask", "connect_experts", "follow_scale", "learn_experts"]
+__all__ = ["LARGEST_WEIGHT", "ask", "connect_experts", "drifts", "follow_scale", "learn_experts"]
+
+_FAST, _SLOW = 0.02, 0.002  # rates of the two means
+_DEVIATIONS = 3.0
+_LEAST_ROWS = 200
+
+
+@compiled(inline=True)
+def drifts(state: np.ndarray, error: float) -> bool:
+    """Update a detector by the error of a row, 0 or 1; whether the stream has drifted. It then begins anew.
+
+    ``state`` is float64 [3]: rows since the last drift, and the fast and the slow mean of their errors.
+
+    This is the control chart of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012,
+    Exponentially weighted moving average charts for detecting concept drift).
+    """
+    state[0] += 1.0
+    first = 1.0 / state[0]
+    state[1] += max(first, _FAST) * (error - state[1])
+    state[2] += max(first, _SLOW) * (error - state[2])
+    slow = state[2]
+    deviation = math.sqrt(max(slow * (1.0 - slow), 0.01) * _FAST / 2.0)
+    if state[0] <= _LEAST_ROWS or state[1] <= slow + _DEVIATIONS * deviation:
+        return False
+    state[0] = state[1] = state[2] = 0.0
+    return True
+
 
 #: The largest weight that a row has in what is of second order.
 LARGEST_WEIGHT = 1e4

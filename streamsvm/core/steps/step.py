@@ -17,7 +17,7 @@ from streamsvm.core.memory.slots import AT_HAND, append, fill_kernel_row, next_r
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import LAST, add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.core.steps.probability import fit_softmax
-from streamsvm.core.steps.scaled_rows import follow_scale, scan_given
+from streamsvm.core.steps.rescale import follow_scale, scan_given
 
 __all__ = [
     "FIRST_OUTPUT",

@@ -1,16 +1,17 @@
-"""Names, texts and tables as C source."""
+"""C source: names, texts, tables and statements."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from streamsvm.edge.program import ProgramError
 
-__all__ = ["comment", "number", "prefix", "string", "table", "type_of"]
+__all__ = ["LARGEST", "Source", "comment", "number", "prefix", "string", "table", "type_of"]
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
@@ -98,3 +99,38 @@ def _wrapped(numbers: Iterable[str]) -> Iterable[str]:
             line = "   "
         line += f" {text},"
     yield line
+
+
+#: The largest float that is written.
+LARGEST = 3.0e38
+
+
+@dataclass
+class Source:
+    """The parts of a source file that are written so far."""
+
+    tables: list[str] = field(default_factory=list)
+    functions: dict[str, str] = field(default_factory=dict)
+    """Texts of functions for vectors and steps, by name, in their order."""
+    used: set[str] = field(default_factory=set)
+    """Functions of the library."""
+    body: list[str] = field(default_factory=list)
+    """Statements of the function that computes all values; value i is ``v[i]``, a name."""
+    nbytes: int = 0
+    """Bytes of the tables."""
+    stack_bytes: int = 0
+    """Bytes of the arrays of that step which has the most of its own."""
+
+    def takes(self, numbers: int) -> None:
+        """Count the numbers of four bytes that a step keeps on the stack while it is computed."""
+        self.stack_bytes = max(self.stack_bytes, 4 * numbers)
+
+    def keep(self, name: str, array: np.ndarray, what: str = "") -> str:
+        """Write an array as a table, and return its name."""
+        if array.dtype.kind == "f":
+            array = np.clip(array, -LARGEST, LARGEST).astype(np.float32)
+        elif array.dtype.itemsize > 4:
+            array = array.astype(np.int32)
+        self.tables += table(f"@_{name}", array, what)
+        self.nbytes += max(array.nbytes, array.itemsize)
+        return f"@_{name}"

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.export.c.library import functions_for
-from streamsvm.export.c.source import Source
 from streamsvm.export.c.steps import add_step, fused
-from streamsvm.export.c.text import comment, number, prefix, string
+from streamsvm.export.c.text import Source, comment, number, prefix, string
 from streamsvm.export.quantise import quantised
 from streamsvm.files.model_file import ModelFileError, write_all
 

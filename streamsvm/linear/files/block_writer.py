@@ -15,7 +15,7 @@ from scipy import sparse
 
 from streamsvm.linear.files import block_file as layout
 from streamsvm.linear.files.block_file import Block
-from streamsvm.linear.files.disk import explained
+from streamsvm.linear.resources import explained
 
 __all__ = ["BlockWriter"]
 

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from streamsvm.linear.files.disk import explained, write_all
+from streamsvm.linear.resources import explained, write_all
 
 __all__ = ["Coefficients"]
 

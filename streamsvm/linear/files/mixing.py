@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.files.block_writer import BlockWriter
-from streamsvm.linear.files.disk import explained, write_all
+from streamsvm.linear.resources import explained, write_all
 
 __all__ = ["files_of", "mixing_writer"]
 

@@ -20,11 +20,9 @@ import numpy as np
 
 from streamsvm.core.progress import shown
 from streamsvm.linear.files.block_file import BlockFile
-from streamsvm.linear.solvers.dual_state import DualFiles, DualState
-from streamsvm.linear.solvers.loss import Loss
-from streamsvm.linear.solvers.solution import Options, Pass, Solution
+from streamsvm.linear.solvers.dual_state import DualFiles, DualState, StoredRows, take, working_set_writer
+from streamsvm.linear.solvers.solution import Loss, Options, Pass, Solution
 from streamsvm.linear.solvers.sweep import free_rows, measure, sweep, sweep_free
-from streamsvm.linear.solvers.working_set import StoredRows, take, working_set_writer
 
 __all__ = ["DualSolver"]
 

@@ -1,23 +1,22 @@
-"""The state of dual coordinate ascent, and its files: what a fit goes on from after its process was killed."""
+"""The state of dual coordinate ascent, its working set and files: what a fit goes on from after its process was killed."""
 
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.linear.files.block_file import BlockFile, BlockFileError
+from streamsvm.linear.files.block_file import Block, BlockFile, BlockFileError, take_sparse
+from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.files.coefficients import Coefficients
-from streamsvm.linear.solvers import state as saved
-from streamsvm.linear.solvers.loss import Loss, loss_of
-from streamsvm.linear.solvers.solution import Pass
-from streamsvm.linear.solvers.working_set import StoredRows, coefficients_of
+from streamsvm.linear.solvers.solution import Loss, Pass, load_state, loss_of, save_state
 
-__all__ = ["DualFiles", "DualState"]
+__all__ = ["DualFiles", "DualState", "StoredRows", "take", "working_set_writer"]
 
 
 @dataclass
@@ -67,7 +66,7 @@ class DualFiles:
     def open(self) -> DualState | None:
         """Open the files as they were saved, and return the state; None where there is none: coefficients are 0 then."""
         size = self._file.shape[1] + 1
-        found = saved.load(self._folder / "state", self._problem, size) if self.resumable else None
+        found = load_state(self._folder / "state", self._problem, size) if self.resumable else None
         state = None if found is None else self._restore(*found)
         if state is None:
             self.all_rows = StoredRows(self._file, Coefficients(self._folder / "coefficients", self._file.shape[0]))
@@ -107,7 +106,7 @@ class DualFiles:
             "coefficients": self.all_rows.b.save(),
             "working_set": None if working_set is None else [working_set.b.save(), working_set.file.signature],
         }
-        saved.save(self._folder / "state", facts, facts.pop("w"))
+        save_state(self._folder / "state", facts, facts.pop("w"))
         if self._saved_working_set is not None and self._saved_working_set is not working_set:
             self._saved_working_set.remove()
         self._saved_working_set = working_set
@@ -147,3 +146,54 @@ class DualFiles:
             self.working_set.remove()
         if self._saved_working_set is not None:
             self._saved_working_set.close()
+
+
+class StoredRows(NamedTuple):
+    """Rows on disk with their coefficients."""
+
+    file: BlockFile
+    b: Coefficients
+
+    def close(self) -> None:
+        """Close the files."""
+        self.file.close()
+        self.b.close()
+
+    def remove(self) -> None:
+        """Close and remove the files."""
+        self.close()
+        self.file.path.unlink(missing_ok=True)
+        self.b.remove()
+
+
+def coefficients_of(path: Path) -> Path:
+    """Return the stem of the names of the files that hold the coefficients of a working set."""
+    return path.with_name(f"{path.name}-b")
+
+
+@contextmanager
+def working_set_writer(
+    path: Path, *, like: BlockFile, block_bytes: int, durable: bool
+) -> Iterator[tuple[BlockWriter, Coefficients]]:
+    """Give a writer of rows of a file and their coefficients. If something fails, no files are left."""
+    kind = {"dense": like.dense, "weighted": like.weighted}
+    with BlockWriter(path, **kind, numbered=True, block_bytes=block_bytes, durable=durable) as writer:
+        b = Coefficients(coefficients_of(path), 0)
+        try:
+            yield writer, b
+        except BaseException:
+            b.remove()
+            raise
+
+
+def take(block: Block, rows: np.ndarray) -> Block:
+    """Return some rows, int64, of a block, with the numbers that they have in the file of all rows."""
+    numbers = block.numbers[rows] if len(block.numbers) else rows.astype(np.uint64) + np.uint64(block.first)
+    values: tuple[np.ndarray, np.ndarray, np.ndarray]
+    if len(block.starts):
+        values = take_sparse(block, rows)
+    else:
+        values = block.starts, block.indices, block.values.reshape(len(block.labels), -1)[rows].reshape(-1)
+    starts, indices, found = values
+    weights = block.weights[rows] if len(block.weights) else block.weights
+    return Block(0, block.labels[rows], numbers, starts, indices, found, weights)

@@ -15,9 +15,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.progress import shown
 from streamsvm.linear.files.block_file import Block, BlockFile
-from streamsvm.linear.solvers import state
-from streamsvm.linear.solvers.loss import Loss, target_of, weight_of
-from streamsvm.linear.solvers.solution import Options, Pass, Solution
+from streamsvm.linear.solvers.solution import Loss, Options, Pass, Solution, load_state, save_state, target_of, weight_of
 from streamsvm.linear.solvers.sweep import product
 
 __all__ = ["NewtonSolver"]
@@ -55,7 +53,7 @@ class NewtonSolver:
         self._file, self._options = file, options
         self._path = folder / "newton" if resumable else None
         self._w = np.zeros(file.shape[1] + 1)
-        if self._path is not None and (found := state.load(self._path, {"rows": file.signature}, len(self._w))) is not None:
+        if self._path is not None and (found := load_state(self._path, {"rows": file.signature}, len(self._w))) is not None:
             self._w = found[1]
 
     def solve(self, loss: Loss) -> Solution:
@@ -81,7 +79,7 @@ class NewtonSolver:
                 break  # what is left is less than rounding
             point = new
             if self._path is not None:
-                state.save(self._path, {"problem": {"rows": self._file.signature}}, point.w)
+                save_state(self._path, {"problem": {"rows": self._file.signature}}, point.w)
         self._w = point.w
         return Solution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 

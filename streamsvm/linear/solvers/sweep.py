@@ -21,7 +21,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.linear.files.block_file import Block
-from streamsvm.linear.solvers.loss import Loss, bounds, cost, is_free, target_of, weight_of
+from streamsvm.linear.solvers.solution import Loss, bounds, cost, is_free, target_of, weight_of
 
 __all__ = ["free_rows", "measure", "product", "sweep", "sweep_free"]
 

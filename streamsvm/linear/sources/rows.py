@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from streamsvm.core.checks import check_number, check_one_of, checked_weight
+from streamsvm.core.checks import Overflow, check_number, check_one_of, checked_weight
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.core.options import Overflow
 from streamsvm.core.progress import shown_rows
 from streamsvm.linear.files.mixing import mixing_writer
-from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
-from streamsvm.linear.sources.labels import LabelCodes
-from streamsvm.linear.sources.names import names_to_save
+from streamsvm.linear.resources import DEFAULT_LIMIT, plan
+from streamsvm.linear.sources.names import LabelCodes, names_to_save
 from streamsvm.stream.endpoints import BadRow
 
 __all__ = ["write_rows"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import missing_package
-from streamsvm.linear.sources.labels import LabelCodes
+from streamsvm.linear.sources.names import LabelCodes
 from streamsvm.stream.labels import parse_label
 
 __all__ = ["chunks", "kind_of"]

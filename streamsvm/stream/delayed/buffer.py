@@ -8,8 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args
 
-from streamsvm.core.checks import check_number, check_one_of, checked_count, checked_mapping
-from streamsvm.core.options import ExpiryPolicy
+from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, checked_count, checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,

@@ -15,8 +15,8 @@ from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, 
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.progress import Progress
 from streamsvm.stream.rows import GuardedModel, reason_of
+from streamsvm.stream.stream_loop import Progress
 
 __all__ = ["DelayedLearningLoop"]
 

@@ -16,8 +16,7 @@ from river import base
 from streamsvm.core.frames import as_frame, as_rows
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.messages import shown
-from streamsvm.stream.tables.dates import CYCLES, cyclic
-from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
+from streamsvm.stream.tables.reading import CYCLES, Dates, Names, Reading, as_names, cyclic
 
 if TYPE_CHECKING:
     from river import preprocessing

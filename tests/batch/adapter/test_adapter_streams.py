@@ -19,7 +19,7 @@ from sklearn.svm import SVC, SVR
 from adapters import ROWS, N, adapter, stream
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
-from streamsvm.batch.adapter.probability import fit_log_factor, folds_of, probabilities
+from streamsvm.batch.adapter.fit import fit_log_factor, folds_of, probabilities
 from streamsvm.stream import CSVSource, IterableSource, Row, StreamError
 
 SLOW = config.DISABLE_JIT

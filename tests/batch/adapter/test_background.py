@@ -25,8 +25,7 @@ from streamsvm.batch import (
     HSSADMMClassifier,
     HSSADMMRegressor,
 )
-from streamsvm.core.stopping import stop_if_asked, stoppable
-from streamsvm.core.threads import one_blas_thread
+from streamsvm.core.threads import one_blas_thread, stop_if_asked, stoppable
 from streamsvm.stream import CheckpointFolder, load
 
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from patience import PATIENCE
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
-from streamsvm.batch.csmo import block_phase, solver, workers
+from streamsvm.batch.csmo import solver, workers
 from streamsvm.batch.csmo.team import Team, bounds_of
 from streamsvm.core.threads import thread_count
 
@@ -21,7 +21,7 @@ N = 60 if SLOW else 700
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(workers, "_ENOUGH", 100)
-    monkeypatch.setattr(block_phase, "_FEW", 300)
+    monkeypatch.setattr(solver, "_FEW", 300)
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 100)
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from streamsvm.batch.hss.compression import approximate_neighbors
 from streamsvm.batch.hss.cuts import find_leaf
-from streamsvm.batch.hss.neighbors import approximate_neighbors
 from streamsvm.batch.hss.tree import SPLITS, ClusterTree
 
 

@@ -17,7 +17,7 @@ from streamsvm.core.budget.merge_table import (
     unpacked,
     weight_degradation,
 )
-from streamsvm.core.budget.smallest import oldest_argmin
+from streamsvm.core.budget.removal import oldest_argmin
 
 
 def test_the_tables_of_the_package_are_those_of_the_algorithm():

@@ -9,7 +9,7 @@ from streamsvm import BSCAClassifier, BSGDClassifier, Merge
 from streamsvm.core.budget.merge_search import SEARCHES
 from streamsvm.core.budget.merge_shared import find_shared_partner, shared_position
 from streamsvm.core.budget.merge_table import merge_tables, weight_degradation
-from streamsvm.core.budget.smallest import squared_coefficients
+from streamsvm.core.budget.removal import squared_coefficients
 
 GAMMA = 0.7
 

@@ -1,12 +1,35 @@
-"""How a memory limit is divided."""
+"""Memory and disk: how a memory limit is divided, and writes that say what failed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from streamsvm.core.checks import check_number
 
-__all__ = ["DEFAULT_LIMIT", "Plan", "hessian_fits", "plan"]
+__all__ = ["DEFAULT_LIMIT", "Plan", "explained", "hessian_fits", "plan", "write_all"]
+
+
+@contextmanager
+def explained(what: str, path: Path) -> Iterator[None]:
+    """Say in an OSError what was done to which file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}, while {what}", str(path)) from error
+
+
+def write_all(file: FileIO, array: np.ndarray) -> None:
+    """Write an array to a file without a buffer. A disk that is nearly full takes a part of it before it fails."""
+    data = memoryview(np.ascontiguousarray(array).data).cast("B")
+    while data:
+        data = data[file.write(data) :]
+
 
 DEFAULT_LIMIT = 2**28  # bytes
 _BLOCKS_IN_LIMIT = 16  # a block takes this part of the limit
