@@ -194,7 +194,7 @@ def use_any(name: str) -> None:
 def check_calls() -> None:
     """Call functions with machine code as Python may call any: copies of them, methods, and errors that they raise."""
     from streamsvm.batch.hss.compositional import CompositionalMatrix
-    from streamsvm.batch.tree_descent.walk import lift
+    from streamsvm.batch.tree_descent import lift
     from streamsvm.core.kernels import exp64
 
     assert copy.deepcopy([exp64])[0] is pickle.loads(pickle.dumps(exp64)) is exp64  # noqa: S301

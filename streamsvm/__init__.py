@@ -49,7 +49,7 @@ _MODULES = {
     "Projection": "core.budget",
     "Removal": "core.budget",
     "load": "stream.checkpoint",
-    "save": "export.saving",
+    "save": "export.forms",
 }
 _PARTS = ("batch", "core", "edge", "export", "learners", "linear", "stream")
 

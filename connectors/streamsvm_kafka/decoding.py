@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.batches import RawRows
 from streamsvm.stream.endpoints import BadRow, Row, Rows
+from streamsvm.stream.rows import RawRows
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
 
 __all__ = ["Decoder", "check_headers"]

@@ -14,7 +14,7 @@ from streamsvm.batch.adapter.estimators import BatchAdapter, BatchClassifier, Ba
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo.one_class import CSMOOneClass
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.hierarchical.estimators import HierarchicalSVC, HierarchicalSVR
+from streamsvm.batch.hierarchical import HierarchicalSVC, HierarchicalSVR
 from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier, HSSADMMRegressor
 
 __all__ = [

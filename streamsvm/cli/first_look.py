@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
-from streamsvm.stream.batches import WrappedSource
+from streamsvm.stream.rows import WrappedSource
 from streamsvm.stream.tables.reading import Reading, parsed
 
 __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.labels import without_key
 from streamsvm.cli.progress import say, says_json
-from streamsvm.cli.streams import monitored, open_streams, options_of, stopping
+from streamsvm.cli.streams import monitored, open_streams, options_of, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import CheckpointFolder, Predicted, PredictionLoop
 from streamsvm.stream.checkpoint import Checkpoint, read_model

@@ -174,8 +174,7 @@ def _of_batch(model: Any, transformers: list[Any]) -> Program:
 
 
 def _of_river(model: Any, transformers: list[Any]) -> Program:
-    from streamsvm.export.committees import add_committee  # noqa: PLC0415 - compiled code takes a second
-    from streamsvm.export.learners import add_learner  # noqa: PLC0415
+    from streamsvm.export.learners import add_committee, add_learner  # noqa: PLC0415 - compiled code takes a second
     from streamsvm.learners.committee import Committee  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 

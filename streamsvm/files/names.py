@@ -42,11 +42,11 @@ _CLASSES = _listed(
         "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
         "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
         "streamsvm.batch.csmo.one_class": "CSMOOneClass",
-        "streamsvm.batch.hierarchical.estimators": "HierarchicalSVC HierarchicalSVR",
+        "streamsvm.batch.hierarchical": "HierarchicalSVC HierarchicalSVR",
         "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier HSSADMMRegressor",
         "streamsvm.linear.estimators": "OutOfCoreLinearSVC OutOfCoreLinearSVR",
-        "streamsvm.linear.solvers.solution": "Pass",
-        "streamsvm.linear.sources.names": "StreamNames",
+        "streamsvm.linear.solution": "Pass",
+        "streamsvm.linear.names": "StreamNames",
     }
 )
 _FUNCTIONS = _listed(

@@ -18,13 +18,12 @@ from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.slots import remove
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
-from streamsvm.core.steps.expansion import expand
+from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rescale import FOLLOWS, GIVEN
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, predict_then_learn
 from streamsvm.core.steps.step import GAMMA_ROWS
-from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.learners.scale import ScaleInUse
+from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, learner
 
 __all__ = ["BudgetedEstimator"]
 

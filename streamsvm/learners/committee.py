@@ -28,8 +28,7 @@ from streamsvm.core.steps.rule import REFUSED, Rule
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import normal_equations
 from streamsvm.learners.bsgd import SCHEDULES
-from streamsvm.learners.estimator import OnlineEstimator, check_record, learner
-from streamsvm.learners.scale import ScaleInUse
+from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, check_record, learner
 
 __all__ = ["EXPERTS", "REGRESSION_EXPERTS", "Committee", "Expert", "ExpertReport", "states"]
 

@@ -12,7 +12,7 @@ from streamsvm.core.checks import OutputName, check_number
 from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
-from streamsvm.core.steps.expansion import expand
+from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import HINGE
 from streamsvm.core.steps.step import random_bits
 from streamsvm.learners.budgeted import BudgetedEstimator

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -16,12 +16,50 @@ from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.steps import iterates
 from streamsvm.core.steps.probability import FIRST_SLOPE
+from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
-__all__ = ["OnlineEstimator", "check_record", "learner"]
+__all__ = ["OnlineEstimator", "ScaleInUse", "check_record", "learner"]
+
+
+class ScaleInUse(NamedTuple):
+    """The location and the spread of each feature, in the order of ``feature_names``.
+
+    A spread of 0 means that the feature is constant.
+
+    Examples
+    --------
+    >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
+    >>> scale.of([[9.0, 1.0], [1000.0, 1.0]]).tolist()
+    [[2.0, 0.0], [8.0, 0.0]]
+    >>> scale.undo([[2.0, 0.0]]).tolist()
+    [[9.0, 0.0]]
+    """
+
+    location: np.ndarray
+    """float64 [features]."""
+    spread: np.ndarray
+    """float64 [features]; 0 for a feature that is constant."""
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """Scale rows float [n, features] as the kernel sees them, float64.
+
+        Each value becomes the number of spreads from the location, bounded to 8.
+        """
+        some = self.spread > 0.0
+        scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
+        return np.clip(scaled, -float(BOUND), float(BOUND))
+
+    def undo(self, X: np.ndarray) -> np.ndarray:
+        """Return rows that the kernel sees, such as ``support_vectors``, in the units of the features.
+
+        The result is float64 [n, features].
+        """
+        return np.asarray(X, np.float64) * self.spread + self.location
+
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
 _Kind = TypeVar("_Kind")

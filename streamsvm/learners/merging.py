@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.core.budget import Refusal
 from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.memory.moments import move_moments, pool_moments
-from streamsvm.core.steps.expansion import expand
+from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, scale_moved, units_of
 from streamsvm.learners.basis import kernel_of

@@ -10,13 +10,13 @@ try:
 except ImportError as _error:
     raise missing_package("streamsvm.linear", "scikit-learn", "batch", _error) from _error
 
+from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
+from streamsvm.linear.block_writer import BlockWriter
+from streamsvm.linear.convert import write_blocks
 from streamsvm.linear.estimators import OutOfCoreLinearSVC, OutOfCoreLinearSVR
-from streamsvm.linear.files.block_file import Block, BlockFile, BlockFileError
-from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.online import to_online
-from streamsvm.linear.solvers.solution import Pass
-from streamsvm.linear.sources.convert import write_blocks
-from streamsvm.linear.sources.rows import write_rows
+from streamsvm.linear.rows import write_rows
+from streamsvm.linear.solution import Pass
 
 __all__ = [
     "Block",

@@ -10,9 +10,9 @@ from sklearn.base import RegressorMixin
 
 from streamsvm.core.checks import ClassificationLoss, RegressionLoss, parameter
 from streamsvm.core.sklearn_base import SklearnClassifier, check_targets
-from streamsvm.linear.files.block_file import BlockFile
+from streamsvm.linear.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
-from streamsvm.linear.solvers.solution import Loss
+from streamsvm.linear.solution import Loss
 
 __all__ = ["OutOfCoreLinearSVC", "OutOfCoreLinearSVR"]
 

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.linear.sources.names import StreamNames
+from streamsvm.linear.names import StreamNames
 from streamsvm.stream.labels import parse_label
 
 __all__ = ["to_online"]

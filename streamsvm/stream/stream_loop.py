@@ -14,11 +14,10 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
-from streamsvm.stream.batches import batches_of
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError
 from streamsvm.stream.refusals import Refusals
-from streamsvm.stream.rows import GuardedModel, reason_of, takes_many
+from streamsvm.stream.rows import GuardedModel, batches_of, reason_of, takes_many
 from streamsvm.stream.timings import Timings
 
 __all__ = ["Progress", "StreamLoop"]

@@ -8,7 +8,7 @@ import pytest
 from numba import config
 
 from streamsvm.core.steps import newton, stack
-from streamsvm.core.steps.experts import drifts
+from streamsvm.core.steps.committee import drifts
 
 ROWS = 150 if config.DISABLE_JIT else 700
 

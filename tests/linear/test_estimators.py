@@ -17,8 +17,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from linear_problems import LITTLE, SLOW, curve, objective, two_classes
 from lists import first
 from streamsvm.batch import BatchAdapter
-from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
-from streamsvm.linear.solvers import dual
+from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, dual, write_blocks
 
 
 @pytest.mark.parametrize("dense", first(1, [False, True]))

@@ -20,11 +20,11 @@ from streamsvm.linear import (
     BlockWriter,
     OutOfCoreLinearSVC,
     OutOfCoreLinearSVR,
+    block_file,
     write_blocks,
     write_rows,
 )
-from streamsvm.linear.files import block_file
-from streamsvm.linear.files.mixing import mixing_writer
+from streamsvm.linear.mixing import mixing_writer
 
 SEVERAL = 80_000  # bytes: many blocks, and a working set of several
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from linear_problems import LITTLE, two_classes
-from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, write_blocks
-from streamsvm.linear.solvers import dual
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, dual, write_blocks
 
 
 def open_files():
@@ -125,7 +124,7 @@ def test_a_fit_that_cannot_begin_says_why(tmp_path, monkeypatch, what):
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("streamsvm.linear.solvers.dual_state.Coefficients", interrupted)
+        monkeypatch.setattr("streamsvm.linear.dual_state.Coefficients", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, y)
     elif what == "state":

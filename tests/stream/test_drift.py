@@ -27,7 +27,7 @@ from streamsvm.stream import (
     load,
 )
 from streamsvm.stream.logs import json_lines
-from streamsvm.stream.monitor.metrics import Families
+from streamsvm.stream.monitor_metrics import Families
 
 DETECTORS = {
     "ADWIN": drift.ADWIN,

@@ -23,8 +23,9 @@ from streamsvm.stream import (
     LearningLoop,
     PredictionLoop,
     StreamError,
+    monitor,
 )
-from streamsvm.stream.monitor import Monitor, MonitorError, monitor
+from streamsvm.stream.monitor import Monitor, MonitorError
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.timings import BOUNDS, Histogram
 

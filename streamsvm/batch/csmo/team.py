@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.core.compiling.calls import Intrinsic
-from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.compiling.functions import Intrinsic, compiled
 
 __all__ = [
     "FOUND",

@@ -16,7 +16,7 @@ from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, admm
 from streamsvm.batch.hss_admm.one_space import CLOSE, Problems, Results, compare, compare_values, go_on, start
 from streamsvm.batch.path_machine import ForestMachine
 from streamsvm.batch.problem import Bounds, Groups
-from streamsvm.batch.tree_descent.descent import Loss
+from streamsvm.batch.tree_descent import Loss
 from streamsvm.core.checks import KernelName, PredictionKernel, check_number, check_one_of, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL
 from streamsvm.core.sklearn_base import is_interrupt, seed_of

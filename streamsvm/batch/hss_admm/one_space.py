@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
 from streamsvm.batch.problem import Bounds
-from streamsvm.batch.tree_descent.descent import Loss, Solution, descend
+from streamsvm.batch.tree_descent import Loss, Solution, descend
 from streamsvm.core.progress import shown
 
 __all__ = ["CLOSE", "Problems", "Results", "compare", "compare_values", "go_on", "start"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.budget.strategy import Strategy
-from streamsvm.core.compiling.calls import BLOCK, address_of, caller
-from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
 
 __all__ = ["maintain", "set_strategy"]

@@ -14,8 +14,7 @@ from streamsvm.core.budget.merge_table import GRID, merge_tables
 from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.budget.strategy import Event, Strategy
 from streamsvm.core.checks import Search, check_one_of
-from streamsvm.core.compiling.calls import Intrinsic
-from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.compiling.functions import Intrinsic, compiled
 from streamsvm.core.memory.slots import kernel_row_of, remove, stamp
 from streamsvm.core.memory.support_vectors import views
 

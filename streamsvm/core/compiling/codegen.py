@@ -3,7 +3,7 @@
 Numba compiles what is written in Python, too, but each helper that it compiles and inlines costs a new user a tenth of a second,
 and a named tuple of twenty arrays, handed from function to function, a third of the time until the first row is learned.
 
-This module is imported once numba is needed; `streamsvm.core.compiling.calls.Intrinsic` names what is here before.
+This module is imported once numba is needed; `streamsvm.core.compiling.functions.Intrinsic` names what is here before.
 """
 
 from __future__ import annotations

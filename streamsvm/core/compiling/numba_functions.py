@@ -159,7 +159,7 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
 
 
 def address_of(function: Any, arguments: str, result: str) -> int:
-    """Return the address of a function for a signature; see `streamsvm.core.compiling.calls.address_of`."""
+    """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.address_of`."""
     kinds = numba_types(arguments)
     if isinstance(function, Function):
         found = function.compile_entry(kinds)

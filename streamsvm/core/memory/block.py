@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 import numpy as np
 import numpy.typing
 
-from streamsvm.core.compiling.calls import Intrinsic
+from streamsvm.core.compiling.functions import Intrinsic
 
 __all__ = [
     "LARGEST",

@@ -2,25 +2,310 @@
 
 How experts are combined depends on what is predicted: see `label_answers` and `target_answers`, each of which has three functions
 that are called by address.
+
+An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small. To add a kind
+is to add its number to `kinds`, its inputs to the stack (`_fill_inputs`), how it learns a row (`_learn_expert`), and what it does
+when the scale moves (`_rescale`). An expert of targets may correct another one: it learns by how much that misses the target, and
+its inputs are sums of both. Experts that begin anew at a drift have a detector: an error over the last rows that is above the one
+over many, by more than chance.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
-from streamsvm.core.compiling.calls import BLOCK, address_of, caller
-from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.memory.committee import CommitteeStore, committee_views
-from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.memory.landmarks import landmark_views
+from streamsvm.core.memory.slots import clear, scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.memory.weights import weight_views
+from streamsvm.core.steps import kernel_rls, least_squares, linear_step
+from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.decisions import lay_out
-from streamsvm.core.steps.experts import connect_experts, follow_scale
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.rule import LEARNED, REFUSED, RULE, call_rule, many_rows
+from streamsvm.core.steps.descent import step as descent
+from streamsvm.core.steps.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
+from streamsvm.core.steps.kinds import (
+    ADDITIVE,
+    ASCENT,
+    DESCENT,
+    LANDMARKS,
+    LAST_LABEL,
+    LAST_TARGET,
+    LINEAR,
+    NEWTON,
+    RESETTING,
+    STATE,
+)
+from streamsvm.core.steps.landmarks import begin_refit
+from streamsvm.core.steps.newton import dot
+from streamsvm.core.steps.regression_stack import bounded, robust_weight
+from streamsvm.core.steps.rescale import (
+    REACH,
+    gamma_of,
+    learn_moments,
+    move_rows,
+    move_vectors,
+    scale_moved,
+    scale_row,
+)
+from streamsvm.core.steps.rule import LEARNED, REFUSED, RULE, call_rule, many_rows, state_of
+from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
+from streamsvm.core.steps.stack import answer
+from streamsvm.core.steps.step import compute_scores, differ
 
-__all__ = ["connect", "decide", "decide_many", "first_refused", "learn_many", "learn_one", "refused"]
+__all__ = [
+    "LARGEST_WEIGHT",
+    "ask",
+    "connect",
+    "decide",
+    "decide_many",
+    "drifts",
+    "first_refused",
+    "learn_experts",
+    "learn_many",
+    "learn_one",
+    "refused",
+]
+
+_FAST, _SLOW = 0.02, 0.002  # rates of the two means
+_DEVIATIONS = 3.0
+_LEAST_ROWS = 200
+
+
+@compiled(inline=True)
+def drifts(state: np.ndarray, error: float) -> bool:
+    """Update a detector by the error of a row, 0 or 1; whether the stream has drifted. It then begins anew.
+
+    ``state`` is float64 [3]: rows since the last drift, and the fast and the slow mean of their errors.
+
+    This is the control chart of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012,
+    Exponentially weighted moving average charts for detecting concept drift).
+    """
+    state[0] += 1.0
+    first = 1.0 / state[0]
+    state[1] += max(first, _FAST) * (error - state[1])
+    state[2] += max(first, _SLOW) * (error - state[2])
+    slow = state[2]
+    deviation = math.sqrt(max(slow * (1.0 - slow), 0.01) * _FAST / 2.0)
+    if state[0] <= _LEAST_ROWS or state[1] <= slow + _DEVIATIONS * deviation:
+        return False
+    state[0] = state[1] = state[2] = 0.0
+    return True
+
+
+#: The largest weight that a row has in what is of second order.
+LARGEST_WEIGHT = 1e4
+
+# Places in `calls`, and how what is there is called.
+_ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS = range(6)
+_INPUTS = f"{BLOCK} {BLOCK} i8"
+_MOVE = f"{BLOCK} {BLOCK} f8 b1"
+_call_inputs, _call_move = (caller(of, "i8") for of in (_INPUTS, _MOVE))
+
+
+@compiled(inline=True)
+def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
+    # The store of an expert, or of its output k.
+    e = committee_views(block).experts[expert]
+    begin = e[1] + k * e[2]
+    return block[begin : begin + e[2]]
+
+
+@compiled
+def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
+    v, s = committee_views(block), views(store)
+    h = s.header[0]
+    for j in range(h["used"]):
+        s.rows[0, j] = v.rows[1, j]
+    n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
+    compute_scores(store, n_active, norm)
+    for k in range(v.header[0]["live"]):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
+    return 0
+
+
+@compiled
+def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
+    v, s = committee_views(block), landmark_views(store)
+    for j in range(s.header[0]["used"]):
+        s.rows[0, j] = v.rows[1, j]
+    kernel_rls.decide(store, LAST)
+    live = v.header[0]["live"]
+    half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
+    for k in range(live):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = half * s.scores[2 * k], half * s.scores[2 * k + 1]
+    return 0
+
+
+@compiled(inline=True)
+def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
+    v = committee_views(block)
+    live, used = v.header[0]["live"], v.header[0]["used"]
+    half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
+    for k in range(live):
+        store = _part(block, expert, k)
+        w = weight_views(store)
+        for j in range(used):
+            w.row[j] = v.rows[1, j]
+        v.at_hand[k, first] = half * linear_step.decide_packed(store, LAST)
+        v.at_hand[k, first + 1] = half * linear_step.decide_packed(store, AVERAGE)
+
+
+@compiled(inline=True)
+def _fill_inputs(block: np.ndarray) -> None:
+    v = committee_views(block)
+    h = v.header[0]
+    live = h["live"]
+    for k in range(live):
+        v.at_hand[k, 0] = 1.0 if live == 1 else 0.0
+    for e in range(h["experts"]):
+        kind, first = v.experts[e, 0], v.experts[e, 3]
+        if kind <= DESCENT:
+            _call_inputs(v.calls[_KERNEL_INPUTS], block, _part(block, e, 0), first)
+        elif kind == LINEAR:
+            _linear_inputs(block, e, first)
+        elif kind == LANDMARKS:
+            _call_inputs(v.calls[_LANDMARK_INPUTS], block, _part(block, e, 0), first)
+        elif kind == LAST_LABEL:
+            last = state_of(block, STATE)["last"]
+            for k in range(live):
+                v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        elif kind == LAST_TARGET:
+            v.at_hand[0, first] = state_of(block, STATE)["last_target"]
+        else:
+            n = newton_row(block, kind)
+            for k in range(live):
+                v.at_hand[k, first] = dot(v.newton_weights[v.experts[e, 4], k], v.squares[0], n)
+        if v.experts[e, 5] > 0:
+            for m in range(first, first + 2):
+                v.at_hand[0, m] += bounded(v.at_hand[0, v.experts[e, 5]])
+
+
+@compiled(inline=True)
+def ask(block: np.ndarray) -> None:
+    """Fill ``at_hand`` with the decision values of all experts for the row at hand, once."""
+    v = committee_views(block)
+    used = v.header[0]["used"]
+    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+        if state_of(block, STATE)["scaling"] != 0:
+            scale_row(v.rows[0], v.rows[1], v.location, v.spread, used)
+        else:
+            for j in range(used):
+                v.rows[1, j] = v.rows[0, j]
+        _fill_inputs(block)
+        for j in range(used):
+            v.rows[2, j] = v.rows[0, j]
+        v.cache[0] = 1
+
+
+def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
+    """Compile what experts of these kinds need, or load it, and put the addresses into ``calls`` of a block."""
+    if ASCENT in kinds or RESETTING in kinds:
+        calls[_ASCEND] = address_of(ascent.learn_one, RULE, "i8")
+    if DESCENT in kinds:
+        calls[_DESCEND] = address_of(descent.learn_one, RULE, "i8")
+    calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, "i8")
+    if LANDMARKS in kinds:
+        calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, "i8")
+        calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, "i8")
+        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, "i8")
+
+
+@compiled(inline=True)
+def _rescale(block: np.ndarray, scaling: bool) -> None:
+    # Bring what the experts hold to the scale that has come into use.
+    v = committee_views(block)
+    gamma = gamma_of(v.spread, v.header[0]["used"], scaling)
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] <= DESCENT:
+            s = views(_part(block, e, 0))
+            h = s.header[0]
+            h["gamma"] = v.widths[e] * gamma
+            s.cache[0] = 0
+            if scaling:
+                h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        elif v.experts[e, 0] == LANDMARKS:
+            _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
+    v.cache[0] = 0
+
+
+@compiled
+def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> int:
+    # Bring landmarks, and the rows that a store holds, to the scale in use, and compute all anew. Once rows are gathered, the
+    # normal equations are of the kernel with these landmarks: these stay where they are, and so does gamma, as behind a scaler.
+    v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
+    h = s.header[0]
+    if own["started"]:
+        return 0
+    h["gamma"] = gamma
+    s.cache[0] = 0
+    if scaling:
+        h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
+    if own["refitting"]:
+        begin_refit(store)
+    return 0
+
+
+@compiled(inline=True)
+def follow_scale(block: np.ndarray) -> None:
+    """Let the scale in use follow the row at hand, which is about to be learned."""
+    scaling = state_of(block, STATE)["scaling"] != 0
+    count_functions(block)
+    v = committee_views(block)
+    used, t = v.header[0]["used"], common(block)["t"]
+    learn_moments(v.moments, v.first, v.rows[0], used, REACH)
+    if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
+        _rescale(block, scaling)
+
+
+@compiled
+def learn_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
+    """Let all experts learn the row at hand: its target, or for several outputs its label."""
+    for e in range(committee_views(block).header[0]["experts"]):
+        _learn_expert(block, e, target, label, weight)
+
+
+@compiled(inline=True)
+def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
+    v = committee_views(block)
+    kind, live, first = v.experts[e, 0], v.header[0]["live"], v.experts[e, 3]
+    numbers = common(block)["loss"] == EPSILON_INSENSITIVE
+    part = target - (bounded(v.at_hand[0, v.experts[e, 5]]) if v.experts[e, 5] > 0 else 0.0)
+    if kind == DESCENT:
+        call_rule(v.calls[_DESCEND], _part(block, e, 0), part, weight)
+    elif kind <= RESETTING:
+        store = _part(block, e, 0)
+        if kind == RESETTING:
+            if numbers:
+                error = min(abs(target - v.at_hand[0, first]), 1.0)
+            else:
+                error = 1.0 if answer(v.at_hand, live, first) != label else 0.0
+            if drifts(v.drifts[e], error):
+                state_of(block, STATE)["resets"] += 1
+                clear(store)
+                restart(common(store))
+        call_rule(v.calls[_ASCEND], store, part, weight)
+    elif kind == LINEAR:
+        for k in range(live):
+            sign = part if live == 1 else (1.0 if k == label else -1.0)
+            linear_step.learn_packed(_part(block, e, k), sign, weight)
+    elif kind == LANDMARKS:
+        weight = min(weight, LARGEST_WEIGHT)
+        if numbers:
+            weight *= robust_weight(abs(target - v.at_hand[0, first + 1]), v.errors[first + 1])
+        call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), part, weight)
+    elif NEWTON <= kind <= ADDITIVE:
+        if numbers:
+            learn_target(block, e, target, min(weight, LARGEST_WEIGHT))
+        else:
+            learn_label(block, e, label, min(weight, LARGEST_WEIGHT))
+
 
 # Places in `calls`, of which the first are the experts', and how what is there is called.
 _CONSULT, _LEARN, _DECIDE = 7, 8, 9

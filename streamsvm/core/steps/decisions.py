@@ -1,19 +1,20 @@
-"""Rows of a batch laid out, and decisions, compiled."""
+"""Rows of a batch laid out, their decisions, and the rows of a given kernel expansion as support vectors, compiled."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.core.budget.dispatch import maintain
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LARGEST_NORM
-from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.memory.slots import append, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for
 from streamsvm.core.steps.probability import probabilities, probability
 from streamsvm.core.steps.rescale import given_row, scan_given
-from streamsvm.core.steps.step import NO_OUTPUT, best_output, compute_scores
+from streamsvm.core.steps.step import NO_OUTPUT, add_to_coefficient, best_output, compute_scores, random_bits
 
-__all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out", "to_probabilities"]
+__all__ = ["answer", "decide", "decide_many", "expand", "fill_row", "first_refused", "lay_out", "to_probabilities"]
 
 
 @compiled
@@ -114,3 +115,25 @@ def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
         probabilities(c, scores, iterate, 2 * outputs, int(out[i, 0]))
         for k in range(outputs):
             out[i, k + 1] = scores[2 * k + iterate]
+
+
+@compiled
+def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
+    """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget.
+
+    Returns
+    -------
+    Whether all became support vectors: False where the strategy has not brought the store back to its budget.
+    """
+    v = views(block)
+    h = v.header[0]
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        slot = append(block, v.rows[0], scan_given(block)[1], weights[i])
+        for k in range(coefficients.shape[1]):
+            add_to_coefficient(block, slot, coefficients[i, k], k)
+        if h["n_support"] > h["budget"]:
+            common(block)["n_merges"] += maintain(block, random_bits(block))
+            if h["n_support"] > h["budget"]:
+                return False
+    return True

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.compiling.calls import BLOCK, address_of, caller
-from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import decide, fill_row

@@ -17,14 +17,11 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import naive_batch
 from patience import PATIENCE
 from problems import sine_classes, sine_curve
-from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR
-from streamsvm.batch.hierarchical import machine
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, hierarchical, tree_descent
 from streamsvm.batch.hss.compositional import RIDGE, compose
 from streamsvm.batch.hss.cuts import grow
 from streamsvm.batch.problem import Bounds
-from streamsvm.batch.tree_descent import descent
-from streamsvm.batch.tree_descent.descent import Loss, descend
-from streamsvm.batch.tree_descent.walk import leaf_weights, lift, walk
+from streamsvm.batch.tree_descent import Loss, descend, leaf_weights, lift, walk
 from streamsvm.core.kernels import RBF, Kernel
 
 SLOW = config.DISABLE_JIT
@@ -179,7 +176,7 @@ def test_three_classes_and_a_path_share_the_trees(monkeypatch):
     X, y = (part[:: 3 if SLOW else 1] for part in load_iris(return_X_y=True))
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     grown = []
-    monkeypatch.setattr(machine, "grow", lambda *a: grown.append(1) or grow(*a))
+    monkeypatch.setattr(hierarchical, "grow", lambda *a: grown.append(1) or grow(*a))
     model = HierarchicalSVC(gamma=0.5, n_trees=2, tol=1e-3, max_iter=3000, **SMALL)
     models = model.fit_path(X, names, [10.0, 0.1, 1.0])
     assert len(grown) == 2
@@ -336,7 +333,7 @@ def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
             raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
         return walk(*arguments)
 
-    monkeypatch.setattr(descent, "walk", interrupted)
+    monkeypatch.setattr(tree_descent, "walk", interrupted)
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, n_jobs=jobs, **SMALL)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -360,7 +357,7 @@ def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkey
         walked.set()
         return result
 
-    monkeypatch.setattr(descent, "walk", interrupted)
+    monkeypatch.setattr(tree_descent, "walk", interrupted)
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, max_iter=10**6, n_jobs=2, **SMALL)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -371,7 +368,7 @@ def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkey
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interrupt_before_all_walks_leaves_no_model(jobs, monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(descent, "walk", lambda *_: _raise_interrupt())
+    monkeypatch.setattr(tree_descent, "walk", lambda *_: _raise_interrupt())
     model = HierarchicalSVC(n_jobs=jobs, **SMALL)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -382,7 +379,7 @@ def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
     X, y = two_classes()
     calls = []
     monkeypatch.setattr(
-        descent, "leaf_weights", lambda *a: calls.append(1) or (_raise_interrupt() if len(calls) == 1 else leaf_weights(*a))
+        tree_descent, "leaf_weights", lambda *a: calls.append(1) or (_raise_interrupt() if len(calls) == 1 else leaf_weights(*a))
     )
     one, model = (HierarchicalSVC(gamma=0.5, n_trees=n, **SMALL) for n in (1, 8))
     with pytest.raises(KeyboardInterrupt):
@@ -394,7 +391,7 @@ def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
     X, y = two_classes()
     two = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
     calls = []
-    monkeypatch.setattr(machine, "grow", lambda *a: calls.append(1) or (_raise_interrupt() if len(calls) > 2 else grow(*a)))
+    monkeypatch.setattr(hierarchical, "grow", lambda *a: calls.append(1) or (_raise_interrupt() if len(calls) > 2 else grow(*a)))
     model = HierarchicalSVC(gamma=0.5, **SMALL)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)

@@ -7,13 +7,11 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 from problems import sine_classes, sine_curve
-from streamsvm.batch import CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor, tree_descent
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import machine, one_space
 from streamsvm.batch.problem import Bounds
-from streamsvm.batch.tree_descent import descent
-from streamsvm.batch.tree_descent.descent import Loss
-from streamsvm.batch.tree_descent.walk import lift, walk
+from streamsvm.batch.tree_descent import Loss, lift, walk
 
 SLOW = config.DISABLE_JIT
 N = 120 if SLOW else 500
@@ -200,7 +198,7 @@ def test_an_interrupt_of_a_walk_leaves_the_last_one(monkeypatch):
             raise KeyboardInterrupt
         return walk(*arguments)
 
-    monkeypatch.setattr(descent, "walk", interrupted)
+    monkeypatch.setattr(tree_descent, "walk", interrupted)
     after = 4
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)

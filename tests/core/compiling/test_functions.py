@@ -9,9 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from streamsvm.core.compiling.calls import address_of
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.compiling.functions import compiled, with_numba
+from streamsvm.core.compiling.functions import address_of, compiled, with_numba
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 

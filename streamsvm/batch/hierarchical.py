@@ -1,0 +1,490 @@
+"""Support vector machines of very many rows, by dual descent on a forest of compositional kernels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from streamsvm.batch.hss.compositional import compose, floats_needed
+from streamsvm.batch.hss.cuts import Cuts, grow
+from streamsvm.batch.hss.forest import join
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
+from streamsvm.batch.path_machine import ForestMachine
+from streamsvm.batch.problem import Bounds, Groups
+from streamsvm.batch.tree_descent import Loss, Solution, descend
+from streamsvm.core.checks import check_number, check_one_of, parameter
+from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
+from streamsvm.core.progress import shown
+from streamsvm.core.sklearn_base import is_interrupt, seed_of
+from streamsvm.core.threads import one_blas_thread, stop_if_asked, thread_count
+from streamsvm.core.warning import warn
+
+__all__ = ["HierarchicalSVC", "HierarchicalSVR"]
+
+_SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
+_FEW_FEATURES = 12
+_MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
+_LARGEST_VALUE = 1e100  # of X: products of three are finite
+
+
+class _Tree(NamedTuple):
+    """A tree with the solutions of all problems, whose rows are in the order of its leaves."""
+
+    cuts: Cuts
+    solutions: list[Solution]
+    nbytes: int
+
+
+class _Problems(NamedTuple):
+    """The problems of a fit, which all of its trees share."""
+
+    X: np.ndarray
+    kernel: Kernel
+    loss: Loss
+    bounds: list[Bounds]
+    """Of the problems, those of one machine after the other, each with increasing C."""
+    machines: int
+    leaf_size: int
+    rank: int
+    tol: float
+    max_iter: int
+    stop: threading.Event
+
+    def tree(self, seed: int) -> _Tree | None:
+        """Grow a tree and solve all problems with its kernel. Once ``stop`` is set, each gets one walk.
+
+        None where ``stop`` was set before, or where an interrupt of the user, which sets it, comes before the first walk.
+        """
+        if self.stop.is_set():
+            return None
+        try:
+            return self._grown(seed)
+        except BaseException as error:
+            self.stop.set()  # also where it failed: the other trees need not go on
+            if not is_interrupt(error):
+                raise
+            return None
+
+    def _grown(self, seed: int) -> _Tree:
+        stop_if_asked()
+        cuts = grow(self.X, self.leaf_size, seed)
+        matrix = compose(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
+        loss = self.loss._replace(targets=self.loss.targets[cuts.order])
+        solutions: list[Solution] = []
+        for number, bounds in enumerate(self.bounds):
+            ordered = Bounds(*(side[cuts.order] for side in bounds))
+            start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
+            solutions.append(descend(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
+        return _Tree(cuts, solutions, matrix.nbytes)
+
+
+class _OneFit(NamedTuple):
+    """The fit of one C."""
+
+    C: np.ndarray
+    """float64 [counted]: the bound of each row that counts."""
+    problems: list[int]
+    """Numbers of its problems, one for each machine."""
+    sides: list[np.ndarray | None]
+    """Of each machine, which rows that count are of its positive class."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HierarchicalMachine(ForestMachine):
+    """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C."""
+
+    n_trees: int = parameter(default=8, least=1, integer=True)
+    leaf_size: int | str = "auto"
+    rank: int | str = "auto"
+    tol: float = parameter(default=0.05, least=0.0)
+    max_iter: int = parameter(default=1000, least=1, integer=True)
+    n_jobs: int | None = None
+
+    def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+        Cs = [model.C for model in models]
+        with self._all_or_nothing():
+            training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
+            increasing = np.argsort(Cs)
+            bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
+            problems = self._problems(groups, bounds, len(units))
+            trees, interrupted = self._trees(problems)
+            self._share_fit(models)
+            place_of = np.empty(len(Cs), np.int64)
+            place_of[increasing] = np.arange(len(Cs))
+            for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
+                which = np.arange(len(units)) * len(Cs) + place_of[number]
+                model._take(training, dense, groups, trees, _OneFit(C * weights, which.tolist(), sides))
+        if interrupted:
+            raise KeyboardInterrupt
+        self._warn(models)
+        return models
+
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        super()._check_parameters(Cs)
+        thread_count(self.n_jobs)
+        for name, least in {"leaf_size": 2, "rank": 1}.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                check_one_of(name, value, ("auto",))
+            else:
+                check_number(name, value, least, inclusive=True, high=10**5, integer=True)
+
+    def _sizes(self, n: int, d: int) -> tuple[int, int]:
+        """Return the rows of a leaf, at most, and the rank, for n rows of d features."""
+        leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
+        factor = min(max(_MANY_ROWS / n, 1.0), _LARGEST_FACTOR)
+        rank = int(factor * rank) if isinstance(self.rank, str) else int(self.rank)
+        leaf_size = max(int(factor * leaf_size), 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size)
+        return leaf_size, rank
+
+    def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
+        """Return the problems; raise a ValueError where they need more memory than the limit."""
+        rows = groups.rows()
+        leaf_size, rank = self._sizes(*rows.shape)
+        self._check_memory(rows, leaf_size, rank, len(bounds))
+        loss = Loss.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
+        limits = float(self.tol), int(self.max_iter)
+        return _Problems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
+
+    def _check_memory(self, rows: np.ndarray, leaf_size: int, rank: int, problems: int) -> None:
+        if self.memory_limit is None:
+            return
+        (n, d), jobs = rows.shape, min(thread_count(self.n_jobs), self.n_trees)
+        matrix = 4.0 * floats_needed(n, leaf_size, rank)
+        vectors = 8.0 * n * (2 * d + 12 + 3 * problems)
+        needed = jobs * (matrix + vectors) + 8.0 * n * self.n_trees * (d + 3 + 2 * problems)
+        if needed > self.memory_limit:
+            raise ValueError(
+                f"memory_limit={self.memory_limit:,.0f} bytes, and {n:,} rows of {d} features take about {needed:,.0f} with "
+                f"n_trees={self.n_trees}, leaf_size={leaf_size}, rank={rank} and {jobs} threads: lower these, or "
+                "learn from fewer rows"
+            )
+
+    def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
+        """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
+        seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
+        with one_blas_thread():  # threads have a tree each; and products do not depend on how many there are
+            found = (self._in_turn if thread_count(self.n_jobs) == 1 else self._in_threads)(problems, seeds)
+        trees = [tree for tree in found if tree is not None]
+        if not trees:
+            raise KeyboardInterrupt
+        finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
+        return finished or trees, problems.stop.is_set()
+
+    def _in_turn(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
+        trees: list[_Tree | None] = []
+        try:
+            for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
+                trees.append(problems.tree(seeds[number]))  # noqa: PERF401 - those before an interrupt stay
+        except BaseException as error:
+            if not is_interrupt(error):
+                raise
+            problems.stop.set()
+        return trees
+
+    def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
+        with ThreadPoolExecutor(min(thread_count(self.n_jobs), len(seeds))) as pool:
+            futures = [pool.submit(copy_context().run, problems.tree, seed) for seed in seeds]
+            try:
+                for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
+                    futures[number].result()
+            except BaseException as error:
+                problems.stop.set()
+                if not is_interrupt(error):
+                    raise
+            return [future.result() for future in futures]
+
+    def _take(self, training: Training, dense: np.ndarray, groups: Groups, trees: list[_Tree], fit: _OneFit) -> None:
+        """Set the attributes of a fit from the trees' solutions of its problems."""
+        solutions = [[tree.solutions[number] for number in fit.problems] for tree in trees]
+        n, counted = len(training.weights), training.counted
+        scaled = (
+            (tree.cuts, np.array([each.weights for each in some]) / len(trees))
+            for tree, some in zip(trees, solutions, strict=True)
+        )
+        forest = join(scaled, counted[groups.first])
+        coefficients = np.zeros((len(fit.problems), n))
+        for machine, positive in enumerate(fit.sides):
+            b = np.zeros(len(groups))
+            for tree, some in zip(trees, solutions, strict=True):
+                b[tree.cuts.order] += some[machine].b / len(trees)
+            coefficients[machine, counted] = groups.coefficients(b, fit.C, positive)
+        biases = np.array([[each.bias for each in some] for some in solutions])
+        self._set_forest(dense, coefficients, biases.mean(axis=0), forest)
+        every = [each for some in solutions for each in some]
+        self.n_iter_: int = max(each.n_iter for each in every)
+        self.gap_: float = float(max(each.gap for each in every))
+        self.objective_: float = float(sum(each.objective for each in every) / len(trees))
+        self.n_trees_: int = len(trees)
+        self.compressed_nbytes_: int = max(tree.nbytes for tree in trees)
+
+    def _warn(self, models: list[Self]) -> None:
+        worst = max(models, key=lambda model: model.gap_)
+        if worst.gap_ > self.tol:
+            warn(
+                f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} walks with a relative gap of "
+                f"{worst.gap_:.3g}, above tol={self.tol:g}: raise max_iter or tol, or lower C or raise gamma",
+                ConvergenceWarning,
+            )
+
+    # Predictions and saved models -------------------------------------------------------------------------------------------
+
+    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
+        threads = thread_count(self.n_jobs)
+        if threads == 1 or len(begins) < 2:
+            super()._decide_chunks(decide, begins)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(decide, begins))
+
+    def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        super()._check_saved(state, machines)
+        if "_forest" not in state:
+            raise ValueError("the saved model is corrupt: it has no trees")
+
+
+def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
+    """Return the mean of k(x, x) over rows, or 1 if that is 0; raise a ValueError where values are too large for the kernel."""
+    largest = float(np.abs(rows).max(initial=0.0))
+    if kernel.kind == RBF and largest < _LARGEST_VALUE:
+        return 1.0
+    if largest < _LARGEST_VALUE:
+        values = np.einsum("ij,ij->i", rows, rows)
+        if kernel.kind == POLY:
+            with np.errstate(over="ignore"):
+                values = (kernel.gamma * values + kernel.coef0) ** kernel.degree
+        if values.max() < LARGEST_KERNEL:
+            return float(values.mean()) or 1.0
+    raise ValueError("X has values that are too large for this kernel: scale its features")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
+    """A support vector classifier for very many rows, averaged over trees that approximate the kernel.
+
+    Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMOClassifier` is quicker, and exact.
+
+    Each tree cuts the rows in two along random axes, again and again. Within a leaf, its kernel is exact. Between leaves, the
+    kernel goes through the skeleton of each node, which is a few of the node's rows. The result is a kernel too (a
+    compositional kernel), and it is defined for new rows, so that each tree is trained and predicts in the same space. The
+    trees differ, and their average comes close to the machine of the exact kernel. Each tree solves the problem of
+    `CSMOClassifier`, except that with more than two classes there is one machine for each class against all others. Time and
+    memory are linear in the number of rows, and a prediction reads one leaf of each tree.
+
+    Parameters
+    ----------
+    C
+        Upper bound of the dual coefficients, above 0; it is multiplied by the weights of the row and its class. A larger C fits
+        the rows more closely.
+    kernel
+        Kernel of a row x and a support vector s: ``"rbf"``, exp(-gamma |x - s|^2); ``"linear"``, x.s; or ``"poly"``,
+        (gamma x.s + coef0)^degree.
+    gamma
+        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+        features. With the Gaussian kernel, a larger gamma makes the boundary follow the rows in more detail.
+    degree
+        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
+    coef0
+        Constant term of the kernel ``"poly"``, at least 0. Other kernels ignore it.
+    memory_limit
+        Maximum memory of the fit in bytes, on top of X. A fit that would need more raises an error before it begins. None sets
+        no limit.
+    random_state
+        Seed of the random axes and skeletons, for repeatable fits. None uses a different seed each time.
+    verbose
+        Whether to show progress on standard error.
+    n_trees
+        Number of trees, at least 1. More trees are more accurate, and cost time and memory in proportion.
+    leaf_size
+        Maximum number of rows of a leaf, at least 2. Rows that fit into one leaf have the exact kernel. ``"auto"`` is 256 for
+        up to 12 features and 512 for more. For fewer than 50,000 rows it is larger: twice as large for 25,000, and at most four
+        times as large. It is at least twice the rank. Larger leaves are more accurate, and cost more.
+    rank
+        Number of rows of a skeleton, at least 1. ``"auto"`` is 50 for up to 12 features and 100 for more; for fewer than 50,000
+        rows it grows as ``leaf_size`` does. A higher rank is more accurate, and costs more.
+    tol
+        Duality gap at which the descent of a tree ends, relative to the primal objective; at least 0.
+    max_iter
+        Maximum number of walks through a tree for each problem. A walk visits every leaf once.
+    n_jobs
+        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. In a fit, each thread works on
+        one tree. Predictions use the threads too. The results do not depend on it.
+    class_weight
+        Weights of the classes, by which C is multiplied. A dictionary maps labels to weights; labels that it lacks have weight
+        1. ``"balanced"`` is n / (classes * rows of the class), in which rows count by their weights. None gives every class
+        weight 1. Use ``"balanced"`` when one class is rare.
+
+    Attributes
+    ----------
+    classes_ : [classes]
+        The labels, sorted.
+    support_ : int32 [n_support]
+        Indices of the rows that predictions read, or that have a coefficient.
+    support_vectors_ : float64 [n_support, features]
+        Those rows.
+    dual_coef_ : float64 [machines, n_support]
+        Coefficients y_i alpha_i, averaged over the trees; one machine for two classes, otherwise one for each class.
+        Predictions use the weights of the leaves' rows instead. `to_budget` chooses vectors by these coefficients.
+    intercept_ : float64 [machines]
+        The intercept of each machine, averaged over the trees.
+    n_iter_ : int
+        Number of walks of the longest descent.
+    gap_ : float
+        The largest relative duality gap of all trees and machines. It includes the cost that coefficients with a sum other than
+        0 could have if the intercept were off by a margin.
+    objective_ : float
+        The primal objective, summed over the machines and averaged over the trees.
+    n_trees_ : int
+        Number of trees; fewer than ``n_trees`` after an interrupt.
+    compressed_nbytes_ : int
+        Bytes of the largest tree's matrix, which exists only during the fit.
+
+    Raises
+    ------
+    ValueError
+        From `fit`: a parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small. The
+        message says which one, and what to change.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The gap is above ``tol`` after ``max_iter`` walks.
+
+    Notes
+    -----
+    With n rows, d features, leaves of m rows and rank r, each tree costs O(n d log n) to grow, O(n (m + r) (d + r)) for its
+    matrix, and O(n r) for each walk, plus O(m + r) for each coefficient that changes. A prediction costs
+    O(d log n + m (d + machines)) for each tree. A fit needs about 4 n (m + 3 r) bytes for each thread, and 8 n (d + 3) bytes
+    for each tree. Equal rows share one variable.
+
+    If you interrupt a fit (Ctrl-C), it keeps the trees that are finished, or if there are none, the last walk of those that had
+    begun, then raises KeyboardInterrupt. An interrupt before the first walk, or after the last tree is finished, leaves the
+    model as it was.
+
+    References
+    ----------
+    Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR
+    18.
+
+    Hsieh, C.-J., Chang, K.-W., Lin, C.-J., Keerthi, S. S., Sundararajan, S. (2008). A dual coordinate descent method for
+    large-scale linear SVM. ICML. The steps in a leaf are theirs; here, the intercept is a multiplier.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from streamsvm.batch import HierarchicalSVC
+
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X = (X - X.mean(axis=0)) / X.std(axis=0)
+    >>> models = HierarchicalSVC(gamma=0.03, leaf_size=128, rank=50).fit_path(X, y, [0.1, 1.0, 10.0])
+    >>> [model.C for model in models], all(model.score(X, y) > 0.94 for model in models)
+    ([0.1, 1.0, 10.0], True)
+    """
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HierarchicalSVR(KernelRegressor, HierarchicalMachine):
+    """Support vector regression for very many rows, averaged over trees that approximate the kernel.
+
+    Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMORegressor` is quicker, and exact.
+    Each tree solves the problem of `CSMORegressor` with the compositional kernel that `HierarchicalSVC` describes.
+
+    Parameters
+    ----------
+    C
+        Upper bound of the dual coefficients' sizes, above 0; it is multiplied by the weight of the row. A larger C fits the
+        rows more closely.
+    kernel
+        Kernel of a row x and a support vector s: ``"rbf"``, exp(-gamma |x - s|^2); ``"linear"``, x.s; or ``"poly"``,
+        (gamma x.s + coef0)^degree.
+    gamma
+        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+        features. With the Gaussian kernel, a larger gamma makes the curve follow the rows in more detail.
+    degree
+        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
+    coef0
+        Constant term of the kernel ``"poly"``, at least 0. Other kernels ignore it.
+    memory_limit
+        Maximum memory of the fit in bytes, on top of X. A fit that would need more raises an error before it begins. None sets
+        no limit.
+    random_state
+        Seed of the random axes and skeletons, for repeatable fits. None uses a different seed each time.
+    verbose
+        Whether to show progress on standard error.
+    n_trees
+        Number of trees, at least 1. More trees are more accurate, and cost time and memory in proportion.
+    leaf_size
+        Maximum number of rows of a leaf, at least 2. Rows that fit into one leaf have the exact kernel. ``"auto"`` is 256 for
+        up to 12 features and 512 for more. For fewer than 50,000 rows it is larger: twice as large for 25,000, and at most four
+        times as large. It is at least twice the rank. Larger leaves are more accurate, and cost more.
+    rank
+        Number of rows of a skeleton, at least 1. ``"auto"`` is 50 for up to 12 features and 100 for more; for fewer than 50,000
+        rows it grows as ``leaf_size`` does. A higher rank is more accurate, and costs more.
+    tol
+        Duality gap at which the descent of a tree ends, relative to the primal objective; at least 0.
+    max_iter
+        Maximum number of walks through a tree. A walk visits every leaf once.
+    n_jobs
+        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. In a fit, each thread works on
+        one tree. Predictions use the threads too. The results do not depend on it.
+    epsilon
+        Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors.
+
+    Attributes
+    ----------
+    support_ : int32 [n_support]
+        Indices of the rows that predictions read, or that have a coefficient.
+    support_vectors_ : float64 [n_support, features]
+        Those rows.
+    dual_coef_ : float64 [1, n_support]
+        Coefficients, averaged over the trees. Predictions use the weights of the leaves' rows instead. `to_budget` chooses
+        vectors by these coefficients.
+    intercept_ : float64 [1]
+        The intercept, averaged over the trees.
+    n_iter_ : int
+        Number of walks of the longest descent.
+    gap_ : float
+        The largest relative duality gap of all trees. It includes the cost that coefficients with a sum other than 0 could have
+        if the intercept were off by a margin, which is epsilon or a tenth of the targets' standard deviation, whichever is
+        larger.
+    objective_ : float
+        The primal objective, averaged over the trees.
+    n_trees_ : int
+        Number of trees; fewer than ``n_trees`` after an interrupt.
+    compressed_nbytes_ : int
+        Bytes of the largest tree's matrix, which exists only during the fit.
+
+    Raises
+    ------
+    ValueError
+        From `fit`: a parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small. The
+        message says which one, and what to change.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The gap is above ``tol`` after ``max_iter`` walks.
+
+    Notes
+    -----
+    Cost, memory and interrupts (Ctrl-C) are described in `HierarchicalSVC`, together with the references.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.batch import HierarchicalSVR
+
+    >>> X = np.linspace(-3.0, 3.0, 2000)[:, np.newaxis]
+    >>> model = HierarchicalSVR(C=10.0, epsilon=0.05).fit(X, np.sin(X[:, 0]))
+    >>> print(f"{model.predict([[1.0]])[0]:.1f}")
+    0.8
+    """

@@ -1,1 +1,0 @@
-"""Kernel machines by dual descent on a forest of hierarchically compositional kernels."""

@@ -1,1 +1,0 @@
-"""Dual descent along the tree of a compressed kernel matrix."""

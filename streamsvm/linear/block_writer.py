@@ -1,0 +1,302 @@
+"""Writes block files; `streamsvm.linear.block_file` describes their layout."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm.linear import block_file as layout
+from streamsvm.linear.block_file import Block
+from streamsvm.linear.resources import explained
+
+__all__ = ["BlockWriter"]
+
+_MOST_LABELS = 64  # with more, labels are not counted: they are no classes
+_BUFFER = 2**13  # bytes: Python's own choice is 16 times as much from 3.14 on, and counts against the limit of memory
+_BLOCK_BYTES = 2**20
+_SORTED = 4.0  # the statistic of the F test from which rows count as sorted; it is about 1 for rows in random order
+
+
+class BlockWriter:
+    """Writes a block file from arrays. Use it in a ``with`` statement: if anything fails, no file is left.
+
+    Parameters
+    ----------
+    path
+        Path of the file. Until the file is complete, its name ends with ``.partial``.
+    dense
+        Whether to store rows with all their features.
+    numbered
+        Whether rows have numbers, because they are copies of some rows of another file.
+    weighted
+        Whether rows have weights.
+    block_bytes
+        Approximate size of a block in bytes. One block, or one row if that is larger, is in memory at a time.
+    durable
+        Whether the file has to survive a loss of power once it is closed.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of rows and of features so far.
+    meta : dict
+        Anything else to save with the rows, as JSON; it can change until the file is closed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm.linear import BlockFile, BlockWriter
+    >>> path = Path(tempfile.mkdtemp(), "rows.blocks")
+    >>> with BlockWriter(path) as writer:
+    ...     writer.add(sparse.csr_array([[0.5, 0.0, 2.0], [0.0, 0.0, 1.0]]), np.array([1.0, -1.0]))
+    >>> with BlockFile(path) as file:
+    ...     file.shape, file.label_counts, file.block(0).values.tolist()
+    ((2, 3), {-1.0: 1, 1.0: 1}, [0.5, 2.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        dense: bool = False,
+        numbered: bool = False,
+        weighted: bool = False,
+        block_bytes: int = _BLOCK_BYTES,
+        durable: bool = True,
+    ) -> None:
+        self._path, self._partial = Path(path), Path(f"{path}.partial")
+        self._dense, self._numbered, self._weighted = dense, numbered, weighted
+        self._block_bytes, self._durable = block_bytes, durable
+        self.shape: tuple[int, int] = (0, 0)
+        self.meta: dict[str, Any] = {}
+        self._index = bytearray()  # records of `INDEX`
+        self._blocks = self._written = 0  # blocks, and rows in them
+        # Labels, numbers, weights, ends, indices and values of the rows of the next block.
+        self._waiting = [bytearray() for _ in layout.KINDS]
+        self._bytes = 0  # about
+        self._counts: dict[float, tuple[int, float]] | None = {}  # rows of each label, and the sum of their weights
+        self._weights = np.array([np.inf, 0.0, 0.0])  # the smallest, the largest, and the sum
+        self._squares = self._magnitudes = 0.0
+        # The sum of labels, the sum of their squares, and the sum over blocks of (sum of labels)^2 / rows.
+        self._label_sums = np.zeros(3)
+        self._file = self._partial.open("wb", buffering=_BUFFER)
+        self._file.write(bytes(layout.ALIGNED))
+
+    def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
+        """Append rows. Rows of weight 0 are left out.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix of rows [n, features].
+        labels
+            Labels or targets [n].
+        numbers
+            Numbers of the rows, uint64 [n], for a numbered file.
+        weights
+            Weights of the rows, at least 0, [n], for a weighted file.
+
+        Raises
+        ------
+        ValueError
+            A value, a label or a weight is not finite in float32 or float64, a weight is below 0, or there are more features
+            than a file can have.
+        OSError
+            The disk is full, or cannot be written to.
+        """
+        none = np.empty(0, np.uint32)
+        if self._weighted:
+            weights = _checked_weights(weights, len(labels))
+            if not (weights > 0.0).all():
+                kept = np.flatnonzero(weights)
+                X = (X.tocsr() if sparse.issparse(X) else np.asarray(X))[kept]
+                labels, weights = np.asarray(labels)[kept], weights[kept]
+                numbers = None if numbers is None else numbers[kept]
+        elif weights is not None:
+            raise ValueError("weights are for a writer that was made with weighted=True")
+        if np.iscomplexobj(X):
+            raise ValueError("X must be real numbers, not complex ones")
+        if self._dense:
+            with np.errstate(over="ignore"):  # infinity is refused below
+                X = np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, np.float32)
+            if X.ndim != 2 or (self.shape[1] and X.shape[1] != self.shape[1]):
+                raise ValueError(f"X must have {self.shape[1]} features, as the rows before, not shape {X.shape}")
+            starts, indices, values = none, none, X.reshape(-1)
+        else:
+            X = sparse.csr_array(X)
+            if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < X.shape[1]:
+                raise ValueError(f"X has indices out of its {X.shape[1]:,} features")
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
+            starts, indices, values = X.indptr, X.indices, X.data
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32, copy=False)
+        labels = np.asarray(labels, np.float64)
+        if labels.shape != (X.shape[0],) or (self._numbered and (numbers is None or numbers.shape != labels.shape)):
+            raise ValueError(f"labels and numbers must have one value for each of {X.shape[0]} rows, not shape {labels.shape}")
+        if not (np.isfinite(values).all() and np.isfinite(labels).all()):
+            raise ValueError("rows or labels have values that are not finite in float32: impute or scale them")
+        block = Block(self.shape[0], labels, none if numbers is None else numbers, starts, indices, values)
+        self.append(block if weights is None else block._replace(weights=weights), X.shape[1])
+
+    def append(self, rows: Block, features: int) -> None:
+        """Append the rows of a block, which are not checked."""
+        if features > layout.MOST_FEATURES:
+            raise ValueError(f"{features:,} features are more than a block file can have, {layout.MOST_FEATURES:,}")
+        n = len(rows.labels)
+        self._count(rows)
+        self.shape = (self.shape[0] + n, max(self.shape[1], features))
+        fixed = 8.0 * (1 + self._numbered + self._weighted)
+        sizes = np.full(n, fixed + 4.0 * features) if self._dense else fixed + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
+        ends, begin = np.cumsum(sizes), 0
+        while begin < n:
+            # As many rows as the next block has room for, and at least one.
+            before = ends[begin - 1] if begin else 0.0
+            end = int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
+            end = max(end, begin + (not self._waiting[0]))
+            if end > begin:
+                self._wait(rows, begin, end)
+                self._bytes += int(ends[end - 1] - before)
+                begin = end
+            if begin < n:
+                self._flush()
+
+    def _count(self, rows: Block) -> None:
+        labels, weights = rows.labels, rows.weights
+        if len(weights):
+            least, largest, total = self._weights
+            self._weights[:] = min(least, weights.min()), max(largest, weights.max()), total + weights.sum()
+        if self._numbered:
+            return
+        self._squares += float(np.square(rows.values, dtype=np.float64).sum())
+        self._magnitudes += float(np.abs(labels).sum())
+        if self._counts is None:
+            return
+        found, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        sums = np.bincount(which, weights, len(found)) if self._weighted and len(which) else counts
+        for label, count, weight in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
+            before, weight_before = self._counts.get(label, (0, 0.0))
+            self._counts[label] = before + count, weight_before + weight
+            if len(self._counts) > _MOST_LABELS:
+                self._counts = None
+                return
+
+    def _wait(self, rows: Block, begin: int, end: int) -> None:
+        if self._dense:
+            at, to = (len(rows.values) // len(rows.labels) * row for row in (begin, end))
+            ends = indices = rows.starts
+        else:
+            at, to = int(rows.starts[begin]), int(rows.starts[end])
+            before = len(self._waiting[-1]) // 4
+            ends, indices = rows.starts[begin + 1 : end + 1].astype(np.int64) + (before - at), rows.indices[at:to]
+        parts = (rows.labels[begin:end], rows.numbers[begin:end], rows.weights[begin:end], ends, indices, rows.values[at:to])
+        for waiting, part, kind in zip(self._waiting, parts, layout.KINDS, strict=True):
+            waiting += np.ascontiguousarray(part, kind).data
+
+    def _flush(self) -> None:
+        """Write what waits as a block."""
+        labels, numbers, weights, ends, indices, values = self._waiting
+        first_start = bytes(0 if self._dense else 4)
+        parts = (labels, numbers, weights, first_start, ends, indices, values)
+        size = sum(map(len, parts))
+        if size > layout.LARGEST_BLOCK:
+            raise ValueError(f"a row of {size:,} bytes is larger than a block can be, {layout.LARGEST_BLOCK:,} bytes")
+        begin, crc = self._file.tell(), 0
+        with explained("rows were written", self._partial):
+            for part in parts:
+                crc = zlib.crc32(part, crc)
+                self._file.write(part)
+            self._file.write(bytes(-size % layout.ALIGNED))
+        y, n = np.frombuffer(labels, layout.KINDS[0]), len(labels) // 8
+        with np.errstate(over="ignore"):  # labels that large are refused later
+            self._label_sums += (y.sum(), y @ y, y.sum() ** 2 / n)
+        del y  # a view, with which what waits could not be cleared
+        self._index += np.array([(begin, self._written, n, len(values) // 4, crc, 0)], layout.INDEX).tobytes()
+        self._blocks, self._written = self._blocks + 1, self._written + n
+        for part in self._waiting:
+            part.clear()
+        self._bytes = 0
+
+    def close(self) -> None:
+        """Write the remaining rows, the index and the header, and give the file its name."""
+        if self._waiting[0]:
+            self._flush()
+        counts = None if self._counts is None or self._numbered else self._counts
+        labels = None if counts is None else [(label, count) for label, (count, _) in counts.items()]
+        n = max(self.shape[0], 1)
+        means = {"mean_square": self._squares / n, "mean_label": self._magnitudes / n}
+        about: dict[str, Any] = {"labels": labels, **means, "meta": self.meta}
+        weighted = self._weighted and self.shape[0] > 0
+        if weighted:
+            least, largest, total = self._weights.tolist()
+            about["weights"] = [least, largest, total / n]
+            about["label_weights"] = None if counts is None else [weight for _, weight in counts.values()]
+        text = json.dumps(about).encode()
+        if len(text) > layout.LARGEST_JSON:
+            raise ValueError(f"meta takes {len(text):,} bytes; make it less than {layout.LARGEST_JSON:,}")
+        data = self._index + text
+        begin = self._file.tell()
+        self._file.write(data)
+        shape = (*self.shape, self._blocks, begin, begin + len(data))
+        version = layout.VERSION if weighted else layout.VERSION_WITHOUT_WEIGHTS  # who reads the latter only can read most files
+        flags = layout.NUMBERED * self._numbered + layout.WEIGHTED * weighted
+        header = layout.HEADER.pack(layout.MAGIC, version, self._dense, flags, *shape, zlib.crc32(data))
+        self._file.seek(0)
+        self._file.write(header + layout.CRC.pack(zlib.crc32(header)))
+        self._file.flush()
+        if self._durable:
+            os.fsync(self._file.fileno())
+        self._file.close()
+        self._partial.replace(self._path)
+
+    @property
+    def came_sorted(self) -> bool:
+        """Whether the rows seem to have come sorted by label. Known when the file is closed.
+
+        True if labels differ more between blocks (at least two) than in random order, by the F test of an analysis of variance.
+        """
+        n, blocks = self.shape[0], self._blocks
+        total, square, of_blocks = self._label_sums.tolist()
+        if blocks < 2 or n <= blocks:
+            return False
+        between, within = (of_blocks - total * total / n) / (blocks - 1), max(square - of_blocks, 0.0) / (n - blocks)
+        return bool(between > (_SORTED + 4.0 * _SORTED / (blocks - 1)) * within + 1e-9 * square / n)
+
+    def discard(self) -> None:
+        """Close the file and remove it."""
+        with suppress(OSError):  # of a buffer that cannot be written, and need not be
+            self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.discard()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.discard()
+            raise
+
+
+def _checked_weights(weights: Any, n: int) -> np.ndarray:
+    """Return weights float64 [n]; raise a ValueError where there are not so many, finite and at least 0."""
+    found = np.asarray(weights, np.float64)
+    if found.shape != (n,):
+        raise ValueError(f"weights must have one value for each of {n} rows, not shape {found.shape}")
+    if not (np.isfinite(found) & (found >= 0.0)).all():
+        row = int(np.argmin(np.isfinite(found) & (found >= 0.0)))
+        raise ValueError(f"weights must be finite and at least 0, and that of row {row:,} is {found[row]:g}")
+    return found

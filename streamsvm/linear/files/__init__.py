@@ -1,1 +1,0 @@
-"""Files that a fit reads and writes: rows in blocks, and their coefficients."""

@@ -1,1 +1,0 @@
-"""Solvers of linear machines over a block file."""

@@ -1,1 +1,0 @@
-"""Block files from text, tables and streams."""

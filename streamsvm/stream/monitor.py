@@ -1,0 +1,268 @@
+"""A server of HTTP in a thread beside a loop."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any, Self
+
+from streamsvm.files.messages import missing_package
+from streamsvm.stream.rows import learner_of
+from streamsvm.stream.timings import Timings
+
+__all__ = ["Monitor", "MonitorError"]
+
+_POINTS = 600  # of the history; when there are more, every other one is dropped
+_SECONDS = 1.0  # between two points at first
+_REQUEST_SECONDS = 10.0  # in which a client has to send its request and take the answer
+_MOST_CLIENTS = 200  # at once: each has a thread and a file of the process
+_PROBES = 5  # snapshots that are tried while the loop changes what they read
+
+
+class MonitorError(Exception):
+    """The server cannot start: its port is in use."""
+
+
+class Monitor:
+    """Serves what a loop does over HTTP, from a thread of its own.
+
+    ``/metrics`` has metrics for Prometheus: ``streamsvm_rows_total``, ``streamsvm_refused_rows_total`` by reason,
+    ``streamsvm_metric`` over all rows and the last ones, ``streamsvm_consumer_lag`` by partition, ``streamsvm_predict_seconds``
+    and ``streamsvm_learn_seconds`` as histograms, ``streamsvm_support_vectors`` and others. ``/healthz`` answers 200 until the
+    loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is a page with curves of ``/state.json``. At most 200
+    clients are served at once, each for 10 seconds at most.
+
+    Parameters
+    ----------
+    loop
+        A `LearningLoop` or `PredictionLoop`, or a worker of a group, which has several of them: metrics then have the label
+        ``partition``. Rows are timed from now on, which takes half a microsecond each; of rows that are taken together, one is.
+    port
+        0: any that is free.
+    host
+        The address to listen at. Whoever reaches it can read the name of the source and all figures; nothing can be changed.
+
+    Attributes
+    ----------
+    port : int
+        The port.
+
+    Raises
+    ------
+    MonitorError
+        The port is in use.
+    ModuleNotFoundError
+        `prometheus_client` is not installed (extra ``metrics``).
+
+    Examples
+    --------
+    >>> from urllib.request import urlopen
+    >>> from river import datasets
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.stream import IterableSource, LearningLoop
+    >>> loop = LearningLoop(IterableSource(datasets.Bananas().take(500)), BSGDClassifier(budget=50))
+    >>> with Monitor(loop) as monitor:
+    ...     _ = loop.run()
+    ...     text = urlopen(f"http://127.0.0.1:{monitor.port}/metrics").read().decode()
+    >>> [line for line in text.splitlines() if line.startswith("streamsvm_rows_total")]
+    ['streamsvm_rows_total 500.0']
+    """
+
+    def __init__(self, loop: Any, port: int = 0, host: str = "127.0.0.1") -> None:
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
+
+            from streamsvm.stream.monitor_metrics import Families  # noqa: PLC0415 - it, too
+        except ImportError as error:
+            raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
+        self._loop, self._families = loop, Families
+        self._several = hasattr(loop, "loops")
+        self._last: dict[str, Any] = {}
+        loop.timings = Timings()
+        registry = CollectorRegistry()
+        registry.register(self)
+        self._text: Callable[[], bytes] = partial(generate_latest, registry)
+        self._began = time.monotonic()
+        self._points: list[dict[str, Any]] = []
+        self._seconds = _SECONDS
+        self._closing = threading.Event()
+        try:
+            self._server = _Server((host, port), partial(_Handler, self))
+        except OSError as error:
+            raise MonitorError(f"cannot listen at {host}:{port}: {error.strerror or error}. Give another port") from None
+        self.port: int = self._server.server_address[1]
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch)]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server."""
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        for thread in self._threads:
+            thread.join()
+
+    def collect(self) -> Any:
+        """Yield the metrics, as a collector of `prometheus_client`."""
+        found, timings = self._families(self._several), self._loop.timings
+        for partition, loop in self._loops().items():
+            found.add(loop, self._progress(partition, loop), partition)
+        for partition, count in (self._lag() or {}).items():
+            found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
+        found.histogram("predict_seconds", "Time to predict a row", timings.predict)
+        if self._several or hasattr(self._loop, "learned"):
+            found.histogram("learn_seconds", "Time to learn a row and score its prediction", timings.learn)
+        found.about(self._source)
+        return iter(found)
+
+    @property
+    def _source(self) -> str:
+        name: str = self._loop.name if self._several else self._loop.source.name
+        return name
+
+    def _loops(self) -> dict[str, Any]:
+        """Return the loops by partition; one that is alone has no name."""
+        return {str(number): loop for number, loop in self._loop.loops.items()} if self._several else {"": self._loop}
+
+    def _lag(self) -> dict[Any, int] | None:
+        """Return the messages that wait to be read, by partition; None where the source does not tell."""
+        lag = getattr(self._loop if self._several else self._loop.source, "lag", None)
+        return None if lag is None else lag()
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows: facts, and points of the run so far."""
+        loop, timings = self._loop, self._loop.timings
+        named = [self._progress(partition, each) for partition, each in self._loops().items()]
+        return {
+            "source": self._source,
+            "state": loop.state,
+            "metric": next((each.metric_name for each in named if hasattr(each, "metric_name")), None),
+            "predict_seconds": {str(part): _finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
+            "learn_seconds": {str(part): _finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
+            "points": [*self._points, self._point()],
+        }
+
+    def _progress(self, partition: str, loop: Any) -> Any:
+        """Return a snapshot of a loop, which goes on meanwhile."""
+        for _ in range(_PROBES):
+            try:
+                self._last[partition] = loop.progress
+            except RuntimeError:  # a dictionary of a metric has got a new label while it was read
+                continue
+            break
+        return self._last[partition]
+
+    def _point(self) -> dict[str, Any]:
+        loops, lag = self._loops(), self._lag()
+        found = [self._progress(partition, loop) for partition, loop in loops.items()]
+        sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
+        return {
+            "seconds": round(time.monotonic() - self._began, 2),
+            "rows": sum(each.rows for each in found),
+            "metric": _mean([(getattr(each, "metric", math.nan), each.rows) for each in found]),
+            "windowed": _mean([(getattr(each, "windowed", math.nan), 1) for each in found]),
+            "lag": None if lag is None else sum(lag.values()),
+            "refused": sum(sum(each.refused.values()) for each in found),
+            "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
+        }
+
+    def _watch(self) -> None:
+        while not self._closing.wait(self._seconds):
+            self._points.append(self._point())
+            if len(self._points) > _POINTS:
+                self._points, self._seconds = self._points[::2], 2.0 * self._seconds
+
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Return status, type and content for a path."""
+        if path == "/metrics":
+            return 200, "text/plain; version=0.0.4; charset=utf-8", self._text()
+        if path == "/state.json":
+            return 200, "application/json", json.dumps(self.state(), allow_nan=False).encode()
+        if path in ("/healthz", "/readyz"):
+            state = self._loop.state
+            good = state != "failed" if path == "/healthz" else state == "running"
+            return (200 if good else 503), "text/plain", f"{state}\n".encode()
+        if path == "/":
+            return 200, "text/html; charset=utf-8", files(__package__).joinpath("page.html").read_bytes()
+        return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
+
+
+class _Server(ThreadingHTTPServer):
+    """A server of few clients at once, none of which can stay for long; others are hung up on."""
+
+    daemon_threads = True
+    request_queue_size = _MOST_CLIENTS  # that wait to be accepted: with fewer, the others come again after a second
+
+    def __init__(self, *arguments: Any) -> None:
+        self._clients: dict[Any, float] = {}  # and when they came
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._clients) >= _MOST_CLIENTS:
+            self.shutdown_request(request)
+            return
+        self._clients[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on clients whose time is over: called twice a second."""
+        late = time.monotonic() - _REQUEST_SECONDS
+        for request, came in list(self._clients.items()):
+            if came < late:
+                with suppress(OSError):  # its thread has just closed it
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing on standard error of a client that has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _REQUEST_SECONDS
+
+    def __init__(self, monitor: Monitor, *arguments: Any) -> None:
+        self._monitor = monitor
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        status, kind, content = self._monitor.answer(self.path.partition("?")[0])
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing on standard error."""
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _mean(values: list[tuple[float, int]]) -> float | None:
+    """Return the mean of finite values with weights; None if there is none."""
+    found = [(value, weight) for value, weight in values if math.isfinite(value) and weight]
+    return sum(value * weight for value, weight in found) / sum(weight for _, weight in found) if found else None

@@ -1,0 +1,165 @@
+"""LIBSVM text to block files: against Python's own numbers."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+from sklearn.datasets import load_svmlight_file
+
+from streamsvm.linear import BlockFile, write_blocks
+from streamsvm.linear.convert import END, parse_libsvm
+
+LITTLE = 4 * 32 * 4096  # of memory: the smallest blocks and chunks
+
+
+def parsed(text, first=1):
+    data = np.frombuffer(text.encode(), np.uint8)
+    lines = text.count("\n") + 1
+    labels, starts = np.empty(lines), np.empty(lines + 1, np.uint32)
+    indices, values = np.empty(len(data) // 3 + 1, np.uint32), np.empty(len(data) // 3 + 1, np.float32)
+    rows, count, why, at, largest = parse_libsvm(data, first, labels, starts, indices, values)
+    return labels[:rows], starts[: rows + 1], indices[:count], values[:count], why, at, largest
+
+
+NUMBER = st.one_of(
+    st.floats(-(2.0**100), 2.0**100, width=32).map(repr),
+    st.integers(-(10**25), 10**25).map(str),
+    st.from_regex(r"[+-]?([0-9]{1,25}\.?[0-9]{0,25}|\.[0-9]{1,25})([eE][+-]?[0-9]{1,2})?", fullmatch=True).filter(
+        lambda text: abs(float(text)) < 1e38
+    ),
+)
+
+
+@settings(max_examples=30 if config.DISABLE_JIT else 300)
+@given(NUMBER, NUMBER)
+def test_numbers_are_those_of_python(label, value):
+    labels, _, _, values, why, *_ = parsed(f"{label} 3:{value}\n")
+    assert why == END
+    assert labels[0] == pytest.approx(float(label), rel=1e-15, abs=0.0)
+    expected = np.float32(float(value))
+    assert values[0] == expected or abs(float(values[0]) - float(value)) <= 0.5000001 * float(np.spacing(np.abs(expected)))
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["+1", "-1", "0", "2.5"]),
+        st.dictionaries(st.integers(1, 50), st.integers(-99, 99).map(lambda k: k / 8), max_size=8),
+        st.sampled_from(["", " ", "\t", " # 5:1 a comment", "\r"]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=20 if config.DISABLE_JIT else 100)
+@given(ROWS, st.booleans())
+def test_rows_are_those_of_the_lines(rows, ended):
+    lines = [" ".join([label, *(f"{index}:{pairs[index]}" for index in sorted(pairs))]) + rest for label, pairs, rest in rows]
+    text = "\n\n".join(["# the first line", *lines]) + ("\n" if ended else "")
+    labels, starts, indices, values, why, _, largest = parsed(text)
+    assert why == END
+    assert labels.tolist() == [float(label) for label, *_ in rows]
+    assert indices.tolist() == [index - 1 for _, pairs, _ in rows for index in sorted(pairs)]
+    assert values.tolist() == [pairs[index] for _, pairs, _ in rows for index in sorted(pairs)]
+    assert starts.tolist() == np.cumsum([0, *(len(pairs) for _, pairs, _ in rows)]).tolist()
+    assert largest == max((index - 1 for _, pairs, _ in rows for index in pairs), default=-1)
+
+
+def random_text(n, seed=0):
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(n):
+        indices = np.sort(rng.choice(40, rng.integers(0, 9), replace=False)) + 1
+        pairs = " ".join(f"{i}:{rng.normal():.4g}" for i in indices)
+        lines.append(f"{rng.integers(0, 2)} {pairs}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_are_read_in_pieces(tmp_path, packed):
+    text = random_text(1500 if config.DISABLE_JIT else 4000)
+    path = tmp_path / ("rows.txt.gz" if packed else "rows.txt")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    shape = write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
+    X, y = load_svmlight_file(str(path), zero_based=False)
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.shape == shape == X.shape
+        assert len(file) > (1 if config.DISABLE_JIT else 5)
+        blocks = [file.block(number) for number in range(len(file))]
+        assert file.meta["source"]["name"] == path.name
+    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y)
+    np.testing.assert_array_equal(np.concatenate([block.values for block in blocks]), X.data.astype(np.float32))
+    np.testing.assert_array_equal(np.concatenate([block.indices for block in blocks]), X.indices)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("spam 1:1", "a line begins with its label"),
+        ("1 1", "come pairs index:value"),
+        ("1 1:", "come pairs index:value"),
+        ("1 1:2:3", "come pairs index:value"),
+        ("1 qid:3 1:1", "come pairs index:value"),
+        ("1 -1:1", "come pairs index:value"),
+        ("1 1:nan", "come pairs index:value"),
+        ("1 1:1\0", "come pairs index:value"),
+        ("\0" * 9, "a line begins with its label"),
+        ("1 2:1 1:1", "indices must rise"),
+        ("1 2:1 2:1", "indices must rise"),
+        ("1 0:1", "zero_based=True"),
+        ("1 2147483647:1", "indices may be up to 2,147,483,646"),
+        ("1 99999999999999999999999:1", "indices may be up to 2,147,483,646"),
+        ("1 1:1e39", "finite in float32"),
+        ("1e400 1:1", "finite in float32"),
+    ],
+)
+def test_a_line_that_is_none_is_named(tmp_path, line, message):
+    path = tmp_path / "rows.txt"
+    path.write_text(random_text(1500) + f"{line}\n" + random_text(10))
+    with pytest.raises(ValueError, match=rf"rows.txt, line 1,501, at '.*{message}"):
+        write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.txt"]
+
+
+def test_files_that_are_no_text(tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_text("# nothing\n\n")
+    with pytest.raises(ValueError, match="has no rows"):
+        write_blocks(path, tmp_path / "rows")
+    path.write_bytes(os.urandom(10_000))
+    with pytest.raises(ValueError, match="rows.txt, line"):
+        write_blocks(path, tmp_path / "rows")
+    path.write_text("1 " + " ".join(f"{k}:1" for k in range(1, 50_000)))
+    with pytest.raises(ValueError, match=r"line 1 is longer than 131,072 bytes: raise memory_limit"):
+        write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
+    assert write_blocks(path, tmp_path / "rows") == (1, 49_999)
+    packed = tmp_path / "rows.gz"
+    packed.write_bytes(gzip.compress(random_text(500).encode())[:-100])
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        write_blocks(packed, tmp_path / "other")
+    with pytest.raises(FileNotFoundError):
+        write_blocks(tmp_path / "none", tmp_path / "other")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows", "rows.gz", "rows.txt"]
+
+
+def test_a_mark_of_byte_order_is_no_label(tmp_path):
+    (tmp_path / "rows.txt").write_bytes("\ufeff1 1:1\r\n0 1:2\r\n".encode())
+    assert write_blocks(tmp_path / "rows.txt", tmp_path / "rows") == (2, 1)
+
+
+def test_indices_from_zero_on(tmp_path):
+    (tmp_path / "rows.txt").write_text("1 0:1 3:2\n0 1:1\n")
+    assert write_blocks(tmp_path / "rows.txt", tmp_path / "rows", zero_based=True) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["rows", "rows.partial", "rows.first", "rows.first.partial", "rows.buckets"])
+def test_the_source_is_not_overwritten(tmp_path, name):
+    text = "1 1:1\n0 1:-1\n"
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="would be overwritten"):
+        write_blocks(tmp_path / name, tmp_path / "rows")
+    assert (tmp_path / name).read_text() == text

@@ -1,0 +1,239 @@
+"""Block files that somebody made, with checksums that are right: no count, place or index of theirs is trusted."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, block_file
+
+N, D = 40, 6
+FIELDS = ("magic", "version", "dense", "numbered", "rows", "features", "blocks", "begin", "end", "crc")
+
+
+class Forged:
+    """A block file whose parts can be changed, and that is written with the checksums of what they are then."""
+
+    def __init__(self, path, dense=False):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(N, D)) * (rng.random((N, D)) < (1.0 if dense else 0.5))
+        with BlockWriter(path, dense=dense, block_bytes=500) as writer:
+            writer.add(X if dense else sparse.csr_array(X), np.arange(N) % 2.0)
+        self.path, self.data = path, bytearray(path.read_bytes())
+        self.header = dict(zip(FIELDS, block_file.HEADER.unpack_from(self.data), strict=True))
+        begin = self.header["begin"]
+        size = self.header["blocks"] * block_file.INDEX.itemsize
+        self.index = np.frombuffer(bytes(self.data[begin : begin + size]), block_file.INDEX).copy()
+        self.about = bytes(self.data[begin + size : self.header["end"]])
+
+    def parts(self, number):
+        """Where labels, starts, indices and values of a block are, as arrays that can be changed."""
+        entry = self.index[number]
+        at, n, values = (int(entry[name]) for name in ("begin", "rows", "values"))
+        sizes = (8 * n, 0, 0, 4 * values) if self.header["dense"] else (8 * n, 4 * (n + 1), 4 * values, 4 * values)
+        parts = []
+        for size, kind in zip(sizes, ("<f8", "<u4", "<u4", "<f4"), strict=True):
+            parts.append(np.frombuffer(memoryview(self.data)[at : at + size], kind))
+            at += size
+        return parts
+
+    def write(self, *, index_crc=True):
+        header, begin = self.header, self.header["begin"]
+        for entry in self.index:
+            at, n, values = (int(entry[name]) for name in ("begin", "rows", "values"))
+            size = 8 * n + 4 * values + (0 if header["dense"] else 4 * (n + 1 + values))
+            entry["crc"] = zlib.crc32(self.data[at : at + size])
+        tail = self.index.tobytes() + self.about
+        header["end"] = begin + len(tail)
+        if index_crc:
+            header["crc"] = zlib.crc32(tail)
+        packed = block_file.HEADER.pack(*header.values())
+        self.data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
+        self.path.write_bytes(bytes(self.data[:begin]) + tail)
+
+    def read(self):
+        with BlockFile(self.path) as file:
+            return [file.block(number) for number in range(len(file))]
+
+
+@pytest.fixture(params=[False, True], ids=["sparse", "dense"])
+def forged(tmp_path, request):
+    return Forged(tmp_path / "rows", request.param)
+
+
+@pytest.fixture
+def some(tmp_path):
+    return Forged(tmp_path / "rows")
+
+
+def test_a_file_that_is_not_changed_is_read(forged):
+    before = forged.path.read_bytes()
+    forged.write()
+    assert forged.path.read_bytes() == before
+    assert sum(len(block.labels) for block in forged.read()) == N
+
+
+def refused(forged, match):
+    with pytest.raises(BlockFileError, match=match):
+        forged.read()
+    with pytest.raises(BlockFileError, match=match):
+        OutOfCoreLinearSVC().fit_file(forged.path)
+
+
+@pytest.mark.parametrize("part", ["labels", "values"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite(forged, part, value):
+    forged.parts(1)[0 if part == "labels" else 3][2] = value
+    forged.write()
+    refused(forged, "block 1 is not what was written")
+
+
+def change_indices(some, number, change):
+    _, starts, indices, _ = some.parts(number)
+    row = int(np.flatnonzero(np.diff(starts.astype(int)) >= 2)[0])
+    change(indices[starts[row] : starts[row + 1]], starts)
+
+
+@pytest.mark.parametrize("value", [D, D + 1, 2**31, 2**32 - 1])
+def test_features_that_there_are_not(some, value):
+    change_indices(some, 1, lambda row, starts: row.__setitem__(-1, value))
+    some.write()
+    refused(some, "block 1 is not what was written")
+
+
+@pytest.mark.parametrize("change", [lambda row: row[::-1].copy(), lambda row: np.full_like(row, row[0])])
+def test_features_that_do_not_rise(some, change):
+    change_indices(some, 0, lambda row, starts: row.__setitem__(slice(None), change(row)))
+    some.write()
+    refused(some, "block 0 is not what was written")
+
+
+@pytest.mark.parametrize("place", ["first", "last", "falls", "beyond"])
+def test_rows_that_begin_where_there_is_none(some, place):
+    _, starts, _, _ = some.parts(1)
+    if place == "first":
+        starts[0] = 1
+    elif place == "last":
+        starts[-1] -= 1
+    elif place == "falls":
+        starts[2] = starts[4]
+        starts[3] = starts[1]
+    else:
+        starts[2] = 2**32 - 1
+    some.write()
+    refused(some, "block 1 is not what was written")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "match"),
+    [
+        ("version", 3, "of version 3"),
+        ("rows", N - 1, "contradicts itself"),
+        ("rows", 2**63, "contradicts itself"),
+        ("features", 2**31, "contradicts itself"),
+        ("blocks", 2**60, "contradicts itself|checksum"),
+        ("blocks", 1, "contradicts itself"),
+        ("begin", 2**62, "contradicts itself|cut off"),
+    ],
+)
+def test_a_header_that_is_not_true(forged, field, value, match):
+    forged.write()
+    forged.header[field] = value
+    packed = block_file.HEADER.pack(*forged.header.values())
+    data = bytearray(forged.path.read_bytes())
+    data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
+    forged.path.write_bytes(data)
+    refused(forged, match)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("begin", 0),
+        ("begin", 3),
+        ("begin", 2**63),
+        ("begin", "the same"),
+        ("begin", "not aligned"),
+        ("rows", 0),
+        ("rows", 2**32 - 1),
+        ("rows", "one more"),
+        ("values", 2**32 - 1),
+        ("values", "one more"),
+        ("first", 0),
+        ("first", 2**63),
+    ],
+)
+def test_an_index_that_is_not_true(forged, field, value):
+    entry = forged.index[1]
+    if value == "the same":
+        value = forged.index[0]["begin"]
+    elif value == "not aligned":
+        value = entry["begin"] + 8
+    elif value == "one more":
+        value = entry[field] + 1
+    if (field, value) == ("first", forged.index[1]["first"]):
+        pytest.fail("nothing is changed")
+    entry[field] = value
+    tail = forged.index.tobytes() + forged.about
+    begin = forged.header["begin"]
+    forged.header |= {"crc": zlib.crc32(tail), "end": begin + len(tail)}
+    packed = block_file.HEADER.pack(*forged.header.values())
+    forged.data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
+    forged.path.write_bytes(bytes(forged.data[:begin]) + tail)
+    refused(forged, "contradicts itself|block 1 is not what was written|was changed")
+
+
+def test_an_index_that_does_not_match_its_checksum(forged):
+    forged.about = forged.about.replace(b'"mean_square": ', b'"mean_square":9')
+    forged.write(index_crc=False)
+    refused(forged, "its index does not match its checksum")
+
+
+def test_json_that_is_too_large(forged, monkeypatch):
+    monkeypatch.setattr(block_file, "LARGEST_JSON", len(forged.about) - 1)
+    forged.write()
+    refused(forged, "contradicts itself")
+
+
+def test_contents_that_change_behind_the_back_of_a_reader(some):
+    # Of the same size and time: no checksum is computed again, but compiled code takes nothing unseen.
+    some.write()
+    stat = some.path.stat()
+    with BlockFile(some.path) as file:
+        file.block(1)
+        change_indices(some, 1, lambda row, starts: row.__setitem__(-1, 2**31))
+        some.write()
+        os.utime(some.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        with pytest.raises(BlockFileError, match="block 1 is not what was written"):
+            file.block(1)
+
+
+@pytest.mark.parametrize("meta", [{"classes": ["a"]}, {"classes": ["a", "b", "c"]}, {"classes": "ab"}, {"classes": 5}])
+def test_classes_that_do_not_fit_the_labels(tmp_path, meta):
+    with BlockWriter(tmp_path / "rows") as writer:
+        writer.add(np.eye(4), np.array([0.0, 1.0, 0.0, 1.0]))
+        writer.meta = meta
+    with pytest.raises(ValueError, match="do not fit together"):
+        OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
+
+
+def test_names_for_labels_that_are_no_places(tmp_path):
+    with BlockWriter(tmp_path / "rows") as writer:
+        writer.add(np.eye(4), np.array([5.0, 1.0, 5.0, 1.0]))
+        writer.meta = {"classes": ["a", "b"]}
+    with pytest.raises(ValueError, match="do not fit together"):
+        OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
+
+
+@pytest.mark.parametrize("indices", [[0, D], [-1, 2]])
+def test_matrices_whose_indices_lead_nowhere_are_not_written(tmp_path, indices):
+    X = sparse.csr_array(np.ones((1, 2)))
+    X.resize((1, D))
+    X.indices[:] = indices
+    with pytest.raises(ValueError, match="out of its 6 features"), BlockWriter(tmp_path / "rows") as writer:
+        writer.add(X, np.ones(1))
+    with pytest.raises(ValueError, match="not complex"), BlockWriter(tmp_path / "rows") as writer:
+        writer.add(np.eye(2) * 1j, np.ones(2))
+    assert not list(tmp_path.iterdir())

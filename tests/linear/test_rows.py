@@ -1,0 +1,103 @@
+"""Rows of streams to block files."""
+
+import numpy as np
+import pytest
+from river import datasets
+
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, names, write_rows
+from streamsvm.stream.endpoints import Row
+
+
+def test_rows_of_a_stream_are_learned_as_arrays_are(tmp_path):
+    rows = list(datasets.Phishing())
+    names = sorted(rows[0][0])
+    X, y = np.array([[x[name] for name in names] for x, _ in rows]), np.array([label for _, label in rows])
+    assert write_rows(datasets.Phishing(), tmp_path / "rows", memory_limit=2**18) == X.shape
+    with BlockFile(tmp_path / "rows") as file:
+        assert len(file) > 3
+    model = OutOfCoreLinearSVC(tol=1e-4).fit_file(tmp_path / "rows")
+    assert model.feature_names_in_.tolist() == names
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=names)
+    np.testing.assert_allclose(
+        model.decision_function(frame), OutOfCoreLinearSVC(tol=1e-4).fit(X, y).decision_function(X), atol=0.05
+    )
+    assert (model.predict(frame) == y).mean() > 0.85
+
+
+def test_features_that_come_and_go(tmp_path):
+    rows = [
+        Row({"a": 1.0, "b": 2.0}, "yes"),
+        Row({"c": 3.0}, "no"),
+        Row({}, "no"),
+        Row({"a": -1.0}),
+        Row({"b": 0.5, "a": 1}, "yes"),
+    ]
+    assert write_rows(rows, tmp_path / "rows") == (4, 3)
+    with BlockFile(tmp_path / "rows") as file:
+        block = file.block(0)
+        assert block.labels.tolist() == [0.0, 1.0, 1.0, 0.0]
+        assert block.starts.tolist() == [0, 2, 3, 3, 5]
+        assert block.indices.tolist() == [0, 1, 2, 0, 1]
+        assert block.values.tolist() == [1.0, 2.0, 3.0, 1.0, 0.5]
+        assert file.meta == {"names": ["a", "b", "c"], "max_features": 10_000, "overflow": "raise", "classes": ["yes", "no"]}
+    assert OutOfCoreLinearSVC().fit_file(tmp_path / "rows").classes_.tolist() == ["no", "yes"]
+    rows = [({k: 1.0, k + 1: 2.0}, k / 10) for k in range(100)]
+    assert write_rows(rows, tmp_path / "rows", max_features=20, overflow="hash") == (100, 20)
+    assert OutOfCoreLinearSVR(loss="squared_epsilon_insensitive").fit_file(tmp_path / "rows").coef_.shape == (20,)
+    assert write_rows(rows, tmp_path / "rows", max_features=20, overflow="ignore") == (100, 20)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (({"a": "spam"}, 1), "row 2: feature 'a' is 'spam'"),
+        (({"a": float("nan")}, 1), "row 2: feature 'a' is nan"),
+        (({"a": 1e39}, 1), "row 2: feature 'a' is 1e"),
+        (({"a": 1.0, "b": 1.0, "c": 1.0}, 1), "row 2: feature 'c' has no column left"),
+        (([1.0], 1), "row 2: a row must be a mapping"),
+        (({"a": 1.0}, "spam"), "row 2: label 'spam' is a name, and there were numbers"),
+        (({"a": 1.0}, float("inf")), "row 2: label inf is no finite number"),
+        (({"a": 1.0}, [1]), "row 2: label .* is no finite number"),
+    ],
+)
+def test_a_row_that_cannot_be_learned_is_named(tmp_path, row, message):
+    rows = [({"a": 1.0}, 0), ({"b": 1.0}, True), row]
+    with pytest.raises(ValueError, match=message):
+        write_rows(rows, tmp_path / "rows", max_features=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_streams_without_a_row_to_write(tmp_path):
+    for rows in ([], [({"a": 1.0}, None)]):
+        with pytest.raises(ValueError, match="no rows with a label"):
+            write_rows(rows, tmp_path / "rows")
+    for settings in ({"max_features": 0}, {"overflow": "drop"}):
+        with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
+            write_rows([({"a": 1.0}, 1)], tmp_path / "rows", **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [b"bytes", np.int64(3), ("a", 1), 1.5, True])
+def test_names_that_cannot_be_saved_are_left_out(tmp_path, name):
+    assert write_rows([({name: 1.0, "b": 2.0}, True), ({"b": 1.0}, False)], tmp_path / "rows") == (2, 2)
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.meta["names"] is None
+
+
+def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
+    # At the end of a long stream they would be a reason to throw it away.
+    monkeypatch.setattr(names, "LARGEST_JSON", 2**20 + 2**21)
+    rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(30))
+    with pytest.warns(UserWarning, match="are too long to be saved"):
+        assert write_rows(rows, tmp_path / "rows") == (30, 3000)
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.meta["names"] is None
+
+
+def test_hashed_columns_have_no_names_of_their_own(tmp_path):
+    write_rows([({f"f{i}": 1.0, "a": -1.0}, i % 2) for i in range(20)], tmp_path / "rows", max_features=4, overflow="hash")
+    model = OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
+    assert model.n_features_in_ == 4
+    assert not hasattr(model, "feature_names_in_")
