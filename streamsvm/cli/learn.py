@@ -22,8 +22,9 @@ from typing import Any
 
 from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
+from streamsvm.cli.logs import say, says_json
 from streamsvm.cli.parsing import make_drift, make_metric, make_model, parse_classes, parse_positive
-from streamsvm.cli.progress import Display, say, says_json
+from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import delayed_of, looked_at, monitored, open_place, open_streams, options_of, stopping
 from streamsvm.cli.tables import Table, table_of
 from streamsvm.core.compiling.ahead import compile_ahead

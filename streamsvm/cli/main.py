@@ -30,7 +30,7 @@ from streamsvm.cli.arguments import (
     period,
     place,
 )
-from streamsvm.cli.progress import logged, says_json
+from streamsvm.cli.logs import logged, says_json
 from streamsvm.files.messages import MissingPackageError
 
 __all__ = ["OVERVIEW", "main"]

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.progress import say
+from streamsvm.cli.logs import say
 from streamsvm.cli.streams import stopping
 from streamsvm.stream import CheckpointError, CheckpointFolder
 from streamsvm.stream.checkpoint import Checkpoints

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.progress import say, says_json
+from streamsvm.cli.logs import say, says_json
 from streamsvm.cli.streams import monitored, open_streams, options_of, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import CheckpointFolder, Predicted, PredictionLoop

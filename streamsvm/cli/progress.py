@@ -1,27 +1,22 @@
-"""Progress as the command line shows it, and lines of logs."""
-# ruff: noqa: T201
+"""Progress as the command line shows it."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import logging
 import math
-import sys
 import time
-from collections.abc import Iterator
 from typing import Any, Self
 
 from rich.console import Console
 from rich.text import Text
 from river import compose
 
-from streamsvm.cli import UsageError, printable
+from streamsvm.cli import printable
 from streamsvm.stream import Progress
 from streamsvm.stream.rows import learner_of
 
-__all__ = ["Display", "logged", "say", "says_json"]
+__all__ = ["Display"]
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
@@ -100,7 +95,7 @@ class Display:
             return
         self._waiting = False
         if self._quiet:
-            print(json.dumps(_facts(progress), allow_nan=False), flush=True)
+            print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
         if progress.ended or not self._quiet:
             self.say(_line(progress), **_facts(progress))
 
@@ -167,30 +162,3 @@ def _bounded(model: Any) -> int:
 def _finite(value: float) -> float | None:
     # JSON has no NaN.
     return value if math.isfinite(value) else None
-
-
-@contextlib.contextmanager
-def logged(arguments: argparse.Namespace) -> Iterator[None]:
-    """Write log records as lines of JSON if ``--log-format json`` asks for it; else as Python does (warnings, as text)."""
-    if not says_json(arguments):
-        if getattr(arguments, "log_level", None) is not None:
-            raise UsageError("--log-level is about lines of JSON: give --log-format json, too")
-        yield
-        return
-    from streamsvm.stream.logs import json_lines  # noqa: PLC0415 - --help must be quick
-
-    with json_lines(sys.stderr, arguments.log_level or "info"):
-        yield
-
-
-def says_json(arguments: argparse.Namespace) -> bool:
-    """Whether standard error has lines of JSON; `inspect` and `demo` have none."""
-    return getattr(arguments, "log_format", "text") == "json"
-
-
-def say(arguments: argparse.Namespace, text: str, event: str, **fields: Any) -> None:
-    """Say something on standard error: unless quiet as text, or else as an event."""
-    if says_json(arguments):
-        logger.info("%s", text, extra={"fields": {"event": event, **fields}})
-    elif not arguments.quiet:
-        print(printable(text), file=sys.stderr, flush=True)

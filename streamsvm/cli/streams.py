@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import CommandError, UsageError
+from streamsvm.cli.logs import say
 from streamsvm.cli.parsing import parse_positive
-from streamsvm.cli.progress import say
 from streamsvm.cli.tables import Table
 from streamsvm.stream import (
     BadRow,

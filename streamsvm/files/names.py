@@ -65,6 +65,17 @@ _FUNCTIONS = _listed(
         "river.utils.math": "minkowski_distance",
     }
 )
+#: Where files say that classes are which have moved since, and where they are.
+_FORMER = {
+    "streamsvm.batch.hierarchical.estimators": "streamsvm.batch.hierarchical",
+    "streamsvm.budget.refusal": "streamsvm.core.budget.strategy",
+    "streamsvm.budget": "streamsvm.core.budget",
+    "streamsvm.linear.solvers.solution": "streamsvm.linear.solution",
+    "streamsvm.linear.sources.names": "streamsvm.linear.names",
+    "streamsvm.preprocessing": "streamsvm.learners.preprocessing",
+    "streamsvm.tables": "streamsvm.stream.tables",
+    "streamsvm.thresholds": "streamsvm.learners.thresholds",
+}
 #: Methods that river's models hold bound to an object: to make the default of a dict, or as the rule that was chosen.
 METHODS = frozenset(
     {
@@ -99,7 +110,7 @@ def find_class(name: str, trusted: bool = False) -> type:
     is_of_part = any(".".join(parts[:n]) in _PARTS for n in (2, 3)) and _EXCLUDED.isdisjoint(parts)
     listed = is_of_part or (module, qualified) in _CLASSES
     found = _found(module, qualified) if listed or trusted else None
-    if not isinstance(found, type) or name_of(found) != name:  # a name may lead through what a module imports
+    if not isinstance(found, type) or name_of(found) != f"{module}:{qualified}":  # a name may lead through what a module imports
         raise UntrustedError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river")
     return found
 
@@ -117,6 +128,9 @@ def _split(name: str) -> tuple[str, str]:
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
         raise UntrustedError(f"it names {shown(name)}, which is no class or function")
+    for former, now in _FORMER.items():
+        if module == former or module.startswith(f"{former}."):
+            return now + module.removeprefix(former), qualified
     return module, qualified
 
 
