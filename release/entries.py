@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "streamsvm" / "compiling" / "entries.json"
+TARGET = ROOT / "streamsvm" / "core" / "compiling" / "entries.json"
 #: Whatever estimators share, used as the tests of golden digests do.
 GOLDEN = "golden"
 #: After the name of a learner of the command line: with a target instead of a label.
