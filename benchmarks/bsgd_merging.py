@@ -18,11 +18,11 @@ from common import PAPER, accuracies, argument_parser, load, progress, show, sum
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
-from streamsvm.core.budget.dispatch import set_strategy
 from streamsvm.core.budget.merge import merge
 from streamsvm.core.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
 from streamsvm.core.budget.merge_table import compiled_degradation, merge_tables
 from streamsvm.core.budget.removal import smallest_coefficient
+from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.kernels import squared_distances
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views

@@ -14,8 +14,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamsvm.learners.basis import SupportVectors, basis_of
-from streamsvm.learners.refit import Equations, Trial, take_step
+from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
 from streamsvm_spark.columns import Partitioned, RowsError, mapped, rows_of_batch
 from streamsvm_spark.files import Files
 from streamsvm_spark.model_bytes import bytes_of, learner_of

@@ -3,8 +3,7 @@
 `load` reads a file that ``model.save(path)`` wrote, and returns a `Predictor`.
 """
 
-from streamsvm.edge.predictor import Predictor
+from streamsvm.edge.predictor import Predictor, load, loads
 from streamsvm.edge.program import ProgramError
-from streamsvm.edge.reading import load, loads
 
 __all__ = ["Predictor", "ProgramError", "load", "loads"]

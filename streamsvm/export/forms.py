@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.edge.predictor import NO_PROGRAM, PROGRAM
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.reading import NO_PROGRAM, PROGRAM
 from streamsvm.export.describe import program_of
 from streamsvm.files.container import DTYPES
 from streamsvm.files.model_file import ModelFileError, to_bytes, write

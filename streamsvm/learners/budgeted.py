@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy, strategy_for
-from streamsvm.core.budget.dispatch import set_strategy
+from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, Gamma, KernelName, OutputName, Overflow, Scaling, parameter, random_state
 from streamsvm.core.frames import Batch
 from streamsvm.core.kernels import KERNELS, check_learner_kernel

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 import numpy as np
 
 from streamsvm.core.budget import strategy_for
-from streamsvm.core.budget.dispatch import set_strategy
+from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import OutputName, Overflow, parameter, random_state
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.block import STATE_BEGIN
@@ -22,11 +22,10 @@ from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.steps import committee, iterates, kinds, least_squares, linear_step, newton, second_order
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.descent import step as descent
-from streamsvm.core.steps.iterates import LEARNED
-from streamsvm.core.steps.probability import FIRST_SLOPE
+from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
 from streamsvm.core.steps.rule import REFUSED, Rule
 from streamsvm.core.steps.stack import FIRST_INPUT
-from streamsvm.learners import normal_equations
+from streamsvm.learners import kernel_rls
 from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, check_record, learner
 
@@ -84,7 +83,7 @@ def _linear(C: float) -> Expert:
 
 def _landmarks(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Expert:
     rows = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
-    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **normal_equations.FIRST_STATE}
+    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **kernel_rls.FIRST_STATE}
     of = "cubic" if kernel == POLY else f"gamma x {width:g}"
     return Expert(f"least squares on {number} landmarks, {of}{rows}", kinds.LANDMARKS, width, state, number, kernel)
 
@@ -378,7 +377,7 @@ class Committee(OnlineEstimator):
                 if header[name] != value:
                     raise ValueError(f"the saved model is corrupt: {name} of an expert is {header[name]}, not {value}")
         if expert.kind == kinds.LANDMARKS:
-            normal_equations.check_work(store, states(store, expert.kind)[1][0])
+            kernel_rls.check_work(store, states(store, expert.kind)[1][0])
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.steps import iterates
-from streamsvm.core.steps.probability import FIRST_SLOPE
+from streamsvm.core.steps.iterates import FIRST_SLOPE
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.warning import warn

@@ -14,10 +14,9 @@ from streamsvm.core.memory.moments import move_moments, pool_moments
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, scale_moved, units_of
-from streamsvm.learners.basis import kernel_of
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import Rows, calibrate, residuals, rows_of, solved
+from streamsvm.learners.refit import Rows, calibrate, kernel_of, residuals, rows_of, solved
 
 __all__ = ["MergeableExpansion"]
 

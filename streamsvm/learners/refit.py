@@ -5,6 +5,8 @@ or in the weights of a linear model. The loss is max(0, 1 - y f)^2 / 2 of two la
 is the best other label, and (y - f)^2 / 2 of targets. A step is one of Newton's method (Mangasarian 2002, A finite Newton method
 for classification), output by output: `Equations` of all rows give its direction, a `Trial` of all rows how far to go along it,
 and how sure probabilities are. Rows can lie anywhere: only the sums meet.
+
+It is in functions in which decision values are linear: kernel values of support vectors, or features (`basis_of`).
 """
 
 from __future__ import annotations
@@ -16,10 +18,87 @@ import numpy as np
 from scipy import linalg
 
 from streamsvm.core.frames import as_batch
+from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
-from streamsvm.learners.basis import basis_of
 
-__all__ = ["RIDGE", "Equations", "Rows", "Trial", "calibrate", "residuals", "rows_of", "solved", "take_step"]
+__all__ = [
+    "RIDGE",
+    "Equations",
+    "Rows",
+    "SupportVectors",
+    "Trial",
+    "basis_of",
+    "calibrate",
+    "kernel_of",
+    "residuals",
+    "rows_of",
+    "solved",
+    "take_step",
+]
+
+
+def kernel_of(model: Any) -> tuple[int, float, float, int]:
+    """Return what `kernel_matrix` needs to know of the kernel of a model with support vectors."""
+    h = model._store.views.header[0]
+    return h["kernel"], h["gamma"], h["coef0"], h["degree"]
+
+
+class SupportVectors(NamedTuple):
+    """The kernel values of support vectors. The intercept stays as it is."""
+
+    model: Any
+    vectors: np.ndarray
+    """float64 [B, features]."""
+    coefficients: np.ndarray
+    """float64 [outputs, B], of the model now."""
+    intercept: np.ndarray
+    """float64 [outputs]."""
+
+    def values(self, X: np.ndarray) -> np.ndarray:
+        """Return float64 [n, B] of rows float32 [n, features] as they are given."""
+        scale = self.model.scale_in_use
+        return kernel_matrix(*kernel_of(self.model), X.astype(np.float64) if scale is None else scale.of(X), self.vectors)
+
+    def penalty(self) -> np.ndarray:
+        """Return the matrix of |f|^2, float64 [B, B]."""
+        return kernel_matrix(*kernel_of(self.model), self.vectors, self.vectors)
+
+    def set(self, coefficients: np.ndarray) -> None:
+        """Give the model other coefficients."""
+        self.model.set_coefficients(coefficients, self.intercept)
+
+
+class Features(NamedTuple):
+    """The features of a linear model, and 1 for the intercept where one is fitted."""
+
+    model: Any
+    coefficients: np.ndarray
+    """float64 [1, B], of the model now."""
+    intercept: float
+    """A constant that is not fitted."""
+
+    def values(self, X: np.ndarray) -> np.ndarray:
+        """Return float64 [n, B] of rows float32 [n, features]."""
+        return np.hstack([X.astype(np.float64), np.ones((len(X), self.coefficients.shape[1] - X.shape[1]))])
+
+    def penalty(self) -> np.ndarray:
+        """Return the matrix of |w|^2, float64 [B, B]; the intercept is a weight, as in the learner."""
+        return np.eye(self.coefficients.shape[1])
+
+    def set(self, coefficients: np.ndarray) -> None:
+        """Give the model other weights."""
+        weights, fitted = np.split(coefficients[0], [self.model._store.used])
+        self.model.set_coefficients(weights, float(fitted[0]) if len(fitted) else self.intercept)
+
+
+def basis_of(model: Any) -> SupportVectors | Features:
+    """Return that of a model with support vectors, or of a linear one."""
+    if hasattr(model, "support_vectors"):
+        return SupportVectors(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
+    if model.fit_intercept:
+        return Features(model, np.append(model.coefficients, model.intercept)[None], 0.0)
+    return Features(model, model.coefficients[None], model.intercept)
+
 
 #: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`. Of linear models any from
 #: .1 to 100 does as well.)

@@ -13,7 +13,7 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.memory.weights import weight_views
 from streamsvm.core.steps import kinds, label_answers, regression_stack, stack, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
-from streamsvm.learners import normal_equations
+from streamsvm.learners import kernel_rls
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.committee import EXPERTS, REGRESSION_EXPERTS, Committee, Expert, states
 from streamsvm.learners.estimator import learner
@@ -147,7 +147,7 @@ class SVMClassifier(OnlineClassifier, Committee):
                     for numbers in (w.weights, w.biases):
                         np.negative(numbers, out=numbers)
             elif size and kind == kinds.LANDMARKS:
-                normal_equations.widen(block[begin_at : begin_at + size], before, outputs, positive)
+                kernel_rls.widen(block[begin_at : begin_at + size], before, outputs, positive)
             elif size:
                 _widen(views(block[begin_at : begin_at + size]), before, outputs, positive)
         v.header[0]["live"] = outputs
@@ -169,7 +169,7 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
         super()._check_expert(expert, store, fresh)
-        if expert.kind == kinds.LANDMARKS and not normal_equations.holds_labels(store, states(store, expert.kind)[1][0]):
+        if expert.kind == kinds.LANDMARKS and not kernel_rls.holds_labels(store, states(store, expert.kind)[1][0]):
             raise ValueError("the saved model is corrupt: an expert holds targets that are no labels")
 
 

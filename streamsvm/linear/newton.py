@@ -15,8 +15,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.progress import shown
 from streamsvm.linear.block_file import Block, BlockFile
+from streamsvm.linear.dual import product
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_state, save_state, target_of, weight_of
-from streamsvm.linear.sweep import product
 
 __all__ = ["NewtonSolver"]
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.timings import Timings
+from streamsvm.stream.stream_loop import Timings
 
 __all__ = ["Monitor", "MonitorError"]
 

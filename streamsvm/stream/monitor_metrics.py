@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.timings import BOUNDS, Histogram
+from streamsvm.stream.stream_loop import BOUNDS, Histogram
 
 __all__ = ["Families"]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import edge
-from streamsvm.edge.reading import PROGRAM
+from streamsvm.edge.predictor import PROGRAM
 from streamsvm.files.container import DTYPES, pack, unpack
 
 GOLDEN = Path(__file__).parent / "golden"

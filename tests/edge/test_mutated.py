@@ -12,9 +12,8 @@ import pytest
 
 from edge_models import bsgd, learned
 from streamsvm import edge
-from streamsvm.edge.predictor import Predictor
+from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.reading import PROGRAM
 from streamsvm.export.describe import program_of
 from streamsvm.files.container import VERSION, pack, unpack
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from river import datasets, metrics, preprocessing
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.core.steps.iterates import COMMON
-from streamsvm.core.steps.probability import FIRST_SLOPE, measure, probabilities, probability
+from streamsvm.core.steps.iterates import COMMON, FIRST_SLOPE, measure, probabilities, probability
 from streamsvm.learners import OnlineLinearSVC
 
 

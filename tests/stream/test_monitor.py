@@ -27,7 +27,7 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.monitor import Monitor, MonitorError
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.timings import BOUNDS, Histogram
+from streamsvm.stream.stream_loop import BOUNDS, Histogram
 
 
 def rows(n=300, before=lambda i: None):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.hss.blocks import block_between
 from streamsvm.batch.hss.cuts import Cuts, select
+from streamsvm.batch.hss.skeletons import block_between
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_KERNEL, Kernel
 

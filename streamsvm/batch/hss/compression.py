@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from streamsvm.batch.hss.blocks import CHUNK_VALUES, KernelBlocks
-from streamsvm.batch.hss.skeletons import Node, Precision, compress
+from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, Precision, compress
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import Kernel

@@ -1,4 +1,8 @@
-"""The base class of the strategies of budget maintenance, and the strategy of a budget that is not maintained."""
+"""The base class of the strategies of budget maintenance, the strategy of a budget that is not maintained, and their calls.
+
+Each model compiles and calls the event of its strategy only, by address: to compile the events of all strategies would take half
+of the time that a new user waits for, and hardly anyone needs more than one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-__all__ = ["Event", "Refusal", "Strategy"]
+import numpy as np
+
+from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
+from streamsvm.core.memory.support_vectors import SupportVectorStore, views
+
+__all__ = ["Event", "Refusal", "Strategy", "maintain", "set_strategy"]
 
 #: A compiled function ``event(block, random) -> int64``.
 Event = Callable[..., Any]
@@ -87,3 +96,45 @@ class Refusal(Strategy):
     def event(self, shared: bool) -> None:  # noqa: ARG002
         """Return None: a store with one support vector too many stays as it is, and the learner restores it."""
         return
+
+
+_ARGUMENTS = f"{BLOCK} u8"
+_call = caller(_ARGUMENTS, "i8")
+
+
+def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
+    """Put the strategy of a store into its block.
+
+    That is the address of its event, 0 if it has none, and its two options. The event is compiled when it is first asked for.
+    No snapshot holds it.
+
+    Parameters
+    ----------
+    store
+        The store.
+    strategy
+        The strategy.
+    shared
+        Whether there are several outputs.
+    """
+    event = strategy.event(shared)
+    store.views.cache[1:4] = 0 if event is None else address_of(event, _ARGUMENTS, "i8"), *strategy.options()
+
+
+@compiled(inline=True)
+def maintain(block: np.ndarray, random: np.uint64) -> int:
+    """Bring a store with one support vector too many back to its budget, if its strategy has an event.
+
+    Parameters
+    ----------
+    block
+        The block of the store, uint8 [nbytes], after `set_strategy`.
+    random
+        A random number, for strategies that draw.
+
+    Returns
+    -------
+    1 if two support vectors were merged, and 0 if not.
+    """
+    address = views(block).cache[1]
+    return 1 if address != 0 and _call(address, block, random) != 0 else 0

@@ -14,9 +14,8 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM
-from streamsvm.core.memory.block import LARGEST, Array, Layout, check_size, rounded_up
+from streamsvm.core.memory.block import LARGEST, Array, Layout, VectorStore, check_size, rounded_up
 from streamsvm.core.memory.support_vectors import check_vectors, odd_lines
-from streamsvm.core.memory.vector_store import VectorStore
 
 __all__ = ["CHUNK_ROWS", "NEIGHBOURS", "LandmarkStore", "LandmarkViews", "landmark_views"]
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, check_size, rounded_up
+from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
-from streamsvm.core.memory.vector_store import VectorStore
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.budget.dispatch import maintain
+from streamsvm.core.budget.strategy import maintain
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LARGEST_NORM
 from streamsvm.core.memory.slots import append, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for
-from streamsvm.core.steps.probability import probabilities, probability
+from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for, probabilities, probability
 from streamsvm.core.steps.rescale import given_row, scan_given
 from streamsvm.core.steps.step import NO_OUTPUT, add_to_coefficient, best_output, compute_scores, random_bits
 

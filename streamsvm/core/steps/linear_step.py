@@ -19,10 +19,10 @@ from streamsvm.core.steps.iterates import (
     error_rate,
     finish_step,
     iterate_for,
+    probability,
     shortfall,
     track_output,
 )
-from streamsvm.core.steps.probability import probability
 from streamsvm.core.steps.rule import state_of
 
 __all__ = ["STATE", "decide", "decide_many", "decide_packed", "first_refused", "learn_many", "learn_one", "learn_packed"]

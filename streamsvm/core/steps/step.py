@@ -10,13 +10,21 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from streamsvm.core.budget.dispatch import maintain
+from streamsvm.core.budget.strategy import maintain
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
 from streamsvm.core.memory.slots import AT_HAND, append, fill_kernel_row, next_random, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import LAST, add_to_iterates, common, error_rate, finish_step, shortfall, track_output
-from streamsvm.core.steps.probability import fit_softmax
+from streamsvm.core.steps.iterates import (
+    LAST,
+    add_to_iterates,
+    common,
+    error_rate,
+    finish_step,
+    fit_softmax,
+    shortfall,
+    track_output,
+)
 from streamsvm.core.steps.rescale import follow_scale, scan_given
 
 __all__ = [

@@ -10,7 +10,7 @@ from river import datasets
 
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.core.budget import Refusal, Strategy, strategy_for
-from streamsvm.core.budget.dispatch import maintain, set_strategy
+from streamsvm.core.budget.strategy import maintain, set_strategy
 from streamsvm.core.memory.slots import append, remove
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
 
