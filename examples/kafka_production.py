@@ -132,7 +132,7 @@ def main(bootstrap: str, seconds: float, pause: float, seed: int, folder: Path) 
     admin.create_topics({each: {"num_partitions": n, "replication_factor": 1} for each, n in sizes.items()})
     url, models = f"kafka://{bootstrap}/{topic}", folder / "models"
     learn = ["learn", url, "--label", "y", "--group", name, "--scope", "partition", "--checkpoint", models]
-    learn += ["--checkpoint-every", 500, "--model", "bsgd", "--budget", BUDGET]
+    learn += ["--checkpoint-every", 500, "--learner", f"bsgd,budget={BUDGET}"]
     predict = ["predict", url, "--model", models / "partition-0", "--follow", "--to", f"kafka://{bootstrap}/{predictions}"]
     predict += ["--checkpoint", folder / "position", "--checkpoint-every", 500]
     (models / "partition-0").mkdir(parents=True)

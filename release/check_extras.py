@@ -55,7 +55,7 @@ from streamsvm.stream import ArrowSource
 parquet.write_table(pa.table({"a": [i % 7 / 7 for i in range(50)], "y": [i % 7 > 3 for i in range(50)]}), "rows.parquet")
 with ArrowSource("rows.parquet", label="y") as source:
     assert sum(1 for _ in source) == 50
-command = [sys.executable, "-m", "streamsvm", "learn", "rows.parquet", "--label", "y", "--model", "bsgd", "--quiet"]
+command = [sys.executable, "-m", "streamsvm", "learn", "rows.parquet", "--label", "y", "--learner", "bsgd", "--quiet"]
 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 """,
     "plot": """

@@ -158,7 +158,7 @@ def use_command_line(learner: str, regression: bool) -> None:
         X = rng.normal(size=(3000, 2))
         y = X[:, 0] * X[:, 1] if regression else np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")
         path.write_text("a,b,y\n" + "".join(f"{a},{b},{label}\n" for (a, b), label in zip(X, y, strict=True)))
-        words = [*(["--regression"] if regression else []), "--model", learner, "--quiet"]
+        words = [*(["--regression"] if regression else []), "--learner", learner, "--quiet"]
         main(["learn", str(path), "--label", "y", "--checkpoint", f"{folder}/state", "--to", f"{folder}/out.jsonl", *words])
         main(["predict", str(path), "--label", "y", "--model", f"{folder}/state", "--to", f"{folder}/new.jsonl", "--quiet"])
 

@@ -44,11 +44,11 @@ PYTHON = {
 }
 COMMANDS = {
     "learn rows.parquet --label y": FILES,
-    "learn rows.csv --label y --model bsgd --quiet --metrics-port 0": METRICS,
+    "learn rows.csv --label y --learner bsgd --quiet --metrics-port 0": METRICS,
     "learn kafka://localhost:9092/rows --label y": KAFKA,
-    "learn rows.csv --label y --model bsgd --quiet --to kafka://localhost:9092/out": KAFKA,
-    "learn rows.csv --label y --model bsgd --quiet --on-error kafka://localhost:9092/out": KAFKA,
-    "learn rows.csv --label y --model bsgd --quiet --checkpoint kafka://localhost:9092/models": KAFKA,
+    "learn rows.csv --label y --learner bsgd --quiet --to kafka://localhost:9092/out": KAFKA,
+    "learn rows.csv --label y --learner bsgd --quiet --on-error kafka://localhost:9092/out": KAFKA,
+    "learn rows.csv --label y --learner bsgd --quiet --checkpoint kafka://localhost:9092/models": KAFKA,
     "learn kafka://localhost:9092/rows --label y --group g --scope partition --checkpoint state": KAFKA,
     "predict kafka://localhost:9092/rows --model model --to -": KAFKA,
     "predict rows.csv --model kafka://localhost:9092/models --to -": KAFKA,

@@ -19,7 +19,7 @@ from streamsvm.stream.checkpoint import read_header
 from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish
 
 folder = Path(tempfile.mkdtemp())
-FLAGS = ["--model", "bsgd", "--budget", "60", "--label", "y", "--checkpoint-every", "1000", "--stop-at-end", "--quiet"]
+FLAGS = ["--learner", "bsgd,budget=60", "--label", "y", "--checkpoint-every", "1000", "--stop-at-end", "--quiet"]
 
 
 def start(address, name):

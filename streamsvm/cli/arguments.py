@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from streamsvm.cli import UsageError
 
 __all__ = [
-    "EXAMPLES",
     "add_errors",
     "add_labels",
     "add_logs",
@@ -122,23 +121,6 @@ def bound(text: str) -> float:
     return number
 
 
-EXAMPLES = """\
-examples:
-  a table of numbers, with the label in column y
-    streamsvm learn rows.csv --label y
-  a table with an id, two columns of names, a date, and NA for missing values
-    streamsvm learn people.csv --label income --drop id --categorical job,city --dates since --missing NA
-  a CSV from a German Excel, with checkpoints to continue from; then predictions for a file like it
-    streamsvm learn kunden.csv --label y --delimiter ';' --encoding cp1252 --checkpoint state
-    streamsvm predict neue.csv --model state --to -
-  another model and metric, and more flags from a file
-    streamsvm learn rows.parquet --label y --model linear --metric ROCAUC --config flags.toml
-  an endless topic, and a pipe
-    streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
-    tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
-"""
-
-
 def add_table_flags(group: Any) -> None:
     """Add the flags that say what the columns of a table are."""
     text = "the columns to learn from, separated by commas (default: all but the label)"
@@ -196,9 +178,9 @@ class Config(NamedTuple):
 def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
     """Return a command line with what its ``--config`` file says.
 
-    The file is TOML, a key a flag: ``label = "y"``, ``drop = ["id", "ts"]``, ``quiet = true``, ``set = {gamma = 0.5}``. Keys in a
-    table ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored. A table
-    ``[kafka]`` holds options of the connections with that scheme.
+    The file is TOML, a key a flag: ``label = "y"``, ``drop = ["id", "ts"]``, ``quiet = true``, ``learner = "bsgd,gamma=0.5"``.
+    Keys in a table ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored.
+    A table ``[kafka]`` holds options of the connections with that scheme.
 
     Raises
     ------
@@ -251,8 +233,6 @@ def _words(path: str, flag: str, value: Any) -> list[str]:
         return [flag] if value else []
     if isinstance(value, dict):  # of KEY=VALUE
         value = [name if item == "" else f"{name}={item}" for name, item in value.items()]
-    if isinstance(value, list) and flag == "--set":
-        return [f"{flag}={item}" for item in value]
     if isinstance(value, list):
         value = written(map(str, value))
     if not isinstance(value, str | int | float):

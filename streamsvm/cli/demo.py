@@ -25,7 +25,7 @@ from streamsvm.stream.checkpoint import read_header, read_newest
 __all__ = ["run"]
 
 _PASSES = 4  # over the data set: one would end before the learner could be killed
-_OPTIONS = ["--model", "bsgd", "--budget", "60", "--label", "label", "--stop-at-end", "--quiet", "--checkpoint-every", "1000"]
+_OPTIONS = ["--learner", "bsgd,budget=60", "--label", "label", "--stop-at-end", "--quiet", "--checkpoint-every", "1000"]
 _SECONDS_TO_A_CHECKPOINT = 120.0
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
 from streamsvm.cli.logs import say, says_json
-from streamsvm.cli.parsing import make_drift, make_metric, make_model, parse_classes, parse_positive
+from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import delayed_of, looked_at, monitored, open_place, open_streams, options_of, stopping
 from streamsvm.cli.tables import Table, table_of
@@ -134,13 +134,15 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.bound is not None and scale == "none" and not scaled_targets:
         why = "" if arguments.scale else f" of {text_format} text unless --scale standard asks for it"
         raise UsageError(f"--bound {arguments.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
-    how = {"learner": arguments.model, "budget": arguments.budget, "settings": arguments.set, "regression": regression}
+    how = {"text": arguments.learner, "regression": regression}
     learner = make_model(**how)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
     classes = parse_classes(arguments.labels_are, text_format)
     most = getattr(learner, "max_classes", len(classes or ()))
     if classes is not None and len(classes) > most:
-        raise UsageError(f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --set")
+        raise UsageError(
+            f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
+        )
     metric_name = arguments.metric or ("MAE" if regression else "Accuracy")
     metric = make_metric(metric_name, arguments.window, positive, regression)
     delayed = delayed_of(arguments, text_format)
@@ -208,7 +210,8 @@ def run(arguments: argparse.Namespace) -> bool:
 
 def _use(arguments: argparse.Namespace) -> str:
     """Return what has to be compiled, by the name that `compile_ahead` knows."""
-    return f"{arguments.model} regression" if arguments.regression else str(arguments.model)
+    name = learner_and_settings(arguments.learner)[0]
+    return f"{name} regression" if arguments.regression else name
 
 
 def _next_step(arguments: argparse.Namespace, interrupted: bool) -> str:

@@ -1,4 +1,4 @@
-"""The command line: its overview, its parser, and what becomes of a command: exit status, warnings and errors as single lines."""
+"""The command line's parser, and what becomes of a command: its exit status, its warnings and errors as single lines."""
 # ruff: noqa: T201
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
-    EXAMPLES,
     add_errors,
     add_labels,
     add_logs,
@@ -31,39 +30,14 @@ from streamsvm.cli.arguments import (
     place,
 )
 from streamsvm.cli.logs import logged, says_json
+from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
 from streamsvm.files.messages import MissingPackageError
 
-__all__ = ["OVERVIEW", "main"]
-
-OVERVIEW = f"""\
-streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
-
-Five things you can do. rows.csv is any table with the label in a column y.
-
-Learn a file or a stream (stop with Ctrl-C; run it again to continue):
-  streamsvm learn rows.csv --label y --checkpoint state
-
-Predict with the model:
-  streamsvm predict rows.csv --model state --to -
-
-See how well the model predicted each row before it learned it:
-  streamsvm inspect state
-
-Run the model without streamsvm, as C, ONNX, JSON or a file for numpy:
-  streamsvm export state --to c --out device
-
-Watch a learner being killed and resumed on a Kafka topic (extra demo):
-  streamsvm demo
-
-A stream is a path (CSV, JSON lines, LIBSVM text, Parquet, Arrow), - for a pipe,
-or kafka://host:port/topic. All commands: streamsvm --help
-All flags of a command, with examples: streamsvm learn --help
-"""
-
+__all__ = ["main"]
 
 INTERRUPTED = 130
 
-_MAKE_ROOM = "Give --set max_features=N, --set overflow=hash or --set overflow=ignore"
+_MAKE_ROOM = "Give --learner {0},max_features=N, {0},overflow=hash or {0},overflow=ignore"
 
 #: Of commands that have no --config.
 _FROM_ENVIRONMENT = ". The environment may hold options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
@@ -116,7 +90,7 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         except UsageError as error:
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
-            status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM))
+            status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(getattr(arguments, "learner", "NAME"))))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             status = 1
         except OSError as error:
@@ -155,6 +129,15 @@ class Version(argparse.Action):
         parser.exit()
 
 
+class Help(argparse.Action):
+    """Shows a screen of the flags that a first hour needs; with ``all``, every flag."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, values: object, *__: object) -> None:
+        name = parser.prog.rpartition(" ")[2]
+        print(parser.format_help() if values == "all" else SCREENS[name], end="")
+        parser.exit()
+
+
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Make the parser of the command line, and those of its commands."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
@@ -168,19 +151,20 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         usage="%(prog)s SOURCE --label NAME [flags]",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
     add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     add_labels(learn.add_argument_group("labels from another stream"))
     add_errors(learn, labels=True)
     add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")
-    model_help = "the learner (default: auto, the most accurate, with nothing to tune; the others need a quarter of the time)"
-    model.add_argument("--model", default="auto", choices=["auto", "bsgd", "bsca", "linear"], help=model_help)
+    text = (
+        "auto (the default), which is the most accurate, with nothing to tune; bsgd, bsca or linear, which need a quarter of the "
+        "time; with parameters after commas, such as bsgd,budget=500,gamma=0.5 or auto,effort=high"
+    )
+    model.add_argument("--learner", default="auto", metavar="NAME[,KEY=VALUE...]", help=text)
     regression_help = "predict a number instead of a label, with a regressor and scaled targets (unless --scale none)"
     model.add_argument("--regression", action="store_true", help=regression_help)
-    model.add_argument("--budget", type=int, metavar="B", help="the number of support vectors of bsgd and bsca (default: 500)")
-    text = "a parameter of the learner, such as effort=high, or gamma=0.5 for bsgd; may be repeated"
-    model.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=text)
     scale_help = "standardise features as they arrive (default: standard; none for LIBSVM text, which it would make dense)"
     model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
     bound_help = "clip scaled values at D standard deviations; 0 does not clip (default: 8; auto always clips targets at 8)"
@@ -225,7 +209,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "predict",
         help="predict the rows of a stream without learning them",
         usage="%(prog)s SOURCE --model PLACE --to SINK [flags]",
+        add_help=False,
     )
+    for command in (learn, predict):
+        text = "show the flags of a first hour; with all, every flag"
+        command.add_argument("-h", "--help", action=Help, nargs="?", choices=["all"], metavar="all", help=text)
     label_help = "the column or key of the label, which is ignored if it is there (default: the one in the checkpoint)"
     add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
@@ -323,8 +311,7 @@ def _check_sink(arguments: argparse.Namespace) -> None:
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
         )
     files = {"SOURCE": arguments.source, "--labels": getattr(arguments, "labels", None), "--config": arguments.config} | sinks
-    # --model of `learn` is the name of a learner.
-    folders = {"--checkpoint": arguments.checkpoint} | ({"--model": arguments.model} if arguments.command == "predict" else {})
+    folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
     for option, sink in sinks.items():
         if sink is None or sink == "-" or "://" in sink:
             continue

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> bool:
                 stopped.wait(arguments.every)
     except CheckpointError as error:
         hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
-        raise CommandError(str(error).replace(hint, f"{hint} (--model bsgd, bsca or linear)")) from error
+        raise CommandError(str(error).replace(hint, f"{hint} (--learner bsgd, bsca or linear)")) from error
     finally:
         checkpoints.close()
     return True

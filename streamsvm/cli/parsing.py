@@ -23,7 +23,7 @@ from streamsvm.stream.labels import LabelRules, parse_label, parse_libsvm_label
 from streamsvm.stream.score import Score
 from streamsvm.stream.tables import TableEncoder
 
-__all__ = ["LEARNERS", "make_drift", "make_metric", "make_model", "parse_classes", "parse_positive"]
+__all__ = ["LEARNERS", "learner_and_settings", "make_drift", "make_metric", "make_model", "parse_classes", "parse_positive"]
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
@@ -41,16 +41,14 @@ _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, R
 
 
 def make_model(
-    learner: str,
-    budget: int | None,
-    settings: list[str],
+    text: str,
     regression: bool = False,
     scale: bool = False,
     scale_targets: bool = False,
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Make the learner of that name with its settings (``KEY=VALUE``).
+    """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
     are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. For a ``regression`` it is a
@@ -59,17 +57,15 @@ def make_model(
     Raises
     ------
     UsageError
-        The learner has no such parameter, or refuses its value.
+        There is no such learner, it has no such parameter, or refuses its value.
     """
+    learner, settings = learner_and_settings(text)
     kind = LEARNERS[learner][regression]
     valid = list(inspect.signature(kind).parameters)
     # With a fixed seed a run can be repeated to the byte.
     parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}
     if "budget" in valid:
-        parameters["budget"] = _DEFAULT_BUDGET if budget is None else budget
-    elif budget is not None:
-        why = "chooses its own; --model bsgd and bsca have one to choose" if learner == "auto" else "has no support vectors"
-        raise UsageError(f"--budget: {learner} {why}")
+        parameters["budget"] = _DEFAULT_BUDGET
     within = "scaling" in valid and scale and deviations is None and not encoder
     if "scaling" in valid:
         parameters["scaling"] = "auto" if within else None
@@ -84,18 +80,18 @@ def make_model(
         categories = len(table.categorical) * (table.max_values + table.buckets)
         parameters["max_features"] = each + categories + 2 * len(table.dates) * len(table.cycles)
     for setting in settings:
-        name, equals, text = setting.partition("=")
+        name, equals, value = setting.partition("=")
         if not equals:
-            raise UsageError(f"--set {setting}: the form is KEY=VALUE, and {learner} has {', '.join(valid)}")
+            raise UsageError(f"--learner {text}: {setting} is no KEY=VALUE, and {learner} has {', '.join(valid)}")
         if name not in valid:
             near = difflib.get_close_matches(name, valid, 1, 0.75)
             advice = f"; is it {near[0]}?" if near else f": it has {', '.join(valid)}"
-            raise UsageError(f"--set {setting}: {learner} has no parameter {name}{advice}")
-        parameters[name] = _parse_value(setting, text)
+            raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
+        parameters[name] = _parse_value(text, value)
     try:
         model = kind(**parameters)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"--learner {text}: {error}") from None
     if regression and scale_targets and learner != "auto":
         model = BoundedTargetScaler(model, bound)
     if table is not None:
@@ -103,7 +99,43 @@ def make_model(
     return model if scaler is None else scaler | model
 
 
-def _parse_value(setting: str, text: str) -> Any:
+def learner_and_settings(text: str) -> tuple[str, list[str]]:
+    """Return the name of a learner and its settings, of ``NAME`` or ``NAME,KEY=VALUE,...``.
+
+    Raises
+    ------
+    UsageError
+        There is no learner of that name.
+
+    Examples
+    --------
+    >>> learner_and_settings("bsgd, budget=60, maintenance=Merge('lookup-wd', 0)")
+    ('bsgd', ['budget=60', "maintenance=Merge('lookup-wd', 0)"])
+    """
+    name, *settings = (part.strip() for part in _split(text))
+    if name not in LEARNERS:
+        raise UsageError(f"--learner {text}: it begins with the name of a learner: {', '.join(LEARNERS)}")
+    return name, settings
+
+
+def _split(text: str) -> list[str]:
+    """Split a text at its commas, but for those in brackets or quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "([{") - (letter in ")]}")
+            if letter == "," and depth <= 0:
+                parts.append("")
+                continue
+        parts[-1] += letter
+    return parts
+
+
+def _parse_value(learner: str, text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -114,7 +146,7 @@ def _parse_value(setting: str, text: str) -> Any:
     try:
         return _STRATEGIES[name](*positional, **named)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"--set {setting}: {error}") from None
+        raise UsageError(f"--learner {learner}: {error}") from None
 
 
 def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:

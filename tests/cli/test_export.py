@@ -41,7 +41,7 @@ def test_checkpoints_are_exported(tmp_path, call):
     rows = [f"{x['1']!r},{x['2']!r},{y}\n" for x, y in datasets.Bananas().take(300)]
     (tmp_path / "rows.csv").write_text("a,b,y\n" + "".join(rows))
     state, out = tmp_path / "state", tmp_path / "out"
-    done = call("learn", tmp_path / "rows.csv", "--label", "y", "--checkpoint", state, "--model", "bsgd", "--quiet")
+    done = call("learn", tmp_path / "rows.csv", "--label", "y", "--checkpoint", state, "--learner", "bsgd", "--quiet")
     assert done.returncode == 0, done.stderr
     model = streamsvm.load(state)
     header = json.loads(call("inspect", state, "--json").stdout)

@@ -23,7 +23,7 @@ def last_line(done):
 
 
 def learn(call, csv_file, state, *flags):
-    done = call("learn", csv_file, "--label", "y", "--budget", 30, "--checkpoint", state, "--quiet", *flags)
+    done = call("learn", csv_file, "--label", "y", "--learner", "bsgd,budget=30", "--checkpoint", state, "--quiet", *flags)
     assert done.returncode == 0, done.stderr
 
 

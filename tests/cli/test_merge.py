@@ -46,7 +46,7 @@ def test_models_of_the_command_line_become_one_that_predicts(tmp_path, call):
     for number in range(3):
         rows = "".join(f"{x['a']},{x['b']},{x['city']},{y}\n" for x, y in table(400, number))
         (tmp_path / f"{number}.csv").write_text(f"a,b,city,y\n{rows}")
-        words = ["--label", "y", "--categorical", "city", "--model", "bsgd", "--quiet", "--checkpoint"]
+        words = ["--label", "y", "--categorical", "city", "--learner", "bsgd", "--quiet", "--checkpoint"]
         assert call("learn", tmp_path / f"{number}.csv", *words, tmp_path / f"model-{number}").returncode == 0
     folders = [tmp_path / f"model-{number}" for number in range(3)]
     done = call("merge", *folders, "--to", tmp_path / "merged")
@@ -63,7 +63,7 @@ def test_a_committee_is_refused_with_the_way_out(tmp_path, call):
     done = call("merge", tmp_path / "one", "--to", tmp_path / "merged")
     assert done.returncode == 1
     assert "SVMClassifier cannot be merged" in done.stderr
-    assert "--model bsgd, bsca or linear" in done.stderr
+    assert "--learner bsgd, bsca or linear" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["--every", "0"], ["--every", "nan"], []])

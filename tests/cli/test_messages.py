@@ -42,7 +42,7 @@ def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
     assert "starting" in call(*words).stderr
     assert "starting" not in (said := call(*words).stderr)
     assert "continuing after row 60" in said
-    for flags in (["--budget", "7"], ["--metric", "F1"], ["--to", tmp_path / "out.csv"]):
+    for flags in (["--learner", "bsgd,budget=7"], ["--metric", "F1"], ["--to", tmp_path / "out.csv"]):
         done = call(*words, *flags)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
@@ -50,10 +50,10 @@ def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--budget", "7"], "it was learned with budget=500, and asked for is budget=7. Ask for the same"),
+        (["--learner", "bsgd,budget=7"], "it was learned with budget=500, and asked for is budget=7. Ask for the same"),
         (["--scale", "none"], 'it was learned with scaling="auto", and asked for is scaling=None. Ask for the same'),
         (
-            ["--set", "l2=1e-5", "--bound", "9"],
+            ["--learner", "bsgd,l2=1e-5", "--bound", "9"],
             'scaling="auto", l2=0.0001, and asked for is Pipeline, BoundedScaler, deviations=9., ',
         ),
     ],
@@ -210,8 +210,9 @@ def test_a_config_that_is_none(tmp_path, call):
 def test_more_features_than_columns_names_the_flags(tmp_path, call):
     path = tmp_path / "rows.libsvm"
     path.write_text("".join(f"{i % 2} {3 * i + 1}:1 {3 * i + 2}:2 {3 * i + 3}:1\n" for i in range(100)))
-    words = ["learn", path, "--model", "bsgd"]
-    said = call(*words).stderr.splitlines()[-1]
-    assert "max_features=256 names are known. Give --set max_features=N, --set overflow=hash or --set overflow=ignore." in said
-    assert call(*words, "--set", "max_features=400").returncode == 0
-    assert call(*words, "--set", "overflow=ignore").returncode == 0
+    words = ["learn", path, "--learner"]
+    said = call(*words, "bsgd,l2=0.1").stderr.splitlines()[-1]
+    advice = "Give --learner bsgd,l2=0.1,max_features=N, bsgd,l2=0.1,overflow=hash or bsgd,l2=0.1,overflow=ignore."
+    assert f"max_features=256 names are known. {advice}" in said
+    assert call(*words, "bsgd,max_features=400").returncode == 0
+    assert call(*words, "bsgd,overflow=ignore").returncode == 0

@@ -17,8 +17,8 @@ def trump(tmp_path):
 
 @pytest.mark.parametrize("model", ["bsgd", "bsca", "linear"])
 def test_a_regression(trump, tmp_path, call, model):
-    words = ["learn", trump, "--label", "y", "--regression", "--model", model, "--quiet"]
-    done = call(*words, "--checkpoint", tmp_path / "state", "--to", tmp_path / "out.csv")
+    words = ["learn", trump, "--label", "y", "--regression", "--quiet"]
+    done = call(*words, "--learner", model, "--checkpoint", tmp_path / "state", "--to", tmp_path / "out.csv")
     assert done.returncode == 0, done.stderr
     end = json.loads(done.stdout.splitlines()[-1])
     assert (end["metric_name"], end["learned"]) == ("MAE", 300)
@@ -26,7 +26,8 @@ def test_a_regression(trump, tmp_path, call, model):
     facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)
     assert facts["n_learned"] == 300
     assert "C=" in facts["parameters"] or "l2=" in facts["parameters"]  # of the regressor within the scaler of targets
-    other = call(*words, "--checkpoint", tmp_path / "state", "--to", tmp_path / "out.csv", "--set", "epsilon=0.2")
+    words += ["--learner", f"{model},epsilon=0.2"]
+    other = call(*words, "--checkpoint", tmp_path / "state", "--to", tmp_path / "out.csv")
     assert "other parameters" in other.stderr
     done = call("predict", trump, "--model", tmp_path / "state", "--label", "y", "--to", tmp_path / "later.csv")
     assert done.returncode == 0, done.stderr
@@ -76,7 +77,7 @@ def test_a_bound_of_nothing(call, words, text):
         (["--regression", "--metric", "F1"], "no such metric for regressors; try MAE, RMSE or R2"),
         (["--regression", "--positive", "1"], "--positive is about labels, and --regression predicts a number"),
         (["--regression", "--labels-are", "1,2"], "--labels-are is about labels, and --regression predicts a number"),
-        (["--regression", "--set", "max_classes=3"], "bsgd has no parameter max_classes: it has budget, "),
+        (["--regression", "--learner", "bsgd,max_classes=3"], "bsgd has no parameter max_classes: it has budget, "),
     ],
 )
 def test_what_does_not_go_together(trump, call, words, text):
@@ -86,7 +87,7 @@ def test_what_does_not_go_together(trump, call, words, text):
 
 
 def test_a_number_to_predict_is_noticed(trump, call):
-    done = call("learn", trump, "--label", "y", "--set", "max_classes=1000", "--max-rows", "30")
+    done = call("learn", trump, "--label", "y", "--learner", "bsgd,max_classes=1000", "--max-rows", "30")
     assert done.returncode == 0
     assert "looks like a number to predict: --regression" in done.stderr
     done = call("learn", trump, "--label", "y", "--regression", "--metric", "R2", "--max-rows", "30")

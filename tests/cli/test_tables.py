@@ -12,9 +12,10 @@ import pytest
 
 from command_words import with_a_model
 from streamsvm import load
-from streamsvm.cli.arguments import EXAMPLES, names
+from streamsvm.cli.arguments import names
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.main import _parser
+from streamsvm.cli.screens import EXAMPLES
 from streamsvm.stream.tables import Reading
 
 ROOT = Path(__file__).parents[2]
@@ -128,10 +129,10 @@ def test_flags_from_a_file(people, tmp_path, call):
     config.write_text(
         f"source = '{people}'\nlabel = 'y'\nquiet = true\nstop-at-end = false\ndrop = ['id']\ncategorical = 'city'\n"
         f"missing = ['?']\ndates = {{since = '%d.%m.%Y'}}\n"
-        f"[learn]\nbudget = 20\ncheckpoint = '{state}'\nset = {{gamma = 0.5, l2 = 0.001}}\n"
+        f"[learn]\ncheckpoint = '{state}'\nlearner = 'bsgd,budget=20,l2=0.001,gamma=0.25'\nmax_rows = 7\n"
         f"[predict]\nmodel = '{state}'\nto = '-'\nquiet = false\n"
     )
-    done = call("learn", "--config", config, "--set", "gamma=0.25")
+    done = call("learn", "--config", config, "--max-rows", 300)
     assert (done.returncode, done.stderr) == (0, "")
     facts = json.loads(call("inspect", state, "--json").stdout)
     assert facts["budget"] == 20
@@ -254,7 +255,7 @@ def test_dates_that_are_written_as_numbers(tmp_path, call):
 
 
 def test_help_shows_groups_and_examples_that_parse(call):
-    text = call("learn", "--help").stdout
+    text = call("learn", "--help", "all").stdout
     assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
     commands = re.findall(r"streamsvm (.*)", EXAMPLES)
     assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5

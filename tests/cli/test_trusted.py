@@ -24,7 +24,7 @@ def test_trusted(tmp_path, call):
         assert done.returncode == 1
         assert "which is not a class of a model of streamsvm or river" in done.stderr
         assert call(*words, "--trusted").returncode == 0
-    text = " ".join(call("predict", "--help").stdout.split())
+    text = " ".join(call("predict", "--help", "all").stdout.split())
     assert "loading can then run any code that is in the file. Without this flag, loading runs no code" in text
 
 

@@ -199,8 +199,9 @@ def test_fifty_kinds_of_poison(new_topic, bootstrap, producer, tmp_path, to_topi
     producer.flush()
     dead = f"kafka://{bootstrap}/{new_topic()}" if to_topic else str(tmp_path / "dead.jsonl")
     for name, topic in topics.items():
-        words = ["learn", f"kafka://{bootstrap}/{topic}", *["--label", "y", "--budget", "20", "--stop-at-end", "--quiet"]]
-        words += ["--set", "max_classes=2", "--set", f"max_features={poison.MAX_FEATURES}", "--checkpoint", str(tmp_path / name)]
+        words = ["learn", f"kafka://{bootstrap}/{topic}", *["--label", "y", "--stop-at-end", "--quiet"]]
+        words += ["--learner", f"bsgd,budget=20,max_classes=2,max_features={poison.MAX_FEATURES}"]
+        words += ["--checkpoint", str(tmp_path / name)]
         assert main([*words, *(["--on-error", dead] if name == "whole" else [])]) == 0
     assert dumps(load(tmp_path / "whole")) == dumps(load(tmp_path / "good"))
     if to_topic:

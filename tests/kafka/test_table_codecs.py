@@ -1,5 +1,6 @@
 """Codecs of many rows, and of many messages at once."""
 
+import contextlib
 import io
 import math
 import random
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 
+from patience import until
 from row_tables import float32s, hostile_seeds, mutated, npy, same, tables
 from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec, publish
@@ -174,11 +176,16 @@ def test_publishing_many_rows_a_message(embedded):
     rows = [Row({"a": float(i)} | ({"b": 2.0} if i == 4 else {}), i % 2 or None) for i in range(5)]
     where = {"client": embedded.client, "partition": 0}
     assert publish(rows, embedded.bootstrap, "rows", ArrowCodec("y"), rows_per_message=3, **where) == 5
-    consumer = KafkaConsumer("rows", **where["client"], bootstrap_servers=embedded.bootstrap, auto_offset_reset="earliest")
     values = []
-    while len(values) < 2:
-        values += [record.value for records in consumer.poll(200).values() for record in records]
-    consumer.close()
+
+    def both():
+        values.extend(record.value for records in consumer.poll(200).values() for record in records)
+        return len(values) == 2
+
+    with contextlib.closing(KafkaConsumer(**embedded.client, bootstrap_servers=embedded.bootstrap)) as consumer:
+        consumer.assign([partition := TopicPartition("rows", 0)])
+        consumer.seek(partition, 0)
+        until(both)
     found = [ArrowCodec("y").decode_rows(value) for value in values]
     assert [table.names for table in found] == [("a",), ("a", "b")]
     assert [table.row(i) for table in found for i in range(len(table.X))] == rows

@@ -326,7 +326,18 @@ def csv_file(tmp_path):
 
 
 def test_command_line(csv_file, tmp_path, capsys):
-    words = ["learn", csv_file, "--label", "y", "--drift", "PageHinkley(threshold=20)", "--on-drift", "anew", "--budget", 30]
+    words = [
+        "learn",
+        csv_file,
+        "--label",
+        "y",
+        "--drift",
+        "PageHinkley(threshold=20)",
+        "--on-drift",
+        "anew",
+        "--learner",
+        "bsgd,budget=30",
+    ]
     assert main([*words, "--quiet", "--checkpoint", tmp_path / "state"]) == 0
     end = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert end["drifts"] >= 1

@@ -16,7 +16,8 @@ from streamsvm import BSGDClassifier
 from streamsvm.stream import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
 from streamsvm.stream.refusals import LONGEST_RAW, Refusals
 
-WORDS = ["--label", "y", "--budget", "20", "--set", "max_classes=2"]
+LEARNER = "bsgd,budget=20,max_classes=2"
+WORDS = ["--label", "y", "--learner", LEARNER]
 
 
 def letters_of(path):
@@ -53,7 +54,7 @@ def test_fifty_kinds_of_poison(streams, tmp_path, scale, capfd):
     bad = [(number, *item) for number, item in enumerate(order) if not isinstance(item, int)]
     assert len(bad) == 50
     dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"
-    words = [*WORDS, "--scale", scale, "--set", f"max_features={poison.MAX_FEATURES}"]
+    words = ["--label", "y", "--learner", f"{LEARNER},max_features={poison.MAX_FEATURES}", "--scale", scale]
     assert main(["learn", str(good), *words, "--checkpoint", str(tmp_path / "good")]) == 0
     capfd.readouterr()
     more = ["--on-error", str(dead), "--to", str(out), "--checkpoint", str(tmp_path / "whole"), "--quiet"]
@@ -81,7 +82,12 @@ def test_fifty_kinds_of_poison(streams, tmp_path, scale, capfd):
 
 def test_predict_has_the_same_policy(streams, tmp_path, capfd):
     whole, good, order, _ = streams
-    assert main(["learn", str(good), *WORDS, "--set", "max_features=8", "--checkpoint", str(tmp_path / "good")]) == 0
+    assert (
+        main(
+            ["learn", str(good), "--label", "y", "--learner", f"{LEARNER},max_features=8", "--checkpoint", str(tmp_path / "good")]
+        )
+        == 0
+    )
     dead, out = tmp_path / "dead.csv", tmp_path / "out.jsonl"
     words = ["predict", str(whole), "--model", str(tmp_path / "good"), "--label", "y", "--to", str(out), "--quiet"]
     capfd.readouterr()

@@ -90,7 +90,7 @@ def test_a_folder_of_the_temporary_directory_is_used(read_only):
     image.chmod(0o755)
     # The command line, as in a container: it writes to its folder and to the cache.
     (read_only / "tmp" / "rows.csv").write_text("a,b,y\n" + "".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(100)))
-    words = ["learn", "tmp/rows.csv", "--label", "y", "--model", "linear", "--checkpoint", "tmp/state", "--quiet"]
+    words = ["learn", "tmp/rows.csv", "--label", "y", "--learner", "linear", "--checkpoint", "tmp/state", "--quiet"]
     learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
     done = run(read_only, learn, NUMBA_CACHE_DIR=str(image.parent), TMPDIR="/proc")
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,9 +1,13 @@
-"""What is shown without arguments: commands that can be run as they stand."""
+"""What is shown to begin with: commands that can be run as they stand, and flags that there are."""
 
+import re
 import shlex
 
+import pytest
+
 import streamsvm
-from streamsvm.cli.main import OVERVIEW, _parser
+from streamsvm.cli.main import _parser
+from streamsvm.cli.screens import OVERVIEW, SCREENS
 
 
 def commands():
@@ -38,9 +42,28 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, call):
     said = {}
     for words in commands():
         if words != ["demo"]:  # it has tests of its own
-            done = call(*words, *(["--model", "bsgd"] if words[0] == "learn" else []))
+            done = call(*words, *(["--learner", "bsgd"] if words[0] == "learn" else []))
             assert done.returncode == 0, done.stderr
             said[words[0]] = done.stdout
     assert len(said["predict"].splitlines()) == 300
     assert "rows" in said["inspect"]
     assert sorted(path.name for path in (tmp_path / "device").iterdir()) == ["model.c", "model.h"]
+
+
+@pytest.mark.parametrize(("command", "most"), [("learn", 16), ("predict", 10)])
+def test_the_help_of_a_command_is_a_screen(call, command, most):
+    text = SCREENS[command]
+    for words in ([command, "--help"], [command, "-h"]):
+        done = call(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, text, "")
+    lines = text.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 80
+    shown = re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)
+    assert len(shown) <= most
+    whole = call(command, "--help", "all").stdout
+    assert {*shown} < {*re.findall(r"^  (?:-h, |-h \[all\], )?(--[a-z-]+)", whole, re.MULTILINE)}
+    parser, _ = _parser()
+    for line in text.replace("\\\n", "").splitlines():
+        if (found := re.search(r"^  (?:.*\| )?streamsvm (.*)", line)) is not None:
+            parser.parse_args(shlex.split(found[1]))

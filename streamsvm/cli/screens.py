@@ -1,0 +1,110 @@
+"""The texts that the command line shows to begin with: the overview, and a screen of flags for each of the two long commands."""
+
+from streamsvm import __version__
+
+__all__ = ["EXAMPLES", "OVERVIEW", "SCREENS"]
+
+OVERVIEW = f"""\
+streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
+
+Five things you can do. rows.csv is any table with the label in a column y.
+
+Learn a file or a stream (stop with Ctrl-C; run it again to continue):
+  streamsvm learn rows.csv --label y --checkpoint state
+
+Predict with the model:
+  streamsvm predict rows.csv --model state --to -
+
+See how well the model predicted each row before it learned it:
+  streamsvm inspect state
+
+Run the model without streamsvm, as C, ONNX, JSON or a file for numpy:
+  streamsvm export state --to c --out device
+
+Watch a learner being killed and resumed on a Kafka topic (extra demo):
+  streamsvm demo
+
+A stream is a path (CSV, JSON lines, LIBSVM text, Parquet, Arrow), - for a pipe,
+or kafka://host:port/topic. All commands: streamsvm --help
+The flags of a first hour: streamsvm learn --help; all of them: --help all
+"""
+
+#: What ``--help`` shows of the commands with many flags; ``--help all`` shows them all.
+SCREENS = {
+    "learn": """\
+usage: streamsvm learn SOURCE --label NAME [flags]
+
+Learn a stream; predict and score each row before learning it.
+
+  SOURCE               a path (CSV, JSON lines, LIBSVM text, also as .gz;
+                       Parquet, Arrow), - for a pipe, kafka://host:port/topic
+  --label NAME         the column or key that holds the label
+  --regression         the label is a number to predict
+  --drop A,B           columns to ignore, such as ids
+  --categorical A,B    columns of names, such as cities
+  --dates A,B=FORMAT   columns of dates, in ISO 8601 or in a format
+  --missing NA,-       values that mean missing, as an empty cell does
+  --learner NAME[,KEY=VALUE...]
+                       auto (the default), bsgd, bsca or linear, and its
+                       parameters, such as bsgd,budget=500,gamma=0.5
+  --metric NAME        a metric of river, such as F1, ROCAUC or R2
+  --to SINK            where predictions go: a path, -, kafka://...
+  --checkpoint DIR     where the model is kept; run again to continue
+  --on-error HOW       a row that cannot be used: stop (the default), skip,
+                       or a path or topic to write it to
+  --max-rows N         stop after this many rows
+  --quiet              print progress as JSON lines, and nothing else
+  --config F.toml      read flags from a file
+  --help all           show all flags, and more examples
+
+A table of numbers, with the label in column y:
+  streamsvm learn rows.csv --label y
+An id, a column of names, a date; checkpoints to continue from:
+  streamsvm learn people.csv --label income --drop id --categorical job \\
+      --dates since=%d.%m.%Y --checkpoint state
+An endless topic, and a pipe:
+  streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
+  tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
+""",
+    "predict": """\
+usage: streamsvm predict SOURCE --model PLACE --to SINK [flags]
+
+Predict the rows of a stream without learning them.
+
+  SOURCE             a path (CSV, JSON lines, LIBSVM text, also as .gz;
+                     Parquet, Arrow), - for a pipe, kafka://host:port/topic
+  --model PLACE      what streamsvm learn --checkpoint wrote: a checkpoint,
+                     or a folder or topic of them
+  --to SINK          where predictions go: a path, -, kafka://...
+  --follow           switch to a newer model as soon as there is one
+  --checkpoint DIR   where the position is kept; run again to continue
+  --on-error HOW     a row that cannot be used: stop (the default), skip,
+                     or a path or topic to write it to
+  --max-rows N       stop after this many rows
+  --quiet            print the end as a line of JSON, and nothing else
+  --config F.toml    read flags from a file
+  --help all         show all flags
+
+Columns are read as they were when the model learned.
+
+A file, and a topic that is predicted while another process learns:
+  streamsvm predict new.csv --model state --to predictions.csv
+  streamsvm predict kafka://localhost:9092/rows --model state --follow --to -
+""",
+}
+
+EXAMPLES = """\
+examples:
+  a table of numbers, with the label in column y
+    streamsvm learn rows.csv --label y
+  a table with an id, two columns of names, a date, and NA for missing values
+    streamsvm learn people.csv --label income --drop id --categorical job,city --dates since --missing NA
+  a CSV from a German Excel, with checkpoints to continue from; then predictions for a file like it
+    streamsvm learn kunden.csv --label y --delimiter ';' --encoding cp1252 --checkpoint state
+    streamsvm predict neue.csv --model state --to -
+  another model and metric, and more flags from a file
+    streamsvm learn rows.parquet --label y --learner linear --metric ROCAUC --config flags.toml
+  an endless topic, and a pipe
+    streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
+    tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
+"""
