@@ -277,7 +277,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Predict the probability of each label seen so far.
 
         If the model has ``predict_proba``, the probabilities are the model's. Otherwise, one factor turns decision values into
-        log odds. Each fit calibrates the factor on rows that were held out (see ``probability.py``), so probabilities always
+        log odds. Each fit calibrates the factor on rows that were held out (see ``fit.py``), so probabilities always
         agree with the sign of the decision value. With ``calibration_folds=0``, the factor is 1.
 
         Parameters
