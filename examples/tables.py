@@ -50,7 +50,8 @@ def text_of(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
     "second command learns the table.",
     "learn adult.csv --label income",
     "learn adult.csv --label income "
-    "--categorical workclass,education,marital-status,occupation,relationship,race,sex,native-country",
+    "--columns workclass:category,education:category,marital-status:category,occupation:category,relationship:category,"
+    "race:category,sex:category,native-country:category",
 )
 def adult() -> None:
     draw = random.Random(1)
@@ -76,7 +77,7 @@ def adult() -> None:
     "Dates: bicycle rentals by the hour",
     "A date becomes seconds. `--cycles day` adds its place in the day, and the demand here depends on that.",
     "learn bikes.csv --label busy",
-    "learn bikes.csv --label busy --dates at --cycles day,week",
+    "learn bikes.csv --label busy --columns at:date --cycles day,week",
 )
 def bikes() -> None:
     draw, begin = random.Random(2), datetime(2024, 3, 1)
@@ -106,7 +107,7 @@ def sensors() -> None:
     "A number that counts up looks like an id. The first look points it out, but does not stop. The column is learned unless "
     "you drop it.",
     "learn orders.csv --label returned",
-    "learn orders.csv --label returned --drop order_id,shop",
+    "learn orders.csv --label returned --columns order_id:drop,shop:drop",
 )
 def orders() -> None:
     draw = random.Random(4)
@@ -121,7 +122,7 @@ def orders() -> None:
     "learn kunden.csv --label treu",
     "learn kunden.csv --label treu --encoding cp1252",
     "learn kunden.csv --label treu --delimiter ';' --encoding cp1252",
-    "learn kunden.csv --label treu --delimiter ';' --encoding cp1252 --categorical Ort",
+    "learn kunden.csv --label treu --delimiter ';' --encoding cp1252 --columns Ort:category",
 )
 def kunden() -> None:
     draw = random.Random(5)
@@ -153,7 +154,7 @@ def mails() -> None:
     "Quoted text with line breaks, and a byte order mark",
     "Cells in quotes may contain commas and line breaks. Text that is different in every row looks like an id.",
     "learn reviews.csv --label stars",
-    "learn reviews.csv --label stars --drop text --categorical product",
+    "learn reviews.csv --label stars --columns text:drop,product:category",
 )
 def reviews() -> None:
     draw = random.Random(7)
@@ -169,7 +170,7 @@ def reviews() -> None:
     "Parquet",
     "The types come from the file. Like text, times need your answer, because reading them as seconds is a choice.",
     "learn rides.parquet --label tip",
-    "learn rides.parquet --label tip --dates at --categorical zone",
+    "learn rides.parquet --label tip --columns zone:category,at:date",
 )
 def rides() -> None:
     import pyarrow as pa  # noqa: PLC0415 - of the extra "files"
@@ -192,9 +193,9 @@ def rides() -> None:
     "The first 64 cities have a feature each, and the others share 32 hashed features. The checkpoint keeps the flags, so the "
     "next command continues without them, and `predict` reads its rows in the same way. A flag that contradicts the checkpoint "
     "is an error.",
-    "learn visits.arrow --label buys --categorical city --checkpoint state --max-rows 400",
+    "learn visits.arrow --label buys --columns city:category --checkpoint state --max-rows 400",
     "learn visits.arrow --label buys --checkpoint state",
-    "learn visits.arrow --label buys --checkpoint state --drop pages",
+    "learn visits.arrow --label buys --checkpoint state --columns pages:drop",
     "predict new.csv --model state --to predictions.csv",
 )
 def visits() -> None:
@@ -213,10 +214,10 @@ def visits() -> None:
 @table(
     "JSON lines: solar flares",
     "This is river's SolarFlare data set, and the label says whether a region had a flare of class C. Three fields are names. "
-    "Use `--features` to name the columns to learn, when that is shorter than naming those to drop.",
+    "Use `*:drop` to drop all columns that are not named.",
     "learn flares.jsonl --label flare",
-    "learn flares.jsonl --label flare --categorical zurich-class,largest-spot-size,spot-distribution",
-    "learn flares.jsonl --label flare --features zurich-class,activity,evolution --categorical zurich-class",
+    "learn flares.jsonl --label flare --columns zurich-class:category,largest-spot-size:category,spot-distribution:category",
+    "learn flares.jsonl --label flare --columns 'zurich-class:category,activity:number,evolution:number,*:drop'",
 )
 def flares() -> None:
     rows = ((x, y["c-class-flares"] > 0) for x, y in datasets.SolarFlare())
@@ -262,14 +263,15 @@ your answers.
 
 | the question | the flag |
 |---|---|
-| Which columns are learned? | `--features a,b` or `--drop id,ts` |
-| Which hold names? | `--categorical city`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
-| Which hold dates? | `--dates since` (ISO 8601) or `since=%d.%m.%Y`: seconds; `--cycles day,week,year` adds the place in each |
+| Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
+| Which hold names? | `--columns city:category`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
+| Which hold dates? | `--columns since:date` (ISO 8601) or `since:date=%d.%m.%Y`: seconds; `--cycles day,week` adds the place in each |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are) |
 | How to handle them? | `--when-missing drop` (no feature in that row; default), `mean`, or `indicator` (`age is missing` is 1) |
 | How is the text written? | `--delimiter ';'`, `--encoding latin-1` |
 
-You can also put the flags into a file, with one key for each, and give `--config flags.toml`. In Python, sources take the same
+A name with a comma, a colon, a star or a quote stands in double quotes. You can also put the flags into a file, with one key for
+each (`columns = {id = "drop", city = "category"}`), and give `--config flags.toml`. In Python, sources take the same
 arguments. What is learned about the columns is kept in a transformer in front of the learner, and saved with it:
 
 ```python

@@ -30,6 +30,7 @@ __all__ = [
     "names",
     "period",
     "place",
+    "quoted",
     "written",
 ]
 
@@ -123,13 +124,12 @@ def bound(text: str) -> float:
 
 def add_table_flags(group: Any) -> None:
     """Add the flags that say what the columns of a table are."""
-    text = "the columns to learn from, separated by commas (default: all but the label)"
-    group.add_argument("--features", metavar="A,B", help=text)
-    group.add_argument("--drop", metavar="A,B", help="columns to ignore, such as ids")
-    text = "columns of names, such as cities: the first 64 values get a feature each, all others share 32 hashed features"
-    group.add_argument("--categorical", metavar="A,B", help=text)
-    text = "columns of dates, which become seconds; in ISO 8601, or in the format that you give, such as since=%%d.%%m.%%Y"
-    group.add_argument("--dates", metavar="A[=FORMAT],B", help=text)
+    text = (
+        "what columns hold, as NAME:KIND, with commas between them; KIND is drop (ignored, as ids), category (names, such as "
+        "cities: the first 64 values get a feature each, all others share 32 hashed features), date (ISO 8601, as seconds), "
+        "date=%%d.%%m.%%Y (in that format) or number. Others are numbers, or with *:drop at the end ignored"
+    )
+    group.add_argument("--columns", metavar="NAME:KIND,...", help=text)
     text = "also add the time of day, day of the week or day of the year of each date, as sine and cosine"
     group.add_argument("--cycles", metavar="day,week,year", help=text)
     text = "values that mean missing, as an empty cell does (write --missing=-,NA if a dash comes first)"
@@ -165,6 +165,17 @@ def written(values: Iterable[str]) -> str:
     return line.getvalue()
 
 
+def quoted(text: str) -> str:
+    """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
+
+    Examples
+    --------
+    >>> quoted("last, first"), quoted("city")
+    ('"last, first"', 'city')
+    """
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() else text
+
+
 class Config(NamedTuple):
     """The contents of a ``--config`` file."""
 
@@ -178,9 +189,9 @@ class Config(NamedTuple):
 def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
     """Return a command line with what its ``--config`` file says.
 
-    The file is TOML, a key a flag: ``label = "y"``, ``drop = ["id", "ts"]``, ``quiet = true``, ``learner = "bsgd,gamma=0.5"``.
-    Keys in a table ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored.
-    A table ``[kafka]`` holds options of the connections with that scheme.
+    The file is TOML, a key a flag: ``label = "y"``, ``columns = {id = "drop"}``, ``quiet = true``. Keys in a table
+    ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored. A table
+    ``[kafka]`` holds options of the connections with that scheme.
 
     Raises
     ------
@@ -231,8 +242,9 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
 def _words(path: str, flag: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [flag] if value else []
-    if isinstance(value, dict):  # of KEY=VALUE
-        value = [name if item == "" else f"{name}={item}" for name, item in value.items()]
+    if isinstance(value, dict) and flag == "--columns":
+        parts = [(name, *str(kind).partition("=")) for name, kind in value.items()]
+        value = ",".join(f"{quoted(name)}:{kind}{equals}{quoted(how)}" for name, kind, equals, how in parts)
     if isinstance(value, list):
         value = written(map(str, value))
     if not isinstance(value, str | int | float):

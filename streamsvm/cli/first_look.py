@@ -22,7 +22,7 @@ __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
-_NUMBERED = "looks like an id: leave it out with --drop"
+_NUMBERED = "looks like an id: leave it out with --columns "
 #: A number as people write it in documents: 1.209,28 or 1,209.28 or 1 209, with a sign, a currency or a percent sign.
 _DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
 #: The name of a column of ids, which few rows do not show by their values.
@@ -114,7 +114,7 @@ def _described(
         else:
             columns.append(column_of(name, values, bool(answered), rows_may_fail))
             if text_format == "csv" and _are_days(values):  # elsewhere a number that is a date is taken for seconds
-                columns[-1] = columns[-1]._replace(note="looks like a date: read it with --dates")
+                columns[-1] = columns[-1]._replace(note=f"looks like a date: read it with {flags_of({'dates': {name: None}})}")
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
             column = columns[-1]
             columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
@@ -234,6 +234,9 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
     for flag, value in options.items():  # what was answered before stays so
         before = table.encoder.get(flag, {} if flag == "dates" else [])
         options[flag] = before | value if flag == "dates" else [*before, *value]
+    roles = ("drop", "categorical", "dates", "features")  # which are one flag
+    if any(name in options for name in roles):
+        options = {name: table.encoder[name] for name in roles if name in table.encoder} | options
     if decimal is not None:
         options["decimal"] = decimal
     names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
@@ -262,12 +265,13 @@ def _is_dressed_number(text: str) -> bool:
 
 def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
+    numbered = _NUMBERED + flags_of({"drop": [name]}).removeprefix("--columns ")
     if len(numbers) < _ENOUGH:
-        return _NUMBERED if whole and _ID.search(name) else ""
+        return numbered if whole and _ID.search(name) else ""
     if distinct == 1:
         return "one value only"
     rising = all(a < b for a, b in itertools.pairwise(numbers))
-    return _NUMBERED if whole and rising else ""
+    return numbered if whole and rising else ""
 
 
 def _are_days(values: Sequence[Any]) -> bool:

@@ -40,9 +40,9 @@ Learn a stream; predict and score each row before learning it.
                        Parquet, Arrow), - for a pipe, kafka://host:port/topic
   --label NAME         the column or key that holds the label
   --regression         the label is a number to predict
-  --drop A,B           columns to ignore, such as ids
-  --categorical A,B    columns of names, such as cities
-  --dates A,B=FORMAT   columns of dates, in ISO 8601 or in a format
+  --columns NAME:KIND,...
+                       columns that are no numbers: drop (ignored, as ids),
+                       category (names, as cities), date, date=%d.%m.%Y
   --missing NA,-       values that mean missing, as an empty cell does
   --learner NAME[,KEY=VALUE...]
                        auto (the default), bsgd, bsca or linear, and its
@@ -60,8 +60,8 @@ Learn a stream; predict and score each row before learning it.
 A table of numbers, with the label in column y:
   streamsvm learn rows.csv --label y
 An id, a column of names, a date; checkpoints to continue from:
-  streamsvm learn people.csv --label income --drop id --categorical job \\
-      --dates since=%d.%m.%Y --checkpoint state
+  streamsvm learn people.csv --label income --checkpoint state \\
+      --columns id:drop,job:category,since:date=%d.%m.%Y
 An endless topic, and a pipe:
   streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
   tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
@@ -98,7 +98,8 @@ examples:
   a table of numbers, with the label in column y
     streamsvm learn rows.csv --label y
   a table with an id, two columns of names, a date, and NA for missing values
-    streamsvm learn people.csv --label income --drop id --categorical job,city --dates since --missing NA
+    streamsvm learn people.csv --label income --missing NA \\
+        --columns id:drop,job:category,city:category,since:date
   a CSV from a German Excel, with checkpoints to continue from; then predictions for a file like it
     streamsvm learn kunden.csv --label y --delimiter ';' --encoding cp1252 --checkpoint state
     streamsvm predict neue.csv --model state --to -

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from river import compose
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import names, written
+from streamsvm.cli.arguments import names, quoted, written
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.tables import Reading, TableEncoder
 
-__all__ = ["Table", "flags_of", "label_of", "table_of"]
+__all__ = ["Table", "columns_of", "columns_text", "flags_of", "label_of", "table_of"]
 
 _READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 _ENCODING = ("when_missing", "cycles")
 _TEXT = ("delimiter", "encoding")
+_WITHOUT = {"drop": "no column dropped", "categorical": "no category", "dates": "no date", "features": "no *:drop"}
 #: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
 _KNOWN = {"csv": (*_READING, *_TEXT), "jsonl": (*_READING, "encoding"), "parquet": _READING, "arrow": _READING}
 
@@ -31,19 +33,94 @@ class Table(NamedTuple):
     """Parameters of `TableEncoder`; empty where no encoder is needed."""
 
 
+_KINDS = {"drop": "drop", "category": "categorical", "date": "dates", "number": "features"}
+_PART = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'  # a name or a format, perhaps in quotes
+_COLUMN = re.compile(f"{_PART}:\\s*(drop|category|date|number)(?:={_PART})?(?:,|$)")
+
+
+def columns_of(text: str) -> dict[str, Any]:
+    """Return the options that ``--columns`` gives: ``drop``, ``categorical``, ``dates`` and ``features``.
+
+    Raises
+    ------
+    UsageError
+        It is not NAME:KIND,..., or names a column twice.
+
+    Examples
+    --------
+    >>> columns_of('id:drop, "last, first":category, since:date=%d.%m.%Y %H:%M')
+    {'drop': ['id'], 'categorical': ['last, first'], 'dates': {'since': '%d.%m.%Y %H:%M'}}
+    >>> columns_of("city:category,age:number,*:drop")
+    {'categorical': ['city'], 'features': ['city', 'age']}
+    """
+    form = "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"
+    kinds: dict[str, tuple[str, str | None]] = {}
+    place, others_dropped = 0, False
+    while place < len(text):
+        if others_dropped:
+            raise UsageError(f"--columns {text}: *:drop is about all other columns, and stands at the end")
+        if (found := _COLUMN.match(text, place)) is None:
+            raise UsageError(f"--columns {text}: {text[place:]} cannot be read: {form}")
+        place, (name, kind, how) = found.end(), found.groups()
+        if how is not None and kind != "date":
+            raise UsageError(f"--columns {text}: only dates have a format, and {name} is of kind {kind}")
+        others_dropped = name == "*"
+        if others_dropped and kind != "drop":
+            raise UsageError(f"--columns {text}: * stands for all other columns, which can be dropped: *:drop")
+        if not others_dropped:
+            name = _plain(name)
+            if not name or name in kinds:
+                raise UsageError(f"--columns {text}: {f'{name} stands there twice' if name else f'a name is empty: {form}'}")
+            kinds[name] = kind, None if how is None else _plain(how)
+    options: dict[str, Any] = {}
+    for name, (kind, how) in kinds.items():
+        if kind == "date":
+            options.setdefault("dates", {})[name] = how or None
+        elif kind != "number":
+            options.setdefault(_KINDS[kind], []).append(name)
+    if others_dropped:
+        options["features"] = [name for name, (kind, _) in kinds.items() if kind != "drop"]
+    return options
+
+
+def _plain(text: str) -> str:
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text
+
+
+def columns_text(options: Mapping[str, Any]) -> str:
+    """Return options as ``--columns`` gives them.
+
+    Examples
+    --------
+    >>> columns_text({"drop": ["id"], "categorical": ["last, first"], "dates": {"since": "%d.%m.%Y", "to": None}})
+    'id:drop,"last, first":category,since:date=%d.%m.%Y,to:date'
+    """
+    parts = [f"{quoted(name)}:drop" for name in options.get("drop", ())]
+    parts += [f"{quoted(name)}:category" for name in options.get("categorical", ())]
+    dates: Mapping[str, str | None] = options.get("dates", {})
+    for name, how in dates.items():
+        form = "" if how is None else quoted(how) if set(how) & set(',"') else how
+        parts.append(f"{quoted(name)}:date{form and f'={form}'}")
+    if features := options.get("features"):
+        others = {*options.get("categorical", ()), *dates}
+        parts += [*(f"{quoted(name)}:number" for name in features if name not in others), "*:drop"]
+    return ",".join(parts)
+
+
 def flags_of(options: Mapping[str, Any]) -> str:
     """Return options as they stand on a command line.
 
     Examples
     --------
-    >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}})
-    '--drop id --dates since=%d.%m.%Y,to'
+    >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "-"]})
+    '--columns id:drop,since:date=%d.%m.%Y,to:date --missing NA,-'
     """
+    flags = {"columns": columns_text(options)} | {name: value for name, value in options.items() if name not in _KINDS.values()}
     parts = []
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            value = [column if form is None else f"{column}={form}" for column, form in value.items()]
+    for name, value in flags.items():
         text = written(value) if isinstance(value, list) else str(value)
+        if name == "columns" and not text:
+            continue
         if set(text) & set(" ;|?*&$'\"#<>()[]!`\\\t"):
             text = '"' + text.replace('"', '\\"') + '"' if "'" in text else f"'{text}'"
         flag = f"--{name.replace('_', '-')}"
@@ -86,7 +163,7 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
             raise CommandError(f"{flags_of({'drop': learned})} contradicts the model, which has learned it. Leave the flag out")
         for name, value in given.items():
             if known.get(name) != value and not (predict and name in _TEXT):
-                there = flags_of({name: known[name]}) if name in known else f"no --{name.replace('_', '-')}"
+                there = flags_of({name: known[name]}) if name in known else _WITHOUT.get(name, f"no --{name.replace('_', '-')}")
                 raise CommandError(
                     f"{flags_of({name: value})} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
                     + ("" if predict else ", or give another checkpoint folder to start from scratch")
@@ -118,12 +195,11 @@ def _mapping(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in ("features", "drop", "categorical", "missing", "cycles"):
+    if arguments.columns is not None:
+        found |= columns_of(arguments.columns)
+    for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
             found[name] = names(text)
-    if arguments.dates is not None:
-        parts = [name.partition("=") for name in names(arguments.dates)]
-        found["dates"] = {name: form or None for name, _, form in parts}
     for name in ("when_missing", "decimal", *_TEXT):
         if (text := getattr(arguments, name)) is not None:
             found[name] = text

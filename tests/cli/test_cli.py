@@ -211,7 +211,7 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
         (["learn", "{folder}/none.csv", "--label", "y"], "No such file"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
         (["learn", "-", "--label", "y"], "name the format"),
-        (["learn", "{csv}", "--label", "a"], "y (text). Try: --categorical y"),
+        (["learn", "{csv}", "--label", "a"], "y (text). Try: --columns y:category"),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
         (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
@@ -455,7 +455,7 @@ def test_version_and_what_sinks_take(call):
     ("command", "flag", "group"),
     [
         ("learn", "--labels-are", "rows that cannot be used"),
-        ("learn", "--drop", "the table"),
+        ("learn", "--columns", "the table"),
         ("learn", "--trusted", "the run"),
         ("predict", "--model", "the model"),
         ("predict", "--trusted", "the model"),

@@ -30,7 +30,7 @@ def learn(call, csv_file, state, *flags):
 @pytest.mark.parametrize("scale", ["standard", "none"])
 def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call, scale):
     state, picture = tmp_path / "state", tmp_path / "out.png"
-    learn(call, csv_file, state, "--drop", "id", "--scale", scale)
+    learn(call, csv_file, state, "--columns", "id:drop", "--scale", scale)
     done = call("inspect", state, "--plot", picture)
     assert (done.returncode, last_line(done)) == (0, f"drawn: {picture}")
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -41,7 +41,7 @@ def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call, scale):
 
 
 def test_the_curve_alone_of_a_model_of_other_features(csv_file, tmp_path, call):
-    learn(call, csv_file, tmp_path / "state", "--features", "id,a,b")
+    learn(call, csv_file, tmp_path / "state", "--columns", "id:number,a:number,b:number,*:drop")
     done = call("inspect", tmp_path / "state", "--plot", tmp_path / "out.svg")
     reason = "(no decision boundary: it is drawn for two features, and the model has 3)"
     assert (done.returncode, last_line(done)) == (0, f"drawn: {tmp_path / 'out.svg'} {reason}")

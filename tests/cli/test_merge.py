@@ -46,7 +46,7 @@ def test_models_of_the_command_line_become_one_that_predicts(tmp_path, call):
     for number in range(3):
         rows = "".join(f"{x['a']},{x['b']},{x['city']},{y}\n" for x, y in table(400, number))
         (tmp_path / f"{number}.csv").write_text(f"a,b,city,y\n{rows}")
-        words = ["--label", "y", "--categorical", "city", "--learner", "bsgd", "--quiet", "--checkpoint"]
+        words = ["--label", "y", "--columns", "city:category", "--learner", "bsgd", "--quiet", "--checkpoint"]
         assert call("learn", tmp_path / f"{number}.csv", *words, tmp_path / f"model-{number}").returncode == 0
     folders = [tmp_path / f"model-{number}" for number in range(3)]
     done = call("merge", *folders, "--to", tmp_path / "merged")

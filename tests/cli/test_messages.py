@@ -120,8 +120,8 @@ def test_what_a_file_names_is_printed_escaped(tmp_path, call):
     for words in (
         ["learn", path, "--label", f"z{WILD}"],
         ["learn", path, "--label", "y"],
-        ["learn", path, "--label", "y", "--drop", "b"],
-        ["learn", path, "--label", "y", "--drop", "b", "--to", path],
+        ["learn", path, "--label", "y", "--columns", "b:drop"],
+        ["learn", path, "--label", "y", "--columns", "b:drop", "--to", path],
         ["predict", path, "--model", tmp_path / "state", "--to", f"{tmp_path / 'out'}{WILD}"],
         ["predict", path, "--model", tmp_path / f"none{WILD}", "--to", "-"],
     ):
@@ -180,13 +180,13 @@ def test_numbers_with_marks_are_told(tmp_path, call, texts):
     path.write_text("a;b;y\n" + "".join(f"{texts[i % 3]};{i};{i % 2}\n" for i in range(60)))
     done = call("learn", path, "--label", "y", "--delimiter", ";")
     assert "numbers with commas, currencies or %: to learn them, write them as 1234.5" in done.stderr
-    assert "--categorical" not in done.stderr
+    assert "category" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--dates", "a", "--cycles", "moon"], "--cycles must be of day, week, year"),
+        (["--columns", "a:date", "--cycles", "moon"], "--cycles must be of day, week, year"),
         (["--metric", "F1(cm=1)"], "--metric F1(cm=1): "),
         (["--metric", "FBeta(beta=1e308)"], "--metric FBeta(beta=1e308): "),
     ],

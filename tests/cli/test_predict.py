@@ -15,7 +15,7 @@ ROWS = "city,age,income\n" + "".join(
 def table(tmp_path, call):
     path = tmp_path / "people.csv"
     path.write_text(ROWS)
-    words = ["learn", path, "--label", "income", "--categorical", "city", "--checkpoint", tmp_path / "state"]
+    words = ["learn", path, "--label", "income", "--columns", "city:category", "--checkpoint", tmp_path / "state"]
     assert call(*words).returncode == 0
     return path
 
@@ -65,11 +65,11 @@ def test_a_column_that_the_model_does_not_know_can_be_dropped(table, tmp_path, c
     path.write_text("city,age,remark\nOslo,22,good\n")
     words = ["predict", path, "--model", tmp_path / "state", "--to", "-"]
     assert "feature 'remark' is 'good'" in (said := call(*words).stderr)
-    assert "To leave out the column: drop='remark' (--drop 'remark')" in said
-    assert labels(call(*words, "--drop", "remark"))[0] == ["low"]
+    assert "To leave out the column: drop='remark' (--columns 'remark':drop)" in said
+    assert labels(call(*words, "--columns", "remark:drop"))[0] == ["low"]
     for known in ("city", "age"):
-        done = call(*words, "--drop", f"remark,{known}")
-        assert f"--drop {known} contradicts the model, which has learned it" in done.stderr
+        done = call(*words, "--columns", f"remark:drop,{known}:drop")
+        assert f"--columns {known}:drop contradicts the model, which has learned it" in done.stderr
 
 
 def test_a_run_says_what_it_has_predicted_itself(table, tmp_path, call):

@@ -3,12 +3,15 @@
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from command_words import with_a_model
 from streamsvm import load
@@ -16,6 +19,7 @@ from streamsvm.cli.arguments import names
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.main import _parser
 from streamsvm.cli.screens import EXAMPLES
+from streamsvm.cli.tables import columns_of, columns_text
 from streamsvm.stream.tables import Reading
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +27,7 @@ PEOPLE = "id,city,since,age,y\n" + "".join(
     f"n{i},{'Paris' if i % 2 else 'Oslo'},{1 + i % 28:02d}.01.2024,{'?' if i % 7 == 0 else 20 + i % 40},{i % 2}\n"
     for i in range(300)
 )
-ANSWERS = ["--categorical", "city", "--dates", "since=%d.%m.%Y", "--drop", "id", "--missing", "?"]
+ANSWERS = ["--columns", "id:drop,city:category,since:date=%d.%m.%Y", "--missing", "?"]
 
 
 @pytest.fixture
@@ -38,15 +42,15 @@ def test_text_without_an_answer_stops_with_flags_that_serve(people, call):
     assert done.returncode == 1
     assert "first look" in done.stderr
     flags = done.stderr.splitlines()[-1].partition("Try: ")[2]
-    assert flags == "--drop id --categorical city --dates since=%d.%m.%Y --missing '?'"
+    assert flags == "--columns id:drop,city:category,since:date=%d.%m.%Y --missing '?'"
     done = call("learn", people, "--label", "y", *flags.replace("'", "").split(), "--quiet")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["metric"] > 0.95
-    done = call("learn", people, "--label", "y", "--drop", "since", "--quiet")
-    assert "--drop since,id --categorical city --missing '?'" in done.stderr  # the flag stands there with what it had
+    done = call("learn", people, "--label", "y", "--columns", "since:drop", "--quiet")
+    assert "--columns since:drop,id:drop,city:category --missing '?'" in done.stderr  # the flag stands there with what it had
 
 
-@pytest.mark.parametrize("flags", [[], ["--drop", "id"]])
+@pytest.mark.parametrize("flags", [[], ["--columns", "id:drop"]])
 def test_bounded_values_are_counted(tmp_path, call, flags):
     path = tmp_path / "rows.csv"
     path.write_text("id,a,y\n" + "".join(f"{i % 50},{1e9 if i == 200 else i % 10},{i % 2}\n" for i in range(300)))
@@ -64,7 +68,10 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(people, tmp_p
     assert (whole / "checkpoint-000000000300.ckpt").read_bytes() == (pieces / "checkpoint-000000000300.ckpt").read_bytes()
     assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS).returncode == 0
     for flags, words in (
-        (["--drop", "id,age"], "--drop id,age contradicts the checkpoint, which was learned with --drop id."),
+        (
+            ["--columns", "id:drop,age:drop"],
+            "contradicts the checkpoint, which was learned with --columns id:drop.",
+        ),
         (["--when-missing", "mean"], "learned with no --when-missing"),
         (["--delimiter", ";"], "learned with no --delimiter"),
     ):
@@ -74,7 +81,7 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(people, tmp_p
 
     new = tmp_path / "new.csv"  # without what is dropped, and written in another way
     new.write_bytes("city;since;age\nOslo;02.01.2024;?\nParis;03.01.2024;30\nTromsø;03.01.2024;30\n".encode("latin-1"))
-    assert "contradicts" in call("predict", new, "--model", pieces, "--to", "-", "--categorical", "since").stderr
+    assert "contradicts" in call("predict", new, "--model", pieces, "--to", "-", "--columns", "since:category").stderr
     done = call("predict", new, "--model", pieces, "--to", "-", "--delimiter", ";", "--encoding", "latin-1")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["y_pred"] for line in done.stdout.splitlines()[:2]] == [0, 1]
@@ -114,7 +121,7 @@ def test_the_first_row_of_a_pipe_is_looked_at(text):
     place = "standard input, line " + ("1" if text[0] == "{" else "2")
     assert f"{place}: 1 column needs a flag: city (text)" in done.stderr
     assert re.search(r"^  city +text +Oslo$", done.stderr, re.MULTILINE)
-    words = [*command, "--categorical", "city,town"]
+    words = [*command, "--columns", "city:category,town:category"]
     done = subprocess.run([*words[:-1], "city"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  city +category +Oslo$", done.stderr, re.MULTILINE)
@@ -127,8 +134,8 @@ def test_the_first_row_of_a_pipe_is_looked_at(text):
 def test_flags_from_a_file(people, tmp_path, call):
     config, state = tmp_path / "flags.toml", tmp_path / "state"
     config.write_text(
-        f"source = '{people}'\nlabel = 'y'\nquiet = true\nstop-at-end = false\ndrop = ['id']\ncategorical = 'city'\n"
-        f"missing = ['?']\ndates = {{since = '%d.%m.%Y'}}\n"
+        f"source = '{people}'\nlabel = 'y'\nquiet = true\nstop-at-end = false\n"
+        f"missing = ['?']\ncolumns = {{id = 'drop', city = 'category', since = 'date=%d.%m.%Y'}}\n"
         f"[learn]\ncheckpoint = '{state}'\nlearner = 'bsgd,budget=20,l2=0.001,gamma=0.25'\nmax_rows = 7\n"
         f"[predict]\nmodel = '{state}'\nto = '-'\nquiet = false\n"
     )
@@ -171,8 +178,8 @@ def test_a_file_of_flags_that_is_wrong(tmp_path, call, text, words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--drop", "city", "--categorical", "city"], "'city' is requested in two ways"),
-        (["--format", "libsvm", "--drop", "1"], "--drop 1 means nothing for LIBSVM text"),
+        (["--columns", "city:drop,city:category"], "city stands there twice"),
+        (["--format", "libsvm", "--columns", "1:drop"], "--columns 1:drop means nothing for LIBSVM text"),
         (["--format", "parquet", "--delimiter", ";"], "--delimiter ';' means nothing for parquet"),
         (["--when-missing", "median"], "invalid choice"),
     ],
@@ -217,29 +224,29 @@ def test_numbers_as_text_and_wide_tables(tmp_path, call):
     done = call("learn", path, "--label", "y")
     assert "and 11 of number, 1 of label" not in done.stderr.splitlines()[0]
     assert "  and 10 of number, 1 of label" in done.stderr.splitlines()
-    flags = done.stderr.partition("Try: ")[2].split()
+    flags = shlex.split(done.stderr.partition("Try: ")[2])
     assert call("learn", path, "--label", "y", *flags).returncode == 0
 
 
 def test_a_number_that_counts_up_is_dropped_where_flags_are_needed(tmp_path, call):
     path = tmp_path / "rows.csv"
     path.write_text("id,city,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(40)))
-    assert call("learn", path, "--label", "y").stderr.endswith("Try: --drop id --categorical city\n")
+    assert call("learn", path, "--label", "y").stderr.endswith("Try: --columns id:drop,city:category\n")
 
 
 @pytest.mark.parametrize(
     ("cells", "flag", "served"),
     [
-        (["31.12.2024", "30.11.2024"], "at", "--dates at=%d.%m.%Y"),
-        (["2024-12-31", "never"], "at", "--missing never"),
-        (["1st", "2nd", "3rd", "4th"], "at", "--dates at=FORMAT"),
-        (["2024-12-31"], "at=%d.%m.%Y", "--dates at"),
+        (["31.12.2024", "30.11.2024"], "at:date", "--columns at:date=%d.%m.%Y"),
+        (["2024-12-31", "never"], "at:date", "--missing never"),
+        (["1st", "2nd", "3rd", "4th"], "at:date", "--columns at:date=FORMAT"),
+        (["2024-12-31"], "at:date=%d.%m.%Y", "--columns at:date"),
     ],
 )
 def test_dates_that_are_written_in_another_way(tmp_path, call, cells, flag, served):
     path = tmp_path / "rows.csv"
     path.write_text("at,y\n" + "".join(f"{cell},{i % 2}\n" for i, cell in enumerate(cells)))
-    done = call("learn", path, "--label", "y", "--dates", flag)
+    done = call("learn", path, "--label", "y", "--columns", flag)
     assert done.stderr.endswith(f"Try: {served}\n")
 
 
@@ -248,16 +255,16 @@ def test_dates_that_are_written_as_numbers(tmp_path, call):
     path.write_text("day,n,y\n" + "".join(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}\n" for i in range(62)))
     done = call("learn", path, "--label", "y")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stderr.splitlines() if "looks like a date: read it with --dates" in line] == ["day"]
+    assert [line.split()[0] for line in done.stderr.splitlines() if "read it with --columns day:date" in line] == ["day"]
     state = tmp_path / "state"
-    assert call("learn", path, "--label", "y", "--dates", "day", "--checkpoint", state).returncode == 0
+    assert call("learn", path, "--label", "y", "--columns", "day:date", "--checkpoint", state).returncode == 0
     assert load(state)["TableEncoder"].transform_one({"day": "2024-01-16", "n": 20240031})["day"] == pytest.approx(0.0, abs=0.1)
 
 
 def test_help_shows_groups_and_examples_that_parse(call):
     text = call("learn", "--help", "all").stdout
     assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
-    commands = re.findall(r"streamsvm (.*)", EXAMPLES)
+    commands = re.findall(r"streamsvm (.*)", EXAMPLES.replace("\\\n", ""))
     assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5
     parser, _ = _parser()
     for command in commands:
@@ -342,5 +349,45 @@ def test_odd_values_of_a_first_look(tmp_path, call):
     assert "  two lines" in done.stderr
     path = tmp_path / "rows.csv"
     path.write_text("id,a,y\nA1,1,0\nB2,nan,1\nC3,2,0\n")
-    done = call("learn", path, "--label", "y", "--drop", "id")
+    done = call("learn", path, "--label", "y", "--columns", "id:drop")
     assert (done.returncode, "missing in 1" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id", "id cannot be read: it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"),
+        ("id:drop,city:town", "city:town cannot be read"),
+        ("id:drop,id:number", "id stands there twice"),
+        (":drop", "a name is empty"),
+        ("id:drop=x", "only dates have a format, and id is of kind drop"),
+        ("*:number", "* stands for all other columns, which can be dropped: *:drop"),
+        ("*:drop,a:number", "*:drop is about all other columns, and stands at the end"),
+        ('"a:drop', '"a:drop cannot be read'),
+    ],
+)
+def test_columns_that_cannot_be_read(people, call, text, message):
+    done = call("learn", people, "--label", "y", "--columns", text)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1).filter(lambda name: name.strip() == name),
+        st.sampled_from(["drop", "category", "number"]) | st.none() | st.text(min_size=1).filter(lambda how: how.strip() == how),
+        min_size=1,
+    ),
+    st.booleans(),
+)
+def test_columns_are_read_as_they_are_written(kinds, others_dropped):
+    options = {
+        "drop": [name for name, kind in kinds.items() if kind == "drop"],
+        "categorical": [name for name, kind in kinds.items() if kind == "category"],
+        "dates": {name: kind for name, kind in kinds.items() if kind not in ("drop", "category", "number")},
+    }
+    if others_dropped:
+        numbers = [name for name, kind in kinds.items() if kind == "number"]
+        options["features"] = [*options["categorical"], *options["dates"], *numbers]
+    found = columns_of(columns_text(options))
+    assert found == {name: value for name, value in options.items() if value or (name == "features" and options["features"])}

@@ -384,7 +384,8 @@ class TableEncoder(base.MiniBatchTransformer):
 
 def _asked(option: str, value: Hashable) -> str:
     """Return an option as an argument and, in brackets, as a flag."""
-    return f"{option}={shown(value)} (--{option} {shown(value)})"
+    kind = {"drop": ":drop", "categorical": ":category", "dates": ":date"}.get(option)
+    return f"{option}={shown(value)} (--{option if kind is None else 'columns'} {shown(value)}{kind or ''})"
 
 
 def _is_scaler(scaler: object) -> bool:
