@@ -265,7 +265,7 @@ your answers.
 |---|---|
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
 | Which hold names? | `--columns city:category`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
-| Which hold dates? | `--columns since:date` (ISO 8601), `since:date=%d.%m.%Y`: seconds; `--cycles day,week` adds the place in each |
+| Which hold dates? | `--columns since:date` (ISO 8601), `since:date=%d.%m.%Y`: seconds; `--cycles day` adds the time of day |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are) |
 | How to handle them? | `--when-missing drop` (no feature in that row; default), `mean`, or `indicator` (`age is missing` is 1) |
 | How is the text written? | `--delimiter ';'`, `--encoding latin-1` |
