@@ -1,9 +1,8 @@
 """Kernel matrices of many rows in hierarchically semi-separable (HSS) form: products, solves and determinants in linear time.
 
-Read in this order: `tree` puts near rows together, `neighbors` finds the nearest rows of each, `blocks` computes kernel values,
-`skeletons` picks the rows from which the others of a node are interpolated, `compression` repeats that until the error of
-`error_estimate` is small enough, `product` and `factorization` compute with the result, and `matrix` is the public class.
-`cuts` and `compositional` are another form, of kernels that new rows have, too.
+Read in this order: `tree` puts near rows together, `skeletons` picks the rows from which the others of a node are interpolated,
+`compression` finds near neighbours and repeats that until the estimated error is small enough, `factorization` computes with the
+result, and `matrix` is the public class. `cuts` and `compositional` are another form, of kernels that new rows have, too.
 
 Needs the extra ``batch``.
 
@@ -19,13 +18,6 @@ Kernel ridge regression:
 >>> bool(np.abs(K.expand(X[:5], coefficients) - y[:5]).max() < 0.01)
 True
 """
-
-from streamsvm.files.messages import missing_package
-
-try:
-    import scipy  # noqa: F401
-except ImportError as _error:
-    raise missing_package("streamsvm.batch.hss", "scipy", "batch", _error) from _error
 
 from streamsvm.batch.hss.factorization import HSSFactorization
 from streamsvm.batch.hss.matrix import HSSMatrix
