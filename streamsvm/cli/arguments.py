@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import math
+import re
 import threading
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -129,7 +130,7 @@ def add_table_flags(group: Any) -> None:
         "cities: the first 64 values get a feature each, all others share 32 hashed features), date (ISO 8601, as seconds), "
         "date=%%d.%%m.%%Y (in that format) or number. Others are numbers, or with *:drop at the end ignored"
     )
-    group.add_argument("--columns", metavar="NAME:KIND,...", help=text)
+    group.add_argument("--columns", action="append", metavar="NAME:KIND,...", help=text)
     text = "also add the time of day, day of the week or day of the year of each date, as sine and cosine"
     group.add_argument("--cycles", metavar="day,week,year", help=text)
     text = "values that mean missing, as an empty cell does (write --missing=-,NA if a dash comes first)"
@@ -173,7 +174,7 @@ def quoted(text: str) -> str:
     >>> quoted("last, first"), quoted("city")
     ('"last, first"', 'city')
     """
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() else text
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text
 
 
 class Config(NamedTuple):
@@ -235,21 +236,27 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
             elif not known or flag == "--help":
                 raise UsageError(f"--config {path}: {key} is no flag of {where or 'learn or predict'}")
             elif command in known:
-                before += _words(path, flag, value)
+                before += _words(path, flag, value, commands[command]._option_string_actions[flag].nargs == 0)
     return Config([command, *before, *words[1:]], source, options)
 
 
-def _words(path: str, flag: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
+def _words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
+    if isinstance(value, bool) and is_switch:
         return [flag] if value else []
-    if isinstance(value, dict) and flag == "--columns":
-        parts = [(name, *str(kind).partition("=")) for name, kind in value.items()]
-        value = ",".join(f"{quoted(name)}:{kind}{equals}{quoted(how)}" for name, kind, equals, how in parts)
+    if flag == "--columns" and isinstance(value, dict):
+        value = ",".join(_column(path, name, kind) for name, kind in value.items())
     if isinstance(value, list):
-        value = written(map(str, value))
-    if not isinstance(value, str | int | float):
+        value = ",".join(map(str, value)) if flag == "--columns" else written(map(str, value))
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"--config {path}: {flag[2:]} cannot be {value!r}")
     return [f"{flag}={value}"]
+
+
+def _column(path: str, name: str, kind: Any) -> str:
+    if not isinstance(kind, str) or not re.fullmatch("drop|category|number|date(=.*)?", kind, re.DOTALL):
+        raise UsageError(f"--config {path}: {name} in columns must be drop, category, number, date or date=FORMAT, not {kind!r}")
+    kind, equals, how = kind.partition("=")
+    return f"{name if name == '*' else quoted(name)}:{kind}{equals}{equals and quoted(how)}"
 
 
 def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.tables import Table, flags_of
+from streamsvm.cli.tables import Table, columns_text, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
 from streamsvm.stream.rows import WrappedSource
 from streamsvm.stream.tables.reading import Reading, parsed
@@ -33,7 +33,8 @@ _MOST_COLUMNS = 40
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers that may mean "missing", beside those that usually do
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "?", "-", "missing"}
-_FORMATS = (None, "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
+_DAYS, _TIMES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"), ("", " %H:%M", ", %H:%M", " %H:%M:%S")
+_FORMATS = (None, *(day + time for time in _TIMES for day in _DAYS))
 
 
 class Column(NamedTuple):
@@ -217,7 +218,7 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
     open_ = [column for column in columns if column.answer is not None and not (rows_may_fail and column.answer[0] == "missing")]
     if not open_:
         return None
-    numbered = [column.name for column in columns if column.note.startswith(_NUMBERED)]
+    numbered = [column.name for column in columns if column.note.startswith(_NUMBERED) and column.name not in table.numbers]
     options: dict[str, Any] = {"drop": numbered} if numbered else {}
     for flag, value in (column.answer for column in open_ if column.answer is not None):
         if flag == "decimal":
@@ -228,15 +229,15 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
             known = options.setdefault(flag, [])
             known += [text for text in (value if isinstance(value, list) else [value]) if text not in known]
     if "features" in options:  # text is read as numbers where any flag says how columns are read
-        del options["features"]
-        options = options or {"features": [column.name for column in columns if column.kind != "label"]}
+        options["numbers"] = options.pop("features")
+        options = {name: value for name, value in options.items() if name != "numbers"} or options
     decimal = options.pop("decimal", None)
     for flag, value in options.items():  # what was answered before stays so
         before = table.encoder.get(flag, {} if flag == "dates" else [])
         options[flag] = before | value if flag == "dates" else [*before, *value]
-    roles = ("drop", "categorical", "dates", "features")  # which are one flag
-    if any(name in options for name in roles):
-        options = {name: table.encoder[name] for name in roles if name in table.encoder} | options
+    if columns_text(options):  # which is one flag
+        said = table.encoder | ({"numbers": table.numbers} if table.numbers else {})
+        options = {name: said[name] for name in ("drop", "categorical", "dates", "features", "numbers") if name in said} | options
     if decimal is not None:
         options["decimal"] = decimal
     names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])

@@ -37,7 +37,7 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 
-_MAKE_ROOM = "Give --learner {0},max_features=N, {0},overflow=hash or {0},overflow=ignore"
+_MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
 
 #: Of commands that have no --config.
 _FROM_ENVIRONMENT = ". The environment may hold options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
@@ -90,7 +90,8 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         except UsageError as error:
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
-            status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(getattr(arguments, "learner", "NAME"))))
+            learner = getattr(arguments, "learner", "NAME").partition(",")[0]
+            status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(learner)))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             status = 1
         except OSError as error:
@@ -213,7 +214,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     for command in (learn, predict):
         text = "show the flags of a first hour; with all, every flag"
-        command.add_argument("-h", "--help", action=Help, nargs="?", choices=["all"], metavar="all", help=text)
+        command.add_argument("-h", "--help", action=Help, nargs="?", metavar="all", help=text)
     label_help = "the column or key of the label, which is ignored if it is there (default: the one in the checkpoint)"
     add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")

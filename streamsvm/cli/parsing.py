@@ -37,6 +37,8 @@ _DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
 #: Detectors of river for any error.
 _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
+#: What Python raises for a text that is no literal.
+_NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
 
@@ -79,10 +81,14 @@ def make_model(
         each = kind().max_features * (2 if table.when_missing == "indicator" else 1)
         categories = len(table.categorical) * (table.max_values + table.buckets)
         parameters["max_features"] = each + categories + 2 * len(table.dates) * len(table.cycles)
+    seen: set[str] = set()
     for setting in settings:
-        name, equals, value = setting.partition("=")
+        name, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise UsageError(f"--learner {text}: {setting} is no KEY=VALUE, and {learner} has {', '.join(valid)}")
+            raise UsageError(f"--learner {text}: {setting or 'nothing'} is no KEY=VALUE, and {learner} has {', '.join(valid)}")
+        if name in seen:
+            raise UsageError(f"--learner {text}: {name} stands there twice")
+        seen.add(name)
         if name not in valid:
             near = difflib.get_close_matches(name, valid, 1, 0.75)
             advice = f"; is it {near[0]}?" if near else f": it has {', '.join(valid)}"
@@ -109,8 +115,8 @@ def learner_and_settings(text: str) -> tuple[str, list[str]]:
 
     Examples
     --------
-    >>> learner_and_settings("bsgd, budget=60, maintenance=Merge('lookup-wd', 0)")
-    ('bsgd', ['budget=60', "maintenance=Merge('lookup-wd', 0)"])
+    >>> learner_and_settings("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
+    ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
     """
     name, *settings = (part.strip() for part in _split(text))
     if name not in LEARNERS:
@@ -138,7 +144,7 @@ def _split(text: str) -> list[str]:
 def _parse_value(learner: str, text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except _NO_LITERAL:
         call = _parse_call(text)
     if call is None or call[0] not in _STRATEGIES:
         return text
@@ -159,7 +165,7 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
             return None
         named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
         return node.func.id, [ast.literal_eval(value) for value in node.args], named
-    except (ValueError, SyntaxError):
+    except _NO_LITERAL:
         return None
 
 

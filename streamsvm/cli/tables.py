@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from river import compose
@@ -19,7 +20,6 @@ __all__ = ["Table", "columns_of", "columns_text", "flags_of", "label_of", "table
 _READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 _ENCODING = ("when_missing", "cycles")
 _TEXT = ("delimiter", "encoding")
-_WITHOUT = {"drop": "no column dropped", "categorical": "no category", "dates": "no date", "features": "no *:drop"}
 #: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
 _KNOWN = {"csv": (*_READING, *_TEXT), "jsonl": (*_READING, "encoding"), "parquet": _READING, "arrow": _READING}
 
@@ -31,15 +31,21 @@ class Table(NamedTuple):
     """Options of `open_source`."""
     encoder: dict[str, Any]
     """Parameters of `TableEncoder`; empty where no encoder is needed."""
+    numbers: Sequence[str] = ()
+    """Columns that are said to hold numbers."""
 
 
-_KINDS = {"drop": "drop", "category": "categorical", "date": "dates", "number": "features"}
-_PART = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'  # a name or a format, perhaps in quotes
-_COLUMN = re.compile(f"{_PART}:\\s*(drop|category|date|number)(?:={_PART})?(?:,|$)")
+_ROLES = ("drop", "categorical", "dates", "features", "numbers")
+_KINDS = {"drop": "drop", "category": "categorical", "number": "numbers"}
+_NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # perhaps in quotes
+_FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
+_COLUMN = re.compile(f"{_NAME}:\\s*(drop|category|date|number)(?:={_FORMAT})?\\s*(?:,|$)")
 
 
-def columns_of(text: str) -> dict[str, Any]:
-    """Return the options that ``--columns`` gives: ``drop``, ``categorical``, ``dates`` and ``features``.
+def columns_of(*texts: str) -> dict[str, Any]:
+    """Return the options that ``--columns`` gives: ``drop``, ``categorical``, ``dates``, ``features`` and ``numbers``.
+
+    Where the flag stands several times, the last kind of a column counts.
 
     Raises
     ------
@@ -53,6 +59,26 @@ def columns_of(text: str) -> dict[str, Any]:
     >>> columns_of("city:category,age:number,*:drop")
     {'categorical': ['city'], 'features': ['city', 'age']}
     """
+    kinds: dict[str, tuple[str, str | None]] = {}
+    others_dropped = False
+    for text in texts:
+        found, drops = _kinds_of(text)
+        kinds, others_dropped = kinds | found, others_dropped or drops
+    options: dict[str, Any] = {}
+    for name, (kind, how) in kinds.items():
+        if kind == "date":
+            options.setdefault("dates", {})[name] = how or None
+        elif kind != "number" or not others_dropped:
+            options.setdefault(_KINDS[kind], []).append(name)
+    if others_dropped:
+        options["features"] = [name for name, (kind, _) in kinds.items() if kind != "drop"]
+        if not options["features"]:
+            raise UsageError(f"--columns {','.join(texts)}: all columns are dropped, and nothing is left to learn from")
+    return options
+
+
+def _kinds_of(text: str) -> tuple[dict[str, tuple[str, str | None]], bool]:
+    """Return the kind and the format of each column that is named, and whether all others are dropped."""
     form = "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"
     kinds: dict[str, tuple[str, str | None]] = {}
     place, others_dropped = 0, False
@@ -60,27 +86,20 @@ def columns_of(text: str) -> dict[str, Any]:
         if others_dropped:
             raise UsageError(f"--columns {text}: *:drop is about all other columns, and stands at the end")
         if (found := _COLUMN.match(text, place)) is None:
-            raise UsageError(f"--columns {text}: {text[place:]} cannot be read: {form}")
+            raise UsageError(f"--columns {text}: {text[place:]} cannot be read: {form}; other names stand in double quotes")
         place, (name, kind, how) = found.end(), found.groups()
         if how is not None and kind != "date":
             raise UsageError(f"--columns {text}: only dates have a format, and {name} is of kind {kind}")
         others_dropped = name == "*"
         if others_dropped and kind != "drop":
             raise UsageError(f"--columns {text}: * stands for all other columns, which can be dropped: *:drop")
+        if not name:
+            raise UsageError(f"--columns {text}: a name is empty: {form}")
         if not others_dropped:
-            name = _plain(name)
-            if not name or name in kinds:
-                raise UsageError(f"--columns {text}: {f'{name} stands there twice' if name else f'a name is empty: {form}'}")
+            if (name := _plain(name)) in kinds:
+                raise UsageError(f"--columns {text}: {name} stands there twice")
             kinds[name] = kind, None if how is None else _plain(how)
-    options: dict[str, Any] = {}
-    for name, (kind, how) in kinds.items():
-        if kind == "date":
-            options.setdefault("dates", {})[name] = how or None
-        elif kind != "number":
-            options.setdefault(_KINDS[kind], []).append(name)
-    if others_dropped:
-        options["features"] = [name for name, (kind, _) in kinds.items() if kind != "drop"]
-    return options
+    return kinds, others_dropped
 
 
 def _plain(text: str) -> str:
@@ -95,16 +114,16 @@ def columns_text(options: Mapping[str, Any]) -> str:
     >>> columns_text({"drop": ["id"], "categorical": ["last, first"], "dates": {"since": "%d.%m.%Y", "to": None}})
     'id:drop,"last, first":category,since:date=%d.%m.%Y,to:date'
     """
+    dates: Mapping[str, str | None] = options.get("dates", {})
     parts = [f"{quoted(name)}:drop" for name in options.get("drop", ())]
     parts += [f"{quoted(name)}:category" for name in options.get("categorical", ())]
-    dates: Mapping[str, str | None] = options.get("dates", {})
     for name, how in dates.items():
-        form = "" if how is None else quoted(how) if set(how) & set(',"') else how
+        form = "" if how is None else quoted(how) if set(how) & set(',"') or how != how.strip() else how
         parts.append(f"{quoted(name)}:date{form and f'={form}'}")
-    if features := options.get("features"):
-        others = {*options.get("categorical", ()), *dates}
-        parts += [*(f"{quoted(name)}:number" for name in features if name not in others), "*:drop"]
-    return ",".join(parts)
+    named = {*options.get("drop", ()), *options.get("categorical", ()), *dates}
+    numbers = dict.fromkeys([*options.get("features", ()), *options.get("numbers", ())])
+    parts += [f"{quoted(name)}:number" for name in numbers if name not in named]
+    return ",".join([*parts, "*:drop"] if options.get("features") else parts)
 
 
 def flags_of(options: Mapping[str, Any]) -> str:
@@ -112,18 +131,16 @@ def flags_of(options: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "-"]})
-    '--columns id:drop,since:date=%d.%m.%Y,to:date --missing NA,-'
+    >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "?"]})
+    "--columns id:drop,since:date=%d.%m.%Y,to:date --missing 'NA,?'"
     """
-    flags = {"columns": columns_text(options)} | {name: value for name, value in options.items() if name not in _KINDS.values()}
+    flags = {"columns": columns_text(options)} | {name: value for name, value in options.items() if name not in _ROLES}
     parts = []
     for name, value in flags.items():
         text = written(value) if isinstance(value, list) else str(value)
         if name == "columns" and not text:
             continue
-        if set(text) & set(" ;|?*&$'\"#<>()[]!`\\\t"):
-            text = '"' + text.replace('"', '\\"') + '"' if "'" in text else f"'{text}'"
-        flag = f"--{name.replace('_', '-')}"
+        flag, text = f"--{name.replace('_', '-')}", shlex.quote(text)
         parts.append(f"{flag}={text}" if text.startswith("-") else f"{flag} {text}")
     return " ".join(parts)
 
@@ -151,6 +168,8 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
         A flag has no meaning for the format, or contradicts another one.
     """
     given = _given(arguments)
+    if not predict and any(arguments.label in given.get(role, ()) for role in _ROLES):
+        raise UsageError(f"--columns {columns_text(given)}: {arguments.label} is the label, which has no kind")
     if text_format == "libsvm" and given:
         raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
     possible = _KNOWN.get(text_format or "", ())
@@ -161,14 +180,18 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
         dropped = given.pop("drop") if predict and "drop" in given else []
         if learned := [name for name in dropped if name in _columns_of(saved.model)]:
             raise CommandError(f"{flags_of({'drop': learned})} contradicts the model, which has learned it. Leave the flag out")
+        others = {*known.get("drop", ()), *known.get("categorical", ()), *known.get("dates", ())}
         for name, value in given.items():
-            if known.get(name) != value and not (predict and name in _TEXT):
-                there = flags_of({name: known[name]}) if name in known else _WITHOUT.get(name, f"no --{name.replace('_', '-')}")
+            same = not others & {*value} if name == "numbers" else _same(known.get(name), value)
+            if not same and not (predict and name in _TEXT):
+                of_flag = _ROLES if name in _ROLES else (name,)
+                said, there = (flags_of({each: of[each] for each in of_flag if each in of}) for of in (given, known))
+                there = there or f"no --{'columns' if name in _ROLES else name.replace('_', '-')}"
                 raise CommandError(
-                    f"{flags_of({name: value})} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
+                    f"{said} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
                     + ("" if predict else ", or give another checkpoint folder to start from scratch")
                 )
-        given = known | given
+        given |= {name: value for name, value in known.items() if name not in _TEXT or name not in given}
     else:
         dropped = []
     try:
@@ -176,9 +199,17 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
     except ValueError as error:
         raise UsageError(str(error)) from None
     wanted = [name for name in possible if not (predict and name in ("features", "drop"))]
+    numbers = given.pop("numbers", [])
     encoder = {name: value for name, value in given.items() if name not in _TEXT}
+    if numbers and not encoder and text_format != "csv":  # which reads text as numbers anyway
+        encoder = {"decimal": "."}
     source = {name: given[name] for name in wanted if name in given}
-    return Table(source | ({"drop": dropped} if dropped else {}), encoder)
+    return Table(source | ({"drop": dropped} if dropped else {}), encoder, numbers)
+
+
+def _same(known: Any, given: Any) -> bool:
+    """Return whether options say the same; the order of columns says nothing."""
+    return sorted(known) == sorted(given) if isinstance(known, list | tuple) and isinstance(given, list) else bool(known == given)
 
 
 def label_of(saved: Any) -> str | None:
@@ -196,7 +227,7 @@ def _mapping(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if arguments.columns is not None:
-        found |= columns_of(arguments.columns)
+        found |= columns_of(*arguments.columns)
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
             found[name] = names(text)

@@ -212,7 +212,7 @@ def test_more_features_than_columns_names_the_flags(tmp_path, call):
     path.write_text("".join(f"{i % 2} {3 * i + 1}:1 {3 * i + 2}:2 {3 * i + 3}:1\n" for i in range(100)))
     words = ["learn", path, "--learner"]
     said = call(*words, "bsgd,l2=0.1").stderr.splitlines()[-1]
-    advice = "Give --learner bsgd,l2=0.1,max_features=N, bsgd,l2=0.1,overflow=hash or bsgd,l2=0.1,overflow=ignore."
+    advice = "In --learner bsgd, give max_features=N, overflow=hash or overflow=ignore."
     assert f"max_features=256 names are known. {advice}" in said
     assert call(*words, "bsgd,max_features=400").returncode == 0
     assert call(*words, "bsgd,overflow=ignore").returncode == 0

@@ -65,7 +65,7 @@ def test_a_column_that_the_model_does_not_know_can_be_dropped(table, tmp_path, c
     path.write_text("city,age,remark\nOslo,22,good\n")
     words = ["predict", path, "--model", tmp_path / "state", "--to", "-"]
     assert "feature 'remark' is 'good'" in (said := call(*words).stderr)
-    assert "To leave out the column: drop='remark' (--columns 'remark':drop)" in said
+    assert "To leave out the column: drop='remark' (--columns remark:drop)" in said
     assert labels(call(*words, "--columns", "remark:drop"))[0] == ["low"]
     for known in ("city", "age"):
         done = call(*words, "--columns", f"remark:drop,{known}:drop")

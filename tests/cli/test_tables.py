@@ -19,7 +19,7 @@ from streamsvm.cli.arguments import names
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.main import _parser
 from streamsvm.cli.screens import EXAMPLES
-from streamsvm.cli.tables import columns_of, columns_text
+from streamsvm.cli.tables import columns_of, columns_text, flags_of
 from streamsvm.stream.tables import Reading
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(people, tmp_p
     for flags, words in (
         (
             ["--columns", "id:drop,age:drop"],
-            "contradicts the checkpoint, which was learned with --columns id:drop.",
+            "contradicts the checkpoint, which was learned with --columns id:drop,city:category,since:date=%d.%m.%Y.",
         ),
         (["--when-missing", "mean"], "learned with no --when-missing"),
         (["--delimiter", ";"], "learned with no --delimiter"),
@@ -359,7 +359,11 @@ def test_odd_values_of_a_first_look(tmp_path, call):
         ("id", "id cannot be read: it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"),
         ("id:drop,city:town", "city:town cannot be read"),
         ("id:drop,id:number", "id stands there twice"),
+        ("id:drop city:category", "id:drop city:category cannot be read"),
         (":drop", "a name is empty"),
+        ("*:drop", "nothing is left to learn from"),
+        ("id:drop,*:drop", "nothing is left to learn from"),
+        ("id:drop,y:category", "y is the label"),
         ("id:drop=x", "only dates have a format, and id is of kind drop"),
         ("*:number", "* stands for all other columns, which can be dropped: *:drop"),
         ("*:drop,a:number", "*:drop is about all other columns, and stands at the end"),
@@ -374,8 +378,8 @@ def test_columns_that_cannot_be_read(people, call, text, message):
 
 @given(
     st.dictionaries(
-        st.text(min_size=1).filter(lambda name: name.strip() == name),
-        st.sampled_from(["drop", "category", "number"]) | st.none() | st.text(min_size=1).filter(lambda how: how.strip() == how),
+        st.text(),
+        st.sampled_from(["drop", "category", "number"]) | st.none() | st.text(min_size=1),
         min_size=1,
     ),
     st.booleans(),
@@ -385,9 +389,66 @@ def test_columns_are_read_as_they_are_written(kinds, others_dropped):
         "drop": [name for name, kind in kinds.items() if kind == "drop"],
         "categorical": [name for name, kind in kinds.items() if kind == "category"],
         "dates": {name: kind for name, kind in kinds.items() if kind not in ("drop", "category", "number")},
+        "numbers": [name for name, kind in kinds.items() if kind == "number"],
     }
-    if others_dropped:
-        numbers = [name for name, kind in kinds.items() if kind == "number"]
-        options["features"] = [*options["categorical"], *options["dates"], *numbers]
-    found = columns_of(columns_text(options))
-    assert found == {name: value for name, value in options.items() if value or (name == "features" and options["features"])}
+    if others_dropped and len(options["drop"]) < len(kinds):
+        options["features"] = [*options["categorical"], *options["dates"], *options.pop("numbers")]
+    assert columns_of(columns_text(options)) == {name: value for name, value in options.items() if value}
+    assert shlex.split(flags_of(options)) == ["--columns", columns_text(options)]
+
+
+def test_a_flag_that_stands_twice_is_one(people, tmp_path, call):
+    config = tmp_path / "flags.toml"
+    config.write_text("columns = {id = 'drop', city = 'drop'}\nmissing = '?'\n")
+    words = ["--label", "y", "--config", config, "--learner", "linear", "--columns", "since:date=%d.%m.%Y"]
+    done = call("learn", people, *words, "--columns", "city:category", "--checkpoint", tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    encoder = load(tmp_path / "state")["TableEncoder"]
+    assert [[*of] for of in (encoder.drop, encoder.categorical, encoder.dates)] == [["id"], ["city"], ["since"]]
+
+
+def test_the_order_of_columns_says_nothing(people, tmp_path, call):
+    words = ["learn", people, "--label", "y", "--missing", "?", "--checkpoint", tmp_path / "state", "--columns"]
+    assert call(*words, "since:drop,id:drop,city:category").returncode == 0
+    assert call(*words, "city:category,id:drop,since:drop").returncode == 0
+    said = call(*words, "id:number").stderr
+    assert (
+        "--columns id:number contradicts the checkpoint, which was learned with --columns since:drop,id:drop,city:category."
+        in said
+    )
+
+
+def test_columns_that_are_said_to_hold_numbers(tmp_path, call):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"a": str(i % 7), "b": i % 5, "y": i % 2}) + "\n" for i in range(60)))
+    assert "Try: --columns a:number\n" in call("learn", path, "--label", "y").stderr
+    assert call("learn", path, "--label", "y", "--columns", "a:number").returncode == 0
+    path = tmp_path / "rows.csv"
+    path.write_text("id,city,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(40)))
+    assert call("learn", path, "--label", "y", "--columns", "id:number").stderr.endswith(
+        "Try: --columns city:category,id:number\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("{id = true}", "id in columns must be drop, category, number, date or date=FORMAT, not True"),
+        ("{id = 'drop, city:category'}", "id in columns must be"),
+        ("true", "columns cannot be True"),
+        ("{id = 'drop', '*' = 'drop'}", "nothing is left to learn from"),
+    ],
+)
+def test_columns_of_a_file_that_cannot_be_read(people, tmp_path, call, columns, message):
+    config = tmp_path / "flags.toml"
+    config.write_text(f"columns = {columns}\n")
+    done = call("learn", people, "--label", "y", "--config", config)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_columns_of_a_file_as_a_list(people, tmp_path, call):
+    config = tmp_path / "flags.toml"
+    config.write_text("columns = ['id:drop', 'since:drop', '\"city\":category']\nmissing = '?'\nlearner = 'bsgd'\n")
+    done = call("learn", people, "--label", "y", "--config", config)
+    assert done.returncode == 0, done.stderr

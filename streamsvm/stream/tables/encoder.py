@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import shlex
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping
@@ -384,8 +385,9 @@ class TableEncoder(base.MiniBatchTransformer):
 
 def _asked(option: str, value: Hashable) -> str:
     """Return an option as an argument and, in brackets, as a flag."""
-    kind = {"drop": ":drop", "categorical": ":category", "dates": ":date"}.get(option)
-    return f"{option}={shown(value)} (--{option if kind is None else 'columns'} {shown(value)}{kind or ''})"
+    kind, text = {"drop": ":drop", "categorical": ":category", "dates": ":date"}.get(option, ""), str(value)
+    name = '"' + text.replace('"', '""') + '"' if kind and set(text) & set(',:"*') else text
+    return f"{option}={shown(value)} (--{'columns' if kind else option} {shlex.quote(name + kind)})"
 
 
 def _is_scaler(scaler: object) -> bool:
