@@ -122,7 +122,7 @@ def test_the_first_row_of_a_pipe_is_looked_at(text):
     assert f"{place}: 1 column needs a flag: city (text)" in done.stderr
     assert re.search(r"^  city +text +Oslo$", done.stderr, re.MULTILINE)
     words = [*command, "--columns", "city:category,town:category"]
-    done = subprocess.run([*words[:-1], "city"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run([*words[:-1], "city:category"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  city +category +Oslo$", done.stderr, re.MULTILINE)
     if text[0] == "{":  # of which not all rows have all fields
