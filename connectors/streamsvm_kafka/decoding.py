@@ -1,72 +1,16 @@
-"""Rows of messages, of which some hold many, and the headers that say how they are encoded."""
+"""Rows of messages, of which some hold many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, Row, Rows
 from streamsvm.stream.rows import RawRows
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
+from streamsvm_kafka.codecs.headers import check_headers
 
-__all__ = ["Decoder", "check_headers"]
-
-#: Names of the header, without regard to capitals: HTTP's, as frameworks for Kafka write it, and our own.
-_HEADERS = frozenset(("content-type", "contenttype", "content_type", "codec"))
-_CODECS = frozenset(("json", "float32", "npy", "arrow", "avro"))
-#: The names that a content type may have for a codec, beside ``application/NAME`` and ``application/SOMETHING+NAME``.
-_CONTENT_TYPES = {
-    "text/json": "json",
-    "avro/binary": "avro",
-    "application/x-avro": "avro",
-    "application/x-npy": "npy",
-    "application/vnd.apache.arrow.stream": "arrow",
-}
-#: Says nothing but that there are bytes.
-_ANY = "application/octet-stream"
-
-
-def check_headers(headers: Iterable[tuple[str, bytes | None]], codec: Codec) -> None:
-    """Check that no header of a message names another codec than that of its topic.
-
-    Such a message would be misread, for example packed numbers of one layout as those of another.
-
-    Parameters
-    ----------
-    headers
-        Names and values. Only headers named ``codec`` or ``content-type`` are looked at; messages need none.
-    codec
-        Codec of the topic.
-
-    Raises
-    ------
-    ValueError
-        A header names another codec, or one that is not known.
-
-    Examples
-    --------
-    >>> from streamsvm_kafka.codecs import JSONCodec
-    >>> check_headers([("trace", b"17"), ("Content-Type", b"application/json; charset=utf-8")], JSONCodec("y"))
-    >>> check_headers([("codec", b"float32")], JSONCodec("y"))
-    Traceback (most recent call last):
-        ...
-    ValueError: its header 'codec' says 'float32', but the topic is read with codec=json
-    """
-    for header, value in headers:
-        if not value or header.lower() not in _HEADERS:
-            continue
-        said = value[:200].decode("utf-8", "replace").partition(";")[0].strip(" \t\"'").lower()
-        if said != _ANY and (found := _codec_of(said)) != codec.name:
-            known = "" if found in _CODECS else " (an unknown codec)"
-            raise ValueError(f"its header {header!r} says {shown(said)}{known}, but the topic is read with codec={codec.name}")
-
-
-def _codec_of(said: str) -> str:
-    if said in _CONTENT_TYPES:
-        return _CONTENT_TYPES[said]
-    kind, _, name = said.rpartition("/")
-    return name.rpartition("+")[2] if kind in ("", "application") else said
+__all__ = ["Decoder"]
 
 
 class Decoder:
