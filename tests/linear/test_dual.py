@@ -146,13 +146,19 @@ def test_a_fit_that_does_not_converge_is_better_than_none(scaling, C):
 
 def test_blocks_come_in_another_order_each_time(monkeypatch):
     X, y = two_classes(max(N, 300))
-    sweep, firsts = dual.sweep, []
+    sweep, sweep_free, firsts = dual.sweep, dual.sweep_free, []
 
     def noted(w, b, block, *rest):
         firsts.append(block.first)
         return sweep(w, b, block, *rest)
 
+    def not_noted(*args):
+        with monkeypatch.context() as patch:  # interpreted, it calls the other one
+            patch.setattr(dual, "sweep", sweep)
+            return sweep_free(*args)
+
     monkeypatch.setattr(dual, "sweep", noted)
+    monkeypatch.setattr(dual, "sweep_free", not_noted)
     OutOfCoreLinearSVC(C=10.0, tol=1e-5, memory_limit=2**17).fit(X, y)
     blocks = len(set(firsts))
     assert blocks > 2
