@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.cli import UsageError
+from streamsvm.files.messages import quoted
 
 __all__ = [
     "add_errors",
@@ -31,7 +32,6 @@ __all__ = [
     "names",
     "period",
     "place",
-    "quoted",
     "written",
 ]
 
@@ -45,13 +45,18 @@ def every(text: str) -> dict[str, Any]:
     """Parse what comes between two checkpoints: the parameters of a loop."""
     if not text.endswith("s"):
         return {"checkpoint_every": count(text)}
-    try:
-        between = float(text[:-1])
-    except ValueError:
-        between = math.nan
+    between = _number(text[:-1])
     if not 0.0 < between < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s")
     return {"checkpoint_every": None, "checkpoint_seconds": between}
+
+
+def _number(text: str) -> float:
+    """Return the number of a text; NaN, which is in no range, where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def count(text: str) -> int:
@@ -67,10 +72,7 @@ def count(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Parse a number of at least 0, or inf."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    number = _number(text)
     if not number >= 0.0:
         raise argparse.ArgumentTypeError(f"must be a number of at least 0, or inf, not {text}")
     return number
@@ -78,10 +80,7 @@ def seconds(text: str) -> float:
 
 def period(text: str) -> float:
     """Parse a number of seconds that can be waited for."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    number = _number(text)
     if not 0.0 < number <= threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text}")
     return number
@@ -103,10 +102,7 @@ def whole(text: str) -> int:
 
 def share(text: str) -> float:
     """Parse a number from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    number = _number(text)
     if not 0.0 <= number <= 1.0:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text}")
     return number
@@ -114,10 +110,7 @@ def share(text: str) -> float:
 
 def bound(text: str) -> float:
     """Parse a bound of scaled values: at least 2, or 0 for none."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    number = _number(text)
     if number != 0.0 and not 2.0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of at least 2, or 0, not {text}")
     return number
@@ -164,17 +157,6 @@ def written(values: Iterable[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(values)
     return line.getvalue()
-
-
-def quoted(text: str) -> str:
-    """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
-
-    Examples
-    --------
-    >>> quoted("last, first"), quoted("city")
-    ('"last, first"', 'city')
-    """
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text
 
 
 class Config(NamedTuple):

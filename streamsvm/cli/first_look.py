@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.tables import Table, columns_text, flags_of
+from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
 from streamsvm.stream.rows import WrappedSource
 from streamsvm.stream.tables.reading import Reading, parsed
@@ -22,7 +22,7 @@ __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
-_NUMBERED = "looks like an id: leave it out with --columns "
+_NUMBERED = "looks like an id: leave it out with "
 #: A number as people write it in documents: 1.209,28 or 1,209.28 or 1 209, with a sign, a currency or a percent sign.
 _DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
 #: The name of a column of ids, which few rows do not show by their values.
@@ -228,16 +228,15 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
         else:
             known = options.setdefault(flag, [])
             known += [text for text in (value if isinstance(value, list) else [value]) if text not in known]
-    if "features" in options:  # text is read as numbers where any flag says how columns are read
-        options["numbers"] = options.pop("features")
-        options = {name: value for name, value in options.items() if name != "numbers"} or options
+    numbers = options.pop("features", None)  # text is read as numbers where any flag says how columns are read
+    options = options or {"numbers": numbers}
     decimal = options.pop("decimal", None)
     for flag, value in options.items():  # what was answered before stays so
         before = table.encoder.get(flag, {} if flag == "dates" else [])
         options[flag] = before | value if flag == "dates" else [*before, *value]
     if columns_text(options):  # which is one flag
         said = table.encoder | ({"numbers": table.numbers} if table.numbers else {})
-        options = {name: said[name] for name in ("drop", "categorical", "dates", "features", "numbers") if name in said} | options
+        options = {name: said[name] for name in ROLES if name in said} | options
     if decimal is not None:
         options["decimal"] = decimal
     names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
@@ -266,7 +265,7 @@ def _is_dressed_number(text: str) -> bool:
 
 def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
-    numbered = _NUMBERED + flags_of({"drop": [name]}).removeprefix("--columns ")
+    numbered = _NUMBERED + flags_of({"drop": [name]})
     if len(numbers) < _ENOUGH:
         return numbered if whole and _ID.search(name) else ""
     if distinct == 1:

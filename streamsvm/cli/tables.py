@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from river import compose
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import names, quoted, written
+from streamsvm.cli.arguments import names, written
+from streamsvm.files.messages import quoted
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.tables import Reading, TableEncoder
 
-__all__ = ["Table", "columns_of", "columns_text", "flags_of", "label_of", "table_of"]
+__all__ = ["ROLES", "Table", "columns_of", "columns_text", "flags_of", "label_of", "table_of"]
 
 _READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 _ENCODING = ("when_missing", "cycles")
@@ -35,7 +36,8 @@ class Table(NamedTuple):
     """Columns that are said to hold numbers."""
 
 
-_ROLES = ("drop", "categorical", "dates", "features", "numbers")
+#: The options that ``--columns`` gives.
+ROLES = ("drop", "categorical", "dates", "features", "numbers")
 _KINDS = {"drop": "drop", "category": "categorical", "number": "numbers"}
 _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # perhaps in quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
@@ -134,7 +136,7 @@ def flags_of(options: Mapping[str, Any]) -> str:
     >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "?"]})
     "--columns id:drop,since:date=%d.%m.%Y,to:date --missing 'NA,?'"
     """
-    flags = {"columns": columns_text(options)} | {name: value for name, value in options.items() if name not in _ROLES}
+    flags = {"columns": columns_text(options)} | {name: value for name, value in options.items() if name not in ROLES}
     parts = []
     for name, value in flags.items():
         text = written(value) if isinstance(value, list) else str(value)
@@ -168,7 +170,7 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
         A flag has no meaning for the format, or contradicts another one.
     """
     given = _given(arguments)
-    if not predict and any(arguments.label in given.get(role, ()) for role in _ROLES):
+    if not predict and any(arguments.label in given.get(role, ()) for role in ROLES):
         raise UsageError(f"--columns {columns_text(given)}: {arguments.label} is the label, which has no kind")
     if text_format == "libsvm" and given:
         raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
@@ -184,9 +186,9 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
         for name, value in given.items():
             same = not others & {*value} if name == "numbers" else _same(known.get(name), value)
             if not same and not (predict and name in _TEXT):
-                of_flag = _ROLES if name in _ROLES else (name,)
+                of_flag = ROLES if name in ROLES else (name,)
                 said, there = (flags_of({each: of[each] for each in of_flag if each in of}) for of in (given, known))
-                there = there or f"no --{'columns' if name in _ROLES else name.replace('_', '-')}"
+                there = there or f"no --{'columns' if name in ROLES else name.replace('_', '-')}"
                 raise CommandError(
                     f"{said} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
                     + ("" if predict else ", or give another checkpoint folder to start from scratch")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MissingPackageError", "missing_package", "shown"]
+__all__ = ["MissingPackageError", "missing_package", "quoted", "shown"]
 
 
 class MissingPackageError(ModuleNotFoundError):
@@ -97,3 +97,14 @@ def _pieces(value: Any) -> Iterator[str]:
 
 #: Objects whose repr is made of those of others.
 _HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
+
+
+def quoted(text: str) -> str:
+    """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
+
+    Examples
+    --------
+    >>> quoted("last, first"), quoted("city")
+    ('"last, first"', 'city')
+    """
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text

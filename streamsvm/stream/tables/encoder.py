@@ -16,7 +16,7 @@ from river import base
 
 from streamsvm.core.frames import as_frame, as_rows
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import quoted, shown
 from streamsvm.stream.tables.reading import CYCLES, Dates, Names, Reading, as_names, cyclic
 
 if TYPE_CHECKING:
@@ -385,9 +385,9 @@ class TableEncoder(base.MiniBatchTransformer):
 
 def _asked(option: str, value: Hashable) -> str:
     """Return an option as an argument and, in brackets, as a flag."""
-    kind, text = {"drop": ":drop", "categorical": ":category", "dates": ":date"}.get(option, ""), str(value)
-    name = '"' + text.replace('"', '""') + '"' if kind and set(text) & set(',:"*') else text
-    return f"{option}={shown(value)} (--{'columns' if kind else option} {shlex.quote(name + kind)})"
+    kind = {"drop": "drop", "categorical": "category", "dates": "date"}.get(option)
+    flag, text = (option, str(value)) if kind is None else ("columns", f"{quoted(str(value))}:{kind}")
+    return f"{option}={shown(value)} (--{flag} {shlex.quote(text)})"
 
 
 def _is_scaler(scaler: object) -> bool:
