@@ -22,8 +22,6 @@ from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partit
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.transactions import Transaction, TransactionWriter
 
-__all__ = ["FollowedTopic", "TopicCheckpoints"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: The broker aborts a transaction that is open for longer.

@@ -27,8 +27,6 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
 from streamsvm_kafka.options import Secret, client_options
 
-__all__ = ["BrokerUnreachableError", "Connection", "MissingTopicError", "TopicDescription", "describe_topic"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from streamsvm.stream.rows import RawRows
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
 from streamsvm_kafka.codecs.headers import check_headers
 
-__all__ = ["Decoder"]
-
 
 class Decoder:
     """The rows of messages, by a codec.

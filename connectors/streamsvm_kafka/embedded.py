@@ -11,8 +11,6 @@ try:
 except ImportError as _error:
     raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", _error) from _error
 
-__all__ = ["EmbeddedBroker"]
-
 
 class EmbeddedBroker:
     """A Kafka broker inside this process, for demonstrations and tests.

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.container import CorruptError, NewerError, unpack
 
-__all__ = ["Assembler", "Message", "Whole", "messages_of", "name_of"]
-
 #: The most bytes of a part. A broker takes messages of 1 MiB, unless it is told otherwise.
 PART_BYTES = 1 << 19
 #: The most bytes of a checkpoint, and with it the most parts.

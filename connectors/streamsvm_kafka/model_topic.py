@@ -26,8 +26,6 @@ from streamsvm_kafka.connection import (
 from streamsvm_kafka.model_records import Assembler, Whole, name_of
 from streamsvm_kafka.reader import POLL_MS, consumer_of
 
-__all__ = ["ModelReader", "NotWholeError", "check_partitions", "cluster_of", "one_name", "prepare"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Messages that are read from the end of a topic at first; if they hold no whole checkpoint, four times as many are, and so on.

@@ -17,8 +17,6 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import listed
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError
 
-__all__ = ["Start", "TopicOffsets", "start_of"]
-
 _OFFSET = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 _FORMS = "earliest, latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET such as 0:1500,1:1498"
 

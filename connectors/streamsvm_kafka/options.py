@@ -11,8 +11,6 @@ from typing import Any, NoReturn, Self
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
 
-__all__ = ["Secret", "client_options"]
-
 _PREFIX = "STREAMSVM_KAFKA_"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

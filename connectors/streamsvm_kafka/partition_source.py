@@ -12,8 +12,6 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.decoding import Decoder
 
-__all__ = ["PartitionSource"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 

@@ -25,8 +25,6 @@ from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
 from streamsvm_kafka.reader import POLL_MS, REFRESH_SECONDS, consumer_of
 
-__all__ = ["PartitionWorker"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Rows that are learned between two looks at what the group wants.

@@ -20,8 +20,6 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
 
-__all__ = ["TopicReader", "consumer_of", "lost"]
-
 _read = DefaultRecordBatch._read_msg
 
 

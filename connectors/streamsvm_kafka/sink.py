@@ -15,8 +15,6 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Row, Stre
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
-__all__ = ["KafkaSink", "publish"]
-
 #: The most messages that wait to be acknowledged: kafka-python itself sets no bound.
 MAX_PENDING = 20_000
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.

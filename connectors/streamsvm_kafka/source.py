@@ -16,8 +16,6 @@ from streamsvm_kafka.decoding import Decoder
 from streamsvm_kafka.offsets import Start, start_of
 from streamsvm_kafka.reader import TopicReader, consumer_of, lost
 
-__all__ = ["KafkaSource"]
-
 
 class KafkaSource:
     """The rows of all partitions of a Kafka topic.

@@ -23,8 +23,6 @@ from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 from streamsvm_kafka.sink import DELIVERY_SECONDS, MAX_PENDING
 
-__all__ = ["Transaction", "TransactionWriter"]
-
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
 #: How long a process that begins waits until what the one before it has begun to commit is committed.

@@ -16,8 +16,6 @@ from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
 
-__all__ = ["open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
-
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 _SOURCE_FORM = (
     "kafka://host:port/topic?codec=json (or arrow, avro), or kafka://host:port/topic?codec=float32&features=22 (or npy)"

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from streamsvm_spark.columns import RowsError
 
-__all__ = ["SCHEMA", "Candidates", "facts_batch", "received"]
-
 #: A row, or facts alone: text of JSON. As a schema of Spark, and as one of Arrow.
 SCHEMA = "part int, row long, x binary, y boolean, w double, alpha double, facts string"
 _SCHEMA = pa.schema(

@@ -24,8 +24,6 @@ from streamsvm_spark.columns import RowsError, mapped
 from streamsvm_spark.models import SVMModel
 from streamsvm_spark.parameters import CascadeParams
 
-__all__ = ["CascadeSVC", "CascadeSVCModel"]
-
 
 class CascadeSVCModel(SVMModel, ClassificationModel):
     """The model of a `CascadeSVC`.

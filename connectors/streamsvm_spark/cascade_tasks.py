@@ -20,8 +20,6 @@ from streamsvm.core.warning import kept_warnings
 from streamsvm_spark.candidates import Candidates, facts_batch, received
 from streamsvm_spark.columns import RowsError, rows_of_batch
 
-__all__ = ["Moments", "Read", "Scan", "Solve", "decision_values", "fitted"]
-
 _CAUTION = 8.0  # times the largest error of float32 that was found
 
 

@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_spark.columns import column_of
 
-__all__ = ["Chunks"]
-
 _BYTES = 2**23  # of rows that come to the driver at once: its Java holds several copies of them
 _WHOLE = 8  # times as many come, if they are all
 _FIRST_ROWS = 10_000  # which tell how many bytes a row has

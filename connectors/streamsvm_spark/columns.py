@@ -16,20 +16,6 @@ from pyspark.sql.types import StructType
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm_spark.versions import check_workers
 
-__all__ = [
-    "MOST_CLASSES",
-    "Partitioned",
-    "Rows",
-    "RowsError",
-    "arrays_of",
-    "column_of",
-    "floats_of",
-    "is_text",
-    "mapped",
-    "rows_of",
-    "rows_of_batch",
-]
-
 _DENSE = 1  # of the field ``type`` of a vector of pyspark.ml; 0 is a sparse one
 MOST_CLASSES = 1000
 

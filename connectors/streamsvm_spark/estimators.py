@@ -22,8 +22,6 @@ from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRe
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, merge_parts
 
-__all__ = ["BudgetedSVMClassifier", "BudgetedSVMRegressor"]
-
 _SUMS = "part int, sums binary, problem string"
 _SUMS_OF_ARROW = pa.schema([("part", pa.int32()), ("sums", pa.binary()), ("problem", pa.string())])
 _MOST_BYTES = 2**30  # of sums that meet in one Arrow column, whose offsets are of 32 bits

@@ -19,8 +19,6 @@ from pyspark.sql.utils import is_remote
 from streamsvm_spark.columns import RowsError, floats_of
 from streamsvm_spark.versions import check_workers
 
-__all__ = ["Files", "Piece"]
-
 _BATCH = 10_000  # rows
 _VALUES = 2**23  # of all columns, in a batch
 _BUFFER = 2**20  # bytes of a column that are read at once: a column of a large row group is not held whole

@@ -19,8 +19,6 @@ from streamsvm.stream.rows import GuardedModel
 from streamsvm_spark.chunks import Chunks
 from streamsvm_spark.columns import RowsError, is_text, rows_of
 
-__all__ = ["MicroBatches", "WeightedLoop"]
-
 
 class Weighted(NamedTuple):
     """A label with the weight of its row, in the place of the label."""

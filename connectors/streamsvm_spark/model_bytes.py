@@ -8,8 +8,6 @@ from typing import Any
 from streamsvm.files.model_file import to_bytes
 from streamsvm.stream.checkpoint import checkpoint_of
 
-__all__ = ["bytes_of", "learner_of", "shared_learner_of"]
-
 
 def bytes_of(learner: Any) -> bytes:
     """Return a learner as the bytes of a model file."""

@@ -27,8 +27,6 @@ from streamsvm_spark.model_bytes import bytes_of, learner_of, shared_learner_of
 from streamsvm_spark.parameters import ScoreParams
 from streamsvm_spark.versions import check_workers
 
-__all__ = ["BudgetedSVMClassificationModel", "BudgetedSVMRegressionModel", "SVMModel"]
-
 _DATA = "data"  # the folder of a saved model that holds the learner
 
 

@@ -36,8 +36,6 @@ from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm_spark.columns import column_of
 
-__all__ = ["CLASSIFIERS", "REGRESSORS", "CascadeParams", "FitParams", "ScoreParams"]
-
 #: Learners by name.
 CLASSIFIERS: Mapping[str, type] = {
     "bsca": BSCAClassifier,

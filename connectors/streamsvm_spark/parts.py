@@ -14,8 +14,6 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm_spark.columns import RowsError, rows_of_batch
 from streamsvm_spark.model_bytes import bytes_of, learner_of
 
-__all__ = ["PARTS", "Part", "Reservoir", "Sample", "Task", "joined", "merge_parts"]
-
 _MOST_ROWS = 16_000  # that the coefficients are fitted to
 _ROWS_OF_PART, _BYTES_OF_PART = 2_000, 2**20  # that a partition sends, at most
 

@@ -25,8 +25,6 @@ from streamsvm.stream.stream_loop import Progress
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.micro_batches import MicroBatches, WeightedLoop
 
-__all__ = ["StreamLearner"]
-
 _QUERY = "sql.streaming.queryId"  # the property in which Spark says which query a job is of
 _NO_CONNECT = (
     "a StreamLearner learns on the driver and is not sent anywhere, as Spark Connect would send it: begin a session of another "

@@ -14,8 +14,6 @@ from typing import Any
 
 from streamsvm.core.warning import warn
 
-__all__ = ["check_workers"]
-
 _SPARK, _JAVA = (4, 1), 17  # the first with functions of Arrow arrays
 _NEEDED = ".".join(map(str, _SPARK))
 _WAY = "pip install 'streamsvm[spark]'"

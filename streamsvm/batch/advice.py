@@ -13,8 +13,6 @@ from typing import NamedTuple
 from streamsvm.core.compiling.common import compilation
 from streamsvm.core.warning import warn
 
-__all__ = ["Alternative", "Stopwatch", "advise", "exact", "hierarchical", "linear", "watch"]
-
 _TIMES = 10.0
 _LEAST_SECONDS = 10.0  # a fit that took no longer is not worth a word
 _TREES, _FEW_FEATURES = 8, 12

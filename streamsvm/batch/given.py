@@ -11,8 +11,6 @@ from sklearn.utils import _safe_indexing
 
 from streamsvm.core.kernels import LARGEST_KERNEL
 
-__all__ = ["GivenRows", "kernel_values"]
-
 _VALUES = 4_000_000  # float64 that are held at a time
 _COLUMNS = 100_000  # values of columns, so that they are in the processor's cache when they are taken
 _ASYMMETRY = 1e-5  # of the largest value, which rounding to float32 may make; of more, a fit might never end

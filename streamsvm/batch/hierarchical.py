@@ -26,8 +26,6 @@ from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import one_blas_thread, stop_if_asked, thread_count
 from streamsvm.core.warning import warn
 
-__all__ = ["HierarchicalSVC", "HierarchicalSVR"]
-
 _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
 _FEW_FEATURES = 12
 _MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there

@@ -19,8 +19,6 @@ from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kerne
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
 from streamsvm.learners.budgeted import BudgetedEstimator
 
-__all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training", "check_coefficients"]
-
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
 _NO_CSR = "the saved model is corrupt: its sparse support vectors are no CSR matrix"
 _CSR = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}

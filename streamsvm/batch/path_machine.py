@@ -17,8 +17,6 @@ from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.core.checks import check_number, check_one_of
 
-__all__ = ["LARGEST_DENSE", "ForestMachine", "PathMachine", "Prepared"]
-
 #: The most values of a sparse X that is made dense.
 LARGEST_DENSE = 1e9
 

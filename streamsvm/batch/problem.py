@@ -16,8 +16,6 @@ import numpy as np
 from streamsvm.batch.csmo.columns import same_rows
 from streamsvm.core.compiling.functions import compiled
 
-__all__ = ["Bounds", "Groups", "check_bounds"]
-
 
 class Bounds(NamedTuple):
     """The bounds of m variables, and where the objective bends: float64 [m] each."""

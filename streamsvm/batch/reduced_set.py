@@ -10,8 +10,6 @@ from scipy import optimize, sparse
 
 from streamsvm.core.kernels import LARGEST_KERNEL, LINEAR, RBF, Kernel, kernel_matrix
 
-__all__ = ["ReducedSet", "choose_vectors", "rows_between"]
-
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
 _HELD_VALUES = 16_000_000  # kernel values, float32, that are held from the solution to the gradient; more are computed twice
 _MOVED_VALUES = 1_000_000  # of the vectors that are moved: L-BFGS holds 20 times as many numbers in float64

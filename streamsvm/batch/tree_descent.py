@@ -24,8 +24,6 @@ from streamsvm.core.kernels import FAST
 from streamsvm.core.sklearn_base import is_interrupt
 from streamsvm.core.threads import stop_if_asked
 
-__all__ = ["Loss", "Solution", "descend", "leaf_weights", "lift", "walk"]
-
 
 @compiled(nogil=True, fastmath=FAST)
 def _add_product(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:

@@ -18,23 +18,6 @@ from typing import Any, NamedTuple
 from streamsvm.cli import UsageError
 from streamsvm.files.messages import quoted
 
-__all__ = [
-    "add_errors",
-    "add_labels",
-    "add_logs",
-    "add_run",
-    "add_streams",
-    "add_table_flags",
-    "add_trusted",
-    "bound",
-    "count",
-    "expanded",
-    "names",
-    "period",
-    "place",
-    "written",
-]
-
 
 def place(text: str) -> Path | str:
     """Parse a place of checkpoints: a path, or the URL of a topic."""

@@ -13,8 +13,6 @@ from streamsvm.core.compiling.ahead import compile_ahead, names
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import in_use, status
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> bool:
     """Run the command; False, for it was not interrupted."""

@@ -22,8 +22,6 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream import LearningCurve, Row
 from streamsvm.stream.checkpoint import read_header, read_newest
 
-__all__ = ["run"]
-
 _PASSES = 4  # over the data set: one would end before the learner could be killed
 _OPTIONS = ["--learner", "bsgd,budget=60", "--label", "label", "--stop-at-end", "--quiet", "--checkpoint-every", "1000"]
 _SECONDS_TO_A_CHECKPOINT = 120.0

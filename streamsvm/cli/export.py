@@ -11,8 +11,6 @@ from streamsvm.edge.program import ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
 
-__all__ = ["run"]
-
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
 
 

@@ -17,8 +17,6 @@ from streamsvm.stream import BadRow, Row, Rows, open_source
 from streamsvm.stream.rows import WrappedSource
 from streamsvm.stream.tables.reading import Reading, parsed
 
-__all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
-
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20

@@ -18,8 +18,6 @@ from streamsvm.stream.checkpoint import Checkpoint, read_newest
 from streamsvm.stream.open import open_models
 from streamsvm.stream.rows import learner_of
 
-__all__ = ["newest", "run"]
-
 _FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "averaged", "labels", "feature_names"]
 
 

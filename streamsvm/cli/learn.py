@@ -31,8 +31,6 @@ from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
 from streamsvm.stream.open import format_of, open_worker
 
-__all__ = ["run"]
-
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
 

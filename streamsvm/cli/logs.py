@@ -12,8 +12,6 @@ from typing import Any
 
 from streamsvm.cli import UsageError, printable
 
-__all__ = ["logged", "say", "says_json"]
-
 logger: logging.Logger = logging.getLogger("streamsvm")
 
 

@@ -33,8 +33,6 @@ from streamsvm.cli.logs import logged, says_json
 from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
 from streamsvm.files.messages import MissingPackageError
 
-__all__ = ["main"]
-
 INTERRUPTED = 130
 
 _MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"

@@ -16,8 +16,6 @@ from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.merging import Merged, PartMerger
 from streamsvm.stream.open import open_checkpoints
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> bool:
     """Merge the models once, or with ``every`` until the user ends it. Return whether the run was interrupted before its end."""

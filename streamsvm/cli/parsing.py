@@ -23,8 +23,6 @@ from streamsvm.stream.labels import LabelRules, parse_label, parse_libsvm_label
 from streamsvm.stream.score import Score
 from streamsvm.stream.tables import TableEncoder
 
-__all__ = ["LEARNERS", "learner_and_settings", "make_drift", "make_metric", "make_model", "parse_classes", "parse_positive"]
-
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
     "auto": (SVMClassifier, SVMRegressor),

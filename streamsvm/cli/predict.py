@@ -18,8 +18,6 @@ from streamsvm.stream.checkpoint import Checkpoint, read_model
 from streamsvm.stream.following import FollowedFolder
 from streamsvm.stream.open import format_of, open_models
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""

@@ -16,8 +16,6 @@ from streamsvm.cli import printable
 from streamsvm.stream import Progress
 from streamsvm.stream.rows import learner_of
 
-__all__ = ["Display"]
-
 logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet

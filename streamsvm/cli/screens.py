@@ -2,8 +2,6 @@
 
 from streamsvm import __version__
 
-__all__ = ["EXAMPLES", "OVERVIEW", "SCREENS"]
-
 OVERVIEW = f"""\
 streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
 

@@ -34,8 +34,6 @@ from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.open import format_of, open_checkpoints
 from streamsvm.stream.rows import WrappedSource
 
-__all__ = ["delayed_of", "looked_at", "monitored", "open_place", "open_streams", "options_of", "stopping", "without_key"]
-
 _ONLY_WITH_LABELS = ("key", "time", "max_age", "max_pending", "max_pending_bytes", "expired")
 
 

@@ -16,8 +16,6 @@ from streamsvm.files.messages import quoted
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.tables import Reading, TableEncoder
 
-__all__ = ["ROLES", "Table", "columns_of", "columns_text", "flags_of", "label_of", "table_of"]
-
 _READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 _ENCODING = ("when_missing", "cycles")
 _TEXT = ("delimiter", "encoding")

@@ -13,40 +13,6 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 
-__all__ = [
-    "LARGEST_WEIGHT",
-    "SCALINGS",
-    "ClassificationLoss",
-    "DecisionShape",
-    "ExpiryPolicy",
-    "Gamma",
-    "KernelName",
-    "LearnerName",
-    "LearningRate",
-    "MachineGamma",
-    "MachineKernel",
-    "OnDrift",
-    "OnnxOperators",
-    "OutputName",
-    "Overflow",
-    "PredictionKernel",
-    "RegressionLoss",
-    "Scaling",
-    "Search",
-    "Split",
-    "Victim",
-    "check_decay",
-    "check_number",
-    "check_one_of",
-    "check_parameters",
-    "checked_count",
-    "checked_mapping",
-    "checked_target",
-    "checked_weight",
-    "parameter",
-    "random_state",
-]
-
 KernelName = Literal["rbf", "linear", "poly"]
 #: The kernel of an exact machine: a name, or a function of rows [n] and rows [m] that returns their kernel values [n, m].
 MachineKernel = KernelName | Literal["sigmoid", "precomputed"] | Callable[[Any, Any], Any]

@@ -11,8 +11,6 @@ from river.utils import dataframe
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 
-__all__ = ["Batch", "as_batch", "as_frame", "as_matrix", "as_rows", "as_series"]
-
 
 def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashable], Any]:
     """Return a frame or an array of features as an array.

@@ -17,36 +17,6 @@ from numpy.polynomial import Chebyshev, Polynomial
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.compiling.functions import compiled, overload
 
-__all__ = [
-    "FAST",
-    "FOURIER",
-    "GIVEN",
-    "KERNELS",
-    "LARGEST_FEATURE",
-    "LARGEST_GAMMA",
-    "LARGEST_KERNEL",
-    "LARGEST_LENGTH",
-    "LARGEST_NORM",
-    "LEAST_SELF_KERNEL",
-    "LINEAR",
-    "MACHINE_KERNELS",
-    "POLY",
-    "RBF",
-    "SIGMOID",
-    "Kernel",
-    "check_learner_kernel",
-    "checked_kernel",
-    "cos_and_sin",
-    "exp2",
-    "exp64",
-    "expf",
-    "exponentials",
-    "kernel_matrix",
-    "kernel_row",
-    "negative_exponentials",
-    "self_kernel",
-]
-
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 RBF, LINEAR, POLY, FOURIER, SIGMOID, GIVEN = 0, 1, 2, 3, 4, 5

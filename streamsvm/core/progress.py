@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from rich import progress
 from rich.console import Console
 
-__all__ = ["shown", "shown_bytes", "shown_rows"]
-
 
 def shown(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
     """Iterate over the numbers, with a bar of how many are done."""

@@ -18,8 +18,6 @@ import streamsvm
 from streamsvm.core.checks import check_number
 from streamsvm.files.messages import shown
 
-__all__ = ["SklearnClassifier", "SklearnEstimator", "canonical", "check_targets", "is_interrupt", "seed_of"]
-
 _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
 
 

@@ -16,8 +16,6 @@ from threadpoolctl import ThreadpoolController
 
 from streamsvm.core.checks import check_number
 
-__all__ = ["one_blas_thread", "stop_if_asked", "stoppable", "thread_count"]
-
 _lock = threading.Lock()
 _limits: list[Any] = []  # one for all, as the last to leave must find the number of threads that the first one found
 _inside = 0

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from river import preprocessing
 
-__all__ = ["Units", "merge_transformers", "standard_scaler", "units_between"]
-
 #: Of each feature: the factor and the shift by which values that one transformer has scaled come into the units of another.
 Units = Mapping[Any, tuple[float, float]]
 _Scale = Mapping[Any, tuple[float, float]]

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["kept_warnings", "warn"]
-
 _PACKAGE = __name__.partition(".")[0]
 _kept: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("_kept", default=None)
 

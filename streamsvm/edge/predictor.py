@@ -16,8 +16,6 @@ from streamsvm.edge.program import Column, Name, Program, ProgramError
 from streamsvm.edge.steps import MOST_AT_ONCE, probabilities, run
 from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
 
-__all__ = ["NO_PROGRAM", "PROGRAM", "Predictor", "load", "loads", "text_of"]
-
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
 _FARTHEST = 1e100  # deviations from the mean of usual decision values
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MOST_CLASSES", "ProgramError", "Step", "is_number", "width_of"]
-
 MOST_CLASSES = 2**12
 _LARGEST_FLOAT = sys.float_info.max
 

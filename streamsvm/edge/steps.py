@@ -20,8 +20,6 @@ import numpy as np
 
 from streamsvm.edge.program import Program, Step
 
-__all__ = ["MOST_AT_ONCE", "probabilities", "run"]
-
 #: Numbers of a value that are computed at once, in about so many bytes times 8.
 MOST_AT_ONCE = 2**21
 

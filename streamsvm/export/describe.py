@@ -16,8 +16,6 @@ from streamsvm.files.model_file import versions
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 
-__all__ = ["program_of"]
-
 _FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "follows", "n_iter_", "duality_gap_")
 _LONGEST = 200  # characters of a parameter
 

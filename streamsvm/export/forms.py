@@ -19,8 +19,6 @@ from streamsvm.export.describe import program_of
 from streamsvm.files.container import DTYPES
 from streamsvm.files.model_file import ModelFileError, to_bytes, write
 
-__all__ = ["FORMS", "export", "save"]
-
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
     "c": frozenset({"bits", "error"}),

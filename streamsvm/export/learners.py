@@ -21,17 +21,6 @@ from streamsvm.learners.linear import LinearEstimator
 from streamsvm.learners.one_class import OneClassBSGD
 from streamsvm.learners.svm import SVMClassifier
 
-__all__ = [
-    "add_committee",
-    "add_expansion",
-    "add_kernel",
-    "add_landmarks",
-    "add_learner",
-    "add_scale",
-    "add_weights",
-    "labels_of",
-]
-
 _KERNELS = {RBF: "rbf", LINEAR: "linear", POLY: "poly"}
 _LAST, _AVERAGE = 0, 1
 

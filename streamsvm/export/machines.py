@@ -15,8 +15,6 @@ from streamsvm.core.kernels import LINEAR, POLY, RBF, SIGMOID
 from streamsvm.edge.program import Answer, Column, Program, ProgramError
 from streamsvm.linear.fit import OutOfCoreLinear
 
-__all__ = ["machine_program"]
-
 _KERNELS = {RBF: "rbf", LINEAR: "linear", POLY: "poly", SIGMOID: "sigmoid"}
 
 

@@ -16,8 +16,6 @@ from streamsvm.edge.steps import vectors_of
 from streamsvm.files.messages import missing_package
 from streamsvm.files.model_file import ModelFileError, write
 
-__all__ = ["write_onnx"]
-
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
 
 

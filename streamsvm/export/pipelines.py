@@ -15,8 +15,6 @@ from streamsvm.edge.program import Column, Program, ProgramError
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.encoder import TableEncoder
 
-__all__ = ["Scale", "add_scales", "front_of"]
-
 
 class Scale(NamedTuple):
     """A scaler of columns: (x - location) / spread; NaN in both where a column passes as it is."""

@@ -25,8 +25,6 @@ from streamsvm.stream.tables import TableEncoder
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DrawingError", "check_path", "draw", "draw_boundary", "draw_curve"]
-
 _GRID = 150  # points along each side
 _DEVIATIONS = 3.0  # of each feature, around its mean, are drawn at least
 _LONGEST_NAME = 40

@@ -11,8 +11,6 @@ from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step
 from streamsvm.edge.steps import vectors_of
 
-__all__ = ["error_bound", "quantised"]
-
 _LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
 _TYPES = {16: np.int16, 8: np.int8}
 

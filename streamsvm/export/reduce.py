@@ -17,8 +17,6 @@ from streamsvm.edge.steps import kernel_values, run, vectors_of
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised
 
-__all__ = ["Reduction", "reduced"]
-
 _KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from streamsvm.files.container import CorruptError
 
-__all__ = ["check_hashes", "check_shared"]
-
 #: Records that others see as one value, whatever they hold: they are compared by identity and shown by their class.
 _OPAQUE = frozenset({"instance", "model", "pickle"})
 #: What is shared may be met so many times as often as it is written, and a small file may do so this often at least.

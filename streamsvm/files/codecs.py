@@ -19,8 +19,6 @@ from streamsvm.files.bounds import check_hashes
 from streamsvm.files.container import CorruptError
 from streamsvm.files.messages import shown
 
-__all__ = ["CODECS", "Codec", "codec_of"]
-
 _WORDS = 624  # of the state of a Mersenne twister
 
 

@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Container", "CorruptError", "NewerError", "pack", "read_file", "unpack"]
-
 #: The version of the format that is written. A reader reads this one and those before it.
 VERSION = 1
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import IO, Any
 
-__all__ = ["locks", "unlock"]
-
 
 def locks(file: IO[Any]) -> bool:
     """Lock an open file until it is closed or the process ends; False if another process has locked it."""

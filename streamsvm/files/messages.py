@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MissingPackageError", "missing_package", "quoted", "shown"]
-
 
 class MissingPackageError(ModuleNotFoundError):
     """A package of an extra is not installed. The message is one line, with the command that installs it."""

@@ -23,20 +23,6 @@ from streamsvm.files.messages import MissingPackageError
 from streamsvm.files.names import UntrustedError
 from streamsvm.files.tree import UnsupportedError, read, written
 
-__all__ = [
-    "CorruptFileError",
-    "ModelFileError",
-    "container_of",
-    "facts_of",
-    "parts_of",
-    "read_container",
-    "sync_folder",
-    "to_bytes",
-    "versions",
-    "write",
-    "write_all",
-]
-
 _TREE, _FACTS = "tree", "facts"
 _LONGEST_INT = 300  # digits: any such int is a float too
 

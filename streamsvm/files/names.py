@@ -13,8 +13,6 @@ from typing import Any
 
 from streamsvm.files.messages import MissingPackageError, shown
 
-__all__ = ["METHODS", "UntrustedError", "find_class", "find_function", "name_of"]
-
 #: Parts whose classes are listed: of streamsvm, and of river but for datasets, streams and environments, which open files and
 #: connections.
 _PARTS = frozenset(

@@ -15,21 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "StateBytes",
-    "read_adwin",
-    "read_ew_mean",
-    "read_ew_var",
-    "read_iqr",
-    "read_kurtosis",
-    "read_peak_to_peak",
-    "read_quantile",
-    "read_rolling_auc",
-    "read_rolling_iqr",
-    "read_rolling_quantile",
-    "read_skew",
-]
-
 #: The most rows that an object may have seen, so that no count comes to its end.
 _MOST_ROWS = 2**40
 #: The highest bit of an entry of a rolling AUC is its label, the others are its number.

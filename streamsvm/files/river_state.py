@@ -23,8 +23,6 @@ from river.utils import VectorDict
 from streamsvm.files import river_layouts as layouts
 from streamsvm.files.messages import shown
 
-__all__ = ["COMPILED", "check_scaler", "check_wrapper", "make_vector_dict", "restore", "state_of", "vector_dict_parts"]
-
 #: The longest window that is read: a copy of the object reserves memory for all of it.
 _LONGEST_WINDOW = 2**22
 #: With one bucket a size river's ADWIN panics when it drops the oldest; its search takes the square of their number.

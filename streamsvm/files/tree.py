@@ -41,8 +41,6 @@ from streamsvm.files.messages import shown
 from streamsvm.files.names import METHODS, UntrustedError, find_class, find_function, name_of
 from streamsvm.files.river_state import check_scaler, check_wrapper
 
-__all__ = ["UnsupportedError", "read", "written"]
-
 _DEEPEST = 100  # tuples in tuples
 _SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
 _LARGEST_CODE = 0x10FFFF  # of a character

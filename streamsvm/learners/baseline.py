@@ -15,8 +15,6 @@ from streamsvm.core.steps.step import add_to_coefficient
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.estimator import learner
 
-__all__ = ["LARGEST", "Baseline", "Reference", "add_bounded"]
-
 #: Of a coefficient, either way: rules that change more than the newest one could make it grow for ever.
 LARGEST = 1e30
 

@@ -14,8 +14,6 @@ from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["BOGD"]
-
 STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 

@@ -18,8 +18,6 @@ from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["BPAS"]
-
 STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 

@@ -13,8 +13,6 @@ from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import OnlineRegressor
 
-__all__ = ["BSCAClassifier", "BSCARegressor"]
-
 
 @learner
 class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):

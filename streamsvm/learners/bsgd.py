@@ -14,8 +14,6 @@ from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import OnlineRegressor
 
-__all__ = ["SCHEDULES", "BSGDClassifier", "BSGDRegressor", "Descent"]
-
 #: Learning rates by name.
 SCHEDULES = {"pegasos": PEGASOS, "constant": CONSTANT, "floor": FLOOR, "capped": CAPPED}
 

@@ -25,8 +25,6 @@ from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, predict_then_learn
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, learner
 
-__all__ = ["BudgetedEstimator"]
-
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
 

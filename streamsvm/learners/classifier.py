@@ -19,8 +19,6 @@ from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import ClassWeight, ClassWeights, Labels
 from streamsvm.learners.river_base import SupervisedEstimator
 
-__all__ = ["Answers", "BudgetedClassifier", "OnlineClassifier"]
-
 
 class Answers(NamedTuple):
     """All answers to the rows of a frame, as series and frames if X was a frame, and as arrays otherwise."""

@@ -29,8 +29,6 @@ from streamsvm.learners import kernel_rls
 from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, check_record, learner
 
-__all__ = ["EXPERTS", "REGRESSION_EXPERTS", "Committee", "Expert", "ExpertReport", "states"]
-
 _BUDGET = 150  # support vectors of most experts that have some
 _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
 _RULES = {

@@ -17,8 +17,6 @@ from streamsvm.core.steps.iterates import HINGE
 from streamsvm.core.steps.step import random_bits
 from streamsvm.learners.budgeted import BudgetedEstimator
 
-__all__ = ["DualAscent", "DualSolution"]
-
 _CALL = 20_000  # rows that one compiled call steps: Ctrl-C is seen between two calls
 _CHUNK = 1000  # rows whose kernel values are held at once
 

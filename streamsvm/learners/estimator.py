@@ -22,8 +22,6 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
-__all__ = ["OnlineEstimator", "ScaleInUse", "check_record", "learner"]
-
 
 class ScaleInUse(NamedTuple):
     """The location and the spread of each feature, in the order of ``feature_names``.

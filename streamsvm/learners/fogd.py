@@ -19,8 +19,6 @@ from streamsvm.core.steps.step import Row
 from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.estimator import learner
 
-__all__ = ["FOGD"]
-
 STATE = np.dtype([("drawn", "i8"), ("eta0", "f8")])
 
 _TO_UNIT = 2.0**-53

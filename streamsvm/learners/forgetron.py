@@ -18,8 +18,6 @@ from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Part
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["Forgetron"]
-
 STATE = np.dtype([("mistakes", "i8"), ("damage", "f8"), ("fitted", "i8")])
 
 _TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows

@@ -25,8 +25,6 @@ from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
 
-__all__ = ["KernelRLSClassifier", "KernelRLSRegressor"]
-
 #: Fields of the rule's state that are not 0 before the first row, beside the parameters.
 FIRST_STATE = MappingProxyType({"size": 1, "next_refit": 1, "making": -1, "jitter": least_squares.LEAST_JITTER})
 

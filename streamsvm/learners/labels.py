@@ -12,8 +12,6 @@ from streamsvm.core.checks import LARGEST_WEIGHT, check_number, checked_count
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.files.messages import shown
 
-__all__ = ["LARGEST_RATIO", "ClassWeight", "ClassWeights", "Labels", "as_array"]
-
 
 class Labels:
     """Labels to targets and back.

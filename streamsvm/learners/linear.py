@@ -20,8 +20,6 @@ from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Mergeable, Part
 from streamsvm.learners.regressor import OnlineRegressor
 
-__all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
-
 
 @learner
 class LinearEstimator(Mergeable):

@@ -11,8 +11,6 @@ import numpy as np
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 
-__all__ = ["Mergeable", "Part"]
-
 
 class Part(NamedTuple):
     """A model of the union, its share, and how its features, outputs and units become those of the union."""

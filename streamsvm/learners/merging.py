@@ -18,8 +18,6 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part
 from streamsvm.learners.refit import Rows, calibrate, kernel_of, residuals, rows_of, solved
 
-__all__ = ["MergeableExpansion"]
-
 _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a factor
 
 #: How much the mean of the models counts against what each knew of its own support vectors: the first where labels are clean,

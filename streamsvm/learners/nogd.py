@@ -17,8 +17,6 @@ from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["NOGD"]
-
 STATE = np.dtype([("rank", "i8"), ("eta0", "f8"), ("gamma", "f8")])
 
 _LEAST_EIGENVALUE = 1e-6  # over the largest

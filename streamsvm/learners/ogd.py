@@ -7,8 +7,6 @@ from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner
 
-__all__ = ["KernelOGD"]
-
 
 @learner
 class KernelOGD(Reference, Descent):

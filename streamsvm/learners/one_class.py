@@ -18,8 +18,6 @@ from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["OneClassBSGD"]
-
 _FARTHEST = 1e100  # deviation that a score tells from a smaller one, before floating point does
 
 

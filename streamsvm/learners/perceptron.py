@@ -10,8 +10,6 @@ from streamsvm.core.steps.step import Row, add_support_vector
 from streamsvm.learners.baseline import Reference
 from streamsvm.learners.estimator import learner
 
-__all__ = ["KernelPerceptron"]
-
 
 @rule()
 def step(block: np.ndarray, row: Row) -> None:

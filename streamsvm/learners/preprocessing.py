@@ -21,8 +21,6 @@ from streamsvm.core.transformers import Units, units_between
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 
-__all__ = ["BoundedScaler", "BoundedTargetScaler"]
-
 _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)

@@ -19,8 +19,6 @@ from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["Projectron", "ProjectronPP"]
-
 STATE = np.dtype([("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
 
 # A row whose squared distance to the span of the support vectors is a smaller share of k(x, x) is projected whatever eta is: with

@@ -12,8 +12,6 @@ from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-__all__ = ["RBP"]
-
 STATE = np.dtype([("fitted", "i8")])
 
 

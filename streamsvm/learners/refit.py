@@ -21,21 +21,6 @@ from streamsvm.core.frames import as_batch
 from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
-__all__ = [
-    "RIDGE",
-    "Equations",
-    "Rows",
-    "SupportVectors",
-    "Trial",
-    "basis_of",
-    "calibrate",
-    "kernel_of",
-    "residuals",
-    "rows_of",
-    "solved",
-    "take_step",
-]
-
 
 def kernel_of(model: Any) -> tuple[int, float, float, int]:
     """Return what `kernel_matrix` needs to know of the kernel of a model with support vectors."""

@@ -16,8 +16,6 @@ from streamsvm.core.warning import warn
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.river_base import SupervisedEstimator
 
-__all__ = ["OnlineRegressor"]
-
 _FIRST_TARGETS = 100  # that are looked at
 _FARTHEST_MEAN, _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 3.0, 1.0 / 3.0, 3.0
 

@@ -14,8 +14,6 @@ from river import base
 
 import streamsvm
 
-__all__ = ["RiverEstimator", "SupervisedEstimator", "parameters_of"]
-
 
 class RiverEstimator(base.Estimator):
     """An estimator of river whose parameters are fixed once it is made.

@@ -19,8 +19,6 @@ from streamsvm.learners.committee import EXPERTS, REGRESSION_EXPERTS, Committee,
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.regressor import OnlineRegressor
 
-__all__ = ["SVMClassifier", "SVMRegressor"]
-
 
 @learner
 class SVMClassifier(OnlineClassifier, Committee):

@@ -13,8 +13,6 @@ from river import base, metrics
 from streamsvm.core.checks import check_number, checked_count, checked_weight
 from streamsvm.files.messages import shown
 
-__all__ = ["THRESHOLDS", "TunedThresholdClassifier"]
-
 _STEPS = 50  # either side of 1/2
 _REACH = 7.0  # the log odds of the last threshold: a probability of .999
 #: Thresholds to choose from, at equal distances in log odds: a rare class wants a small one.

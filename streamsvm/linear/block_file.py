@@ -22,8 +22,6 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 
-__all__ = ["Block", "BlockFile", "BlockFileError", "is_block_file", "take_sparse"]
-
 # The layout, which `BlockWriter` writes.
 MAGIC = b"svmrows\n"
 VERSION, VERSION_WITHOUT_WEIGHTS = 2, 1

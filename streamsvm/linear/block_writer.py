@@ -17,8 +17,6 @@ from streamsvm.linear import block_file as layout
 from streamsvm.linear.block_file import Block
 from streamsvm.linear.resources import explained
 
-__all__ = ["BlockWriter"]
-
 _MOST_LABELS = 64  # with more, labels are not counted: they are no classes
 _BUFFER = 2**13  # bytes: Python's own choice is 16 times as much from 3.14 on, and counts against the limit of memory
 _BLOCK_BYTES = 2**20

@@ -25,8 +25,6 @@ from streamsvm.linear.mixing import files_of, mixing_writer
 from streamsvm.linear.names import LabelCodes, names_to_save
 from streamsvm.linear.resources import DEFAULT_LIMIT, plan
 
-__all__ = ["DENSE", "END", "TextOptions", "parse_libsvm", "stamp_of", "write_blocks"]
-
 END, NO_LABEL, NO_PAIR, NOT_RISING, TOO_LARGE, TOO_SMALL, NOT_FINITE = range(7)  # the reasons why parsing ended
 LARGEST_INDEX = 2**31 - 2
 _LARGEST_POWER, _LARGE = 300, 1e300

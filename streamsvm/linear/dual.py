@@ -38,8 +38,6 @@ from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual_state import DualFiles, DualState, StoredRows, take, working_set_writer
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, bounds, cost, is_free, target_of, weight_of
 
-__all__ = ["DualSolver", "product"]
-
 
 @compiled(fastmath=FAST)
 def product(w: np.ndarray, block: Block, i: int) -> float:

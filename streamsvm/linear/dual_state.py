@@ -21,8 +21,6 @@ from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.resources import explained, write_all
 from streamsvm.linear.solution import Loss, Pass, load_state, loss_of, save_state
 
-__all__ = ["Coefficients", "DualFiles", "DualState", "StoredRows", "take", "working_set_writer"]
-
 _CHUNK = 2**16  # bytes that a checksum reads at once
 
 

@@ -14,8 +14,6 @@ from streamsvm.linear.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
 from streamsvm.linear.solution import Loss
 
-__all__ = ["OutOfCoreLinearSVC", "OutOfCoreLinearSVR"]
-
 _SMALLEST_C, _LARGEST_C = 1e-30, 1e30
 _LARGEST_WHOLE = 2.0**53  # floats tell whole numbers apart up to it
 

@@ -31,8 +31,6 @@ from streamsvm.linear.online import to_online
 from streamsvm.linear.resources import DEFAULT_LIMIT, Plan, hessian_fits, plan
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_solution, remove_stale_solutions, save_solution
 
-__all__ = ["OutOfCoreLinear"]
-
 _KINDS = frozenset({"all", "working set", "gap", "newton"})
 
 

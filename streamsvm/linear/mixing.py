@@ -20,8 +20,6 @@ from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.resources import explained, write_all
 
-__all__ = ["files_of", "mixing_writer"]
-
 _IN_MEMORY = 0.25  # the buffers of all buckets, and later a bucket, take this part of the memory
 _LEAST_BUFFER = 2**12  # bytes of a bucket's buffer: with less there are too many writes
 _WORD = 4  # bytes

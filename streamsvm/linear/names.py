@@ -13,8 +13,6 @@ from streamsvm.core.memory.features import LONGEST_NAME, OVERFLOW
 from streamsvm.core.warning import warn
 from streamsvm.linear.block_file import LARGEST_JSON
 
-__all__ = ["LabelCodes", "StreamNames", "names_to_save"]
-
 _OTHER_JSON = 2**20  # bytes of the JSON of a block file for all but the names
 
 

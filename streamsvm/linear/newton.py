@@ -18,8 +18,6 @@ from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual import product
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_state, save_state, target_of, weight_of
 
-__all__ = ["NewtonSolver"]
-
 _ARMIJO = 1e-4  # a step must decrease the objective by at least this part of what the slope promises
 _SMALLEST = 2.0**-30  # step of the line search, in units of the Newton step
 _DENSE_CHUNKS = 16  # in which a block of dense rows is added, since they become float64

@@ -14,8 +14,6 @@ from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.names import StreamNames
 from streamsvm.stream.labels import parse_label
 
-__all__ = ["to_online"]
-
 _LARGEST_C = 0.1  # by default: a few rows should not undo what was learned from all
 
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from streamsvm.core.checks import check_number
 
-__all__ = ["DEFAULT_LIMIT", "Plan", "explained", "hessian_fits", "plan", "write_all"]
-
 
 @contextmanager
 def explained(what: str, path: Path) -> Iterator[None]:

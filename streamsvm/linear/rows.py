@@ -18,8 +18,6 @@ from streamsvm.linear.names import LabelCodes, names_to_save
 from streamsvm.linear.resources import DEFAULT_LIMIT, plan
 from streamsvm.stream.endpoints import BadRow
 
-__all__ = ["write_rows"]
-
 
 def write_rows(
     rows: Iterable[tuple[Mapping[Any, Any], Any] | tuple[Mapping[Any, Any], Any, float]],

@@ -15,22 +15,6 @@ from streamsvm.files.container import pack, unpack
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.resources import explained
 
-__all__ = [
-    "Loss",
-    "Options",
-    "Pass",
-    "Solution",
-    "bounds",
-    "cost",
-    "is_free",
-    "load_solution",
-    "loss_of",
-    "remove_stale_solutions",
-    "save_solution",
-    "target_of",
-    "weight_of",
-]
-
 
 def save_state(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:
     """Replace a saved state by facts, which JSON can hold, and w float64 [n]. The earlier one stays whole until this one is."""

@@ -13,8 +13,6 @@ from streamsvm.files.messages import missing_package
 from streamsvm.linear.names import LabelCodes
 from streamsvm.stream.labels import parse_label
 
-__all__ = ["chunks", "kind_of"]
-
 _KINDS = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
 

@@ -12,8 +12,6 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm.stream.tables.reading import Dates, Names, Reading
 
-__all__ = ["KINDS", "ArrowSource"]
-
 #: The formats.
 KINDS = ("parquet", "arrow")
 _ROWS_AT_ONCE = 1024

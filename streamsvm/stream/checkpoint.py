@@ -30,23 +30,6 @@ from streamsvm.files.model_file import (
 )
 from streamsvm.stream.logs import tell_checkpoint
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "CheckpointFolder",
-    "Checkpoints",
-    "CorruptCheckpointError",
-    "TakenOverError",
-    "check_holds_model",
-    "checkpoint_bytes",
-    "checkpoint_of",
-    "load",
-    "read",
-    "read_header",
-    "read_model",
-    "read_newest",
-]
-
 logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
 _SUFFIX = ".ckpt"

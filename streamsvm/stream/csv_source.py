@@ -13,8 +13,6 @@ from streamsvm.stream.labels import parse_label
 from streamsvm.stream.tables.reading import Reading, TextOptions
 from streamsvm.stream.text_source import MOST_LINES, TextSource
 
-__all__ = ["CSVSource"]
-
 
 class CSVSource(TextSource):
     r"""Rows of a CSV file whose first line names the columns.

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import shown
 
-__all__ = ["CurvePoint", "LearningCurve"]
-
 _MOST_POINTS = 200
 _LONGEST_NAME = 100
 _LARGEST = 1e300  # a picture has no room for larger ones

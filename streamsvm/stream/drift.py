@@ -15,8 +15,6 @@ from streamsvm.core.checks import OnDrift, checked_count, checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.logs import event
 
-__all__ = ["DriftWatch"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of what a checkpoint says of its detector

@@ -9,23 +9,6 @@ from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
-__all__ = [
-    "START_AFRESH",
-    "BadRow",
-    "BatchSource",
-    "DeadLetter",
-    "JoinedPrediction",
-    "Position",
-    "Prediction",
-    "Record",
-    "Row",
-    "Rows",
-    "Sink",
-    "Source",
-    "StreamError",
-    "VersionedPrediction",
-]
-
 #: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
 Position = Mapping[str, Any]
 

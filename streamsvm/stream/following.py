@@ -11,8 +11,6 @@ from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, read_model
 
-__all__ = ["Followed", "FollowedFolder", "FollowedModel", "check_says_rows"]
-
 
 class FollowedModel(NamedTuple):
     """A model, and which one of the run that makes it."""

@@ -13,8 +13,6 @@ from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import LONGEST_NUMBER, RowError, is_number, listed
 
-__all__ = ["SETTLED", "LabelRules", "parse_label", "parse_libsvm_label"]
-
 _MAX_NUMBER_LENGTH = 19  # a shorter number fits an int of 64 bits
 _LARGEST_WHOLE = 2**53  # larger floats do not tell whole numbers apart
 

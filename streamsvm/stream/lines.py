@@ -15,8 +15,6 @@ from pathlib import Path
 
 from streamsvm.stream.endpoints import StreamError
 
-__all__ = ["FINGERPRINT_BYTES", "LONGEST_LINE", "LineReader", "checked_encoding", "digest"]
-
 #: A line is held in memory whole, so its length is bounded.
 LONGEST_LINE = 16 * 2**20
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-__all__ = ["JSONFormatter", "RedactingFilter", "event", "json_lines", "redacting", "tell_checkpoint"]
-
 #: Loggers whose level is the one that is asked for; others tell warnings only, or all if that is DEBUG.
 _OWN = "streamsvm", "streamsvm_kafka"
 #: Clients that may tell all they do. Others, such as numba, would tell every instruction that they compile.

@@ -29,8 +29,6 @@ from streamsvm.stream.rows import (
 from streamsvm.stream.score import Score, ScoreError
 from streamsvm.stream.stream_loop import Progress, StreamLoop
 
-__all__ = ["LearningLoop"]
-
 
 def parameters_of(model: Any) -> str:
     """Return the parameters of a model that has learned nothing."""

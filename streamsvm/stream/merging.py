@@ -15,8 +15,6 @@ from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, Checkpoints, read_model
 from streamsvm.stream.rows import learner_of, listed, steps_of
 
-__all__ = ["Merged", "PartMerger", "merged"]
-
 _KIND = "merged"
 _PARTS = "partition-*"
 #: Of a position, what says how rows are read.

@@ -19,8 +19,6 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import Timings
 
-__all__ = ["Monitor", "MonitorError"]
-
 _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first
 _REQUEST_SECONDS = 10.0  # in which a client has to send its request and take the answer

@@ -19,8 +19,6 @@ from prometheus_client.core import (
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import BOUNDS, Histogram
 
-__all__ = ["Families"]
-
 _COUNTERS = {
     "rows": "Rows of the stream, those of earlier runs included",
     "learned": "Rows that were learned",

@@ -15,8 +15,6 @@ from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import FORMATS
 from streamsvm.stream.tables.reading import TextOptions
 
-__all__ = ["format_of", "open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
-
 _SUFFIXES = (
     {".csv": "csv"}
     | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")

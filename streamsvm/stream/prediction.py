@@ -20,8 +20,6 @@ from streamsvm.stream.logs import event
 from streamsvm.stream.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, steps_of, takes_many
 from streamsvm.stream.stream_loop import StreamLoop
 
-__all__ = ["Predicted", "PredictionLoop"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
-__all__ = ["Refusals"]
-
 LONGEST_RAW = 2**17  # bytes of a row in a dead letter, which must fit into a message of Kafka
 _LONGEST_REASON = 1000
 _WINDOW = 1000  # rows of which a share may be refused

@@ -16,24 +16,6 @@ from streamsvm.core.checks import checked_target
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, BatchSource, Row, Rows, Source
 
-__all__ = [
-    "LONGEST_NUMBER",
-    "GuardedModel",
-    "RawRows",
-    "RowError",
-    "WrappedSource",
-    "batches_of",
-    "checked_number",
-    "columns_of",
-    "gives_probabilities",
-    "is_number",
-    "learner_of",
-    "listed",
-    "reason_of",
-    "steps_of",
-    "takes_many",
-]
-
 
 class RawRows(Sequence[Row | BadRow]):
     """Rows that are read one by one as they are asked for, or one after the other with fewer checks.

@@ -13,8 +13,6 @@ from river import metrics, utils
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError
 
-__all__ = ["Score", "ScoreError"]
-
 
 class CountedWindow:
     """A metric over the last rows: river's ``utils.Rolling`` for metrics that are counts.

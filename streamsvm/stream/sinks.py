@@ -22,8 +22,6 @@ from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, StreamError
 from streamsvm.stream.lines import FINGERPRINT_BYTES, digest
 
-__all__ = ["FileSink"]
-
 
 class FileSink:
     """Writes each prediction, or dead letter, as a line of a file: CSV for ``.csv``, else JSON.

@@ -14,8 +14,6 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Stre
 from streamsvm.stream.labels import parse_libsvm_label
 from streamsvm.stream.text_source import TextSource
 
-__all__ = ["FORMATS", "IterableSource", "JSONLinesSource", "LIBSVMSource"]
-
 
 class JSONLinesSource(TextSource):
     """Rows of a file with one JSON object on each line.

@@ -20,8 +20,6 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, BatchSource, Record
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, batches_of, reason_of, takes_many
 
-__all__ = ["BOUNDS", "Histogram", "Progress", "StreamLoop", "Timings"]
-
 #: Upper ends of the buckets in seconds; another one holds all above.
 BOUNDS = (*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0)
 

@@ -14,8 +14,6 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Stre
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.tables.reading import Dates, Names, Reading
 
-__all__ = ["MOST_LINES", "TextSource"]
-
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 

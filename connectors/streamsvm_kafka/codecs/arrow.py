@@ -12,8 +12,6 @@ from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
 from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory
 
-__all__ = ["ArrowCodec"]
-
 _NUMBERS = ("int", "float", "bool", "decimal", "null")
 _LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits
 _SCHEMAS = 16  # that are remembered: of producers of several versions

@@ -15,8 +15,6 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 
-__all__ = ["Column", "Survey", "columns_of", "survey"]
-
 MAX_COLUMNS = 1 << 14
 MAX_SCHEMA_BYTES = 1 << 20
 MAX_PARTS = 1024  # batches, and dictionaries, of a message

@@ -15,8 +15,6 @@ from streamsvm.stream.endpoints import Row
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.registry import SchemaRegistry
 
-__all__ = ["AvroCodec"]
-
 _FLAT = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
 #: Those that fastavro reads as times; of others the number or text below them.
 _TIMES = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")

@@ -14,8 +14,6 @@ from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.tables import labels_of
 
-__all__ = ["Float32Codec"]
-
 
 class Float32Codec:
     """Codec of packed float32 numbers, one row in each message.

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from streamsvm.files.messages import shown
 from streamsvm_kafka.codecs.protocol import Codec
 
-__all__ = ["check_headers"]
-
 #: Names of the header, without regard to capitals: HTTP's, as frameworks for Kafka write it, and our own.
 _HEADERS = frozenset(("content-type", "contenttype", "content_type", "codec"))
 _CODECS = frozenset(("json", "float32", "npy", "arrow", "avro"))

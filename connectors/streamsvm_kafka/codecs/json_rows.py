@@ -11,8 +11,6 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 
-__all__ = ["JSONCodec"]
-
 _CONTAINERS = frozenset((dict, list))
 
 

@@ -12,8 +12,6 @@ from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory, is_number, labels_of
 
-__all__ = ["NpyCodec"]
-
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {1: 2, 2: 4, 3: 4}  # bytes that the length of the header takes, by version
 _MAX_HEADER = 1024

@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 
 from streamsvm.stream.endpoints import Row, Rows
 
-__all__ = ["MAX_MESSAGE_BYTES", "MAX_TABLE_BYTES", "Codec", "PackedCodec", "TableCodec"]
-
 #: A longer message of one row is refused before it is decoded. A broker's default limit.
 MAX_MESSAGE_BYTES = 1 << 20
 #: The same of a message of many rows: a broker's limit must have been raised for that.

@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
 
-__all__ = ["SchemaRegistry"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Seconds for each step of a request.

@@ -11,8 +11,6 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka.codecs.protocol import MAX_TABLE_BYTES
 
-__all__ = ["OneRow", "check_length", "check_memory", "is_number", "labels_of", "table_of"]
-
 #: The most that the rows of a message take when they are decoded.
 _MAX_DECODED_BYTES = 64 << 20
 _LABEL_BYTES = 64  # that a label takes as a Python object, and its place in a list

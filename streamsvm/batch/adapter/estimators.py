@@ -25,8 +25,6 @@ from streamsvm.core.checks import check_number, checked_target, parameter
 from streamsvm.core.frames import as_frame, as_series
 from streamsvm.learners.labels import Labels, as_array
 
-__all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]
-
 
 class Distillable(Refitting):
     """An adapter whose last model can become a learner."""

@@ -23,21 +23,6 @@ from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.sklearn_base import canonical
 from streamsvm.learners.labels import as_array
 
-__all__ = [
-    "LARGEST_LOG_FACTOR",
-    "Fit",
-    "Job",
-    "check_classifier",
-    "check_shape",
-    "codes",
-    "decisions",
-    "fit_log_factor",
-    "folds_of",
-    "follows_conventions",
-    "predictions",
-    "probabilities",
-]
-
 _LARGEST_WHOLE = 2.0**53
 
 

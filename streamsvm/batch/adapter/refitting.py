@@ -17,8 +17,6 @@ from streamsvm.core.frames import as_batch
 from streamsvm.core.threads import stoppable
 from streamsvm.core.warning import kept_warnings, warn
 
-__all__ = ["Refitting"]
-
 
 class Outcome(NamedTuple):
     """How a fit ended: with a fitted model, an exception, or neither where it was stopped."""

@@ -10,8 +10,6 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.memory.features import FeatureSpace
 
-__all__ = ["Rows", "Window", "placed"]
-
 
 class Rows(NamedTuple):
     """Copies of the n rows of a window, the oldest first."""

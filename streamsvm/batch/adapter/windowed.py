@@ -18,8 +18,6 @@ from streamsvm.core.frames import Batch, as_batch, as_matrix
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.learners.river_base import SupervisedEstimator
 
-__all__ = ["Windowed"]
-
 
 def collect(
     source: Any,

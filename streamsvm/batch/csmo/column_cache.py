@@ -9,8 +9,6 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 
-__all__ = ["ColumnCache", "Slots", "find"]
-
 _ROW_BYTES = 16  # of bookkeeping for a row and its slot
 
 

@@ -15,25 +15,6 @@ from scipy import sparse
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_exponentials
 
-__all__ = [
-    "Rows",
-    "best_dense",
-    "column",
-    "cost",
-    "csr_without_zeros",
-    "diagonal",
-    "expand",
-    "pack",
-    "part_of_column",
-    "same_rows",
-    "single",
-    "sparse_column",
-    "store",
-    "store_dense",
-    "store_sparse",
-    "subset",
-]
-
 DENSE, BITS, SPARSE = 0, 1, 2
 
 _SPARSE_COST = 12  # a feature that two sparse rows share takes as long as so many dense features

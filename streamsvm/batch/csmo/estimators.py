@@ -13,8 +13,6 @@ from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
 from streamsvm.core.checks import DecisionShape, parameter
 
-__all__ = ["CSMOClassifier", "CSMORegressor"]
-
 _SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
 
 

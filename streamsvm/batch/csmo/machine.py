@@ -27,8 +27,6 @@ from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNEL
 from streamsvm.core.threads import one_blas_thread, stoppable, thread_count
 from streamsvm.core.warning import warn
 
-__all__ = ["CSMO", "Part"]
-
 _NO_BOUND = 1e10  # what an infinite C counts as
 _VALUES = 4_000_000  # kernel values of a prediction that are given at a time
 _LARGEST_GAMMA = 1e37

@@ -12,8 +12,6 @@ from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import Training
 from streamsvm.core.checks import parameter
 
-__all__ = ["CSMOOneClass"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]

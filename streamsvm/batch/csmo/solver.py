@@ -23,8 +23,6 @@ from streamsvm.batch.csmo.sweeps import WorkingSet
 from streamsvm.batch.csmo.workers import Workers
 from streamsvm.core.threads import stop_if_asked
 
-__all__ = ["Options", "Solution", "column_buffer", "solve"]
-
 _BLOCK = 1024  # variables of a block, of which half are the worst violators of all
 _FEW = 3000  # rows in the working set that are too few for blocks
 _SEEN = 0.6  # of the worst violators were in a block before: columns that are kept begin to pay

@@ -32,8 +32,6 @@ from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
 from streamsvm.core.threads import stop_if_asked
 
-__all__ = ["PAUSE", "Problem", "State", "add_expansions", "feasible", "first_point", "problem_of", "quickest_form"]
-
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
 _GIVEN_COST = 200  # a kernel value that compiled code does not compute is taken to cost as much as that of so many features
 

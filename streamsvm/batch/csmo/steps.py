@@ -18,8 +18,6 @@ from streamsvm.batch.csmo.team import FOUND, PARTS, Team, bounds_of, call, claim
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import GIVEN, Kernel
 
-__all__ = ["CONVERGED", "RUNNING", "STALLED", "WANTED", "slopes", "steps"]
-
 RUNNING, CONVERGED, STALLED, WANTED = 0, 1, 2, 3
 
 _NEGLIGIBLE = 1e-14  # components of a direction, of which the pair's are 1; most are less a dozen steps after their pair

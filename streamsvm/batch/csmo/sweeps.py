@@ -15,8 +15,6 @@ from streamsvm.batch.csmo.team import FIRST, FLAG, FOUND, KIND, LOOP, PARTS, SEC
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, Kernel
 
-__all__ = ["COLUMN", "PARTNER", "SWEEP", "TAU", "WorkingSet", "best_partner", "help_with_steps", "sweep"]
-
 SWEEP, PARTNER, COLUMN = 0, 1, 2
 
 _CHUNK = 512  # rows that a sweep takes at once

@@ -14,20 +14,6 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import Intrinsic, compiled
 
-__all__ = [
-    "FOUND",
-    "LOOP",
-    "PARTS",
-    "Team",
-    "bounds_of",
-    "call",
-    "claim",
-    "finish",
-    "present",
-    "wait",
-    "wait_for_call",
-]
-
 #: Rows of words: the loop's, and the first of the parts'.
 LOOP, PARTS = 0, 1
 #: Columns of the loop's words: its number, whether helpers shall leave, what it is, its integers, and its first float.

@@ -16,8 +16,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, RBF, Kernel, exp2, exp64
 
-__all__ = ["Factors", "add_exact_products", "add_products", "factors", "gram"]
-
 _ROWS, _COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _SHARE = 4 * _ROWS  # of a thread
 _EXACT = 100_000  # float64 values at a time

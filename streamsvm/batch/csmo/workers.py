@@ -18,8 +18,6 @@ from streamsvm.batch.csmo.team import Team
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.kernels import GIVEN, Kernel
 
-__all__ = ["Workers"]
-
 _ENOUGH = 4000  # rows in the working set that are worth a second thread: a loop over fewer ends before another thread sees it
 _LONGEST_PAUSE = 32  # calls of steps without helpers, after one in which they were put aside
 

@@ -19,8 +19,6 @@ from streamsvm.batch.hss.skeletons import block_between
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_KERNEL, Kernel
 
-__all__ = ["RIDGE", "CompositionalMatrix", "compose", "flattened", "floats_needed"]
-
 #: Added to the diagonal of a skeleton's matrix, relative to the largest value there.
 RIDGE = 1e-5
 _SMALLEST = 1.0 / LARGEST_KERNEL  # kernel values up to this count as 0: float32 does not hold them all

@@ -21,8 +21,6 @@ from streamsvm.core.kernels import Kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.warning import warn
 
-__all__ = ["Compression", "Compressor", "approximate_neighbors", "leaf_weights", "product"]
-
 
 def product(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
     """K~ V, float64 [n, k], rows in the tree's order. O(n (m + r) k)."""

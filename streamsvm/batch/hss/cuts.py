@@ -13,8 +13,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-__all__ = ["Cuts", "find_leaf", "grow", "select"]
-
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # after the random combination, which is half of one
 _MIN_PART = 8  # a cut leaves at least one of so many parts of the rows on either side, if rows differ there

@@ -12,8 +12,6 @@ from streamsvm.batch.hss.skeletons import Node
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.compiling.functions import compiled
 
-__all__ = ["HSSFactorization", "factorize"]
-
 
 class Factor(NamedTuple):
     """The two matrices of a node that a solve multiplies by.

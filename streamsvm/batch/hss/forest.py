@@ -11,8 +11,6 @@ from streamsvm.batch.hss.cuts import Cuts, find_leaf
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, RBF, Kernel, exponentials
 
-__all__ = ["Forest", "PackedForest", "add_values", "check_forest", "join", "pack"]
-
 _LARGEST_SINGLE = 1e30  # gamma or feature for which distances are float32
 
 

@@ -18,8 +18,6 @@ from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.threads import one_blas_thread
 
-__all__ = ["HSSMatrix"]
-
 
 class HSSMatrix:
     """A compressed kernel matrix K~ of n rows, close to K and positive semi-definite, in O(n) memory.

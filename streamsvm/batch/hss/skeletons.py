@@ -29,8 +29,6 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LINEAR, RBF, Kernel, exponentials
 from streamsvm.core.threads import stop_if_asked
 
-__all__ = ["CHUNK_VALUES", "KernelBlocks", "Node", "Precision", "block_between", "compress"]
-
 #: Kernel values or distances that are in memory at once.
 CHUNK_VALUES = 4_000_000
 _EPS = float(np.finfo(np.float64).eps)

@@ -11,8 +11,6 @@ import numpy as np
 from streamsvm.batch.hss.cuts import Cuts
 from streamsvm.core.checks import Split
 
-__all__ = ["SPLITS", "ClusterTree"]
-
 _SAMPLE_ROWS = 4096  # by which a cut is chosen
 _POWER_STEPS = 10
 _TWO_MEANS_STEPS = 10

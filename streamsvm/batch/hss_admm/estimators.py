@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from streamsvm.batch.hss_admm.machine import HSSADMM
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor
 
-__all__ = ["HSSADMMClassifier", "HSSADMMRegressor"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HSSADMMClassifier(KernelClassifier, HSSADMM):

@@ -19,8 +19,6 @@ from streamsvm.core.progress import shown
 from streamsvm.core.sklearn_base import is_interrupt
 from streamsvm.core.threads import stop_if_asked
 
-__all__ = ["GAP", "ADMMOptions", "ADMMSolution", "admm"]
-
 GAP = 10.0
 """The relative duality gap may be so many times the tolerance of the residuals."""
 

@@ -23,8 +23,6 @@ from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import warn
 
-__all__ = ["HSSADMM"]
-
 _FIRST_BETA = 5.0  # times the largest self-kernel; from there it follows the residuals
 _PAPER_STEPS = 11  # the source's loop runs from 0 to 10
 _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compressions with rel_tol="auto"

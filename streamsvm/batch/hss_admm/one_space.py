@@ -18,8 +18,6 @@ from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent import Loss, Solution, descend
 from streamsvm.core.progress import shown
 
-__all__ = ["CLOSE", "Problems", "Results", "compare", "compare_values", "go_on", "start"]
-
 _ROWS = 256  # random rows, and rows at the margin of all problems together
 _LEAST_ROWS = 64  # rows at the margin of each problem, if it has so many
 _FAR = 2.0  # margins; rows whose values are farther from 0 are classified alike

@@ -18,9 +18,6 @@ from streamsvm.core.compiling.functions import Intrinsic, compiled
 from streamsvm.core.memory.slots import kernel_row_of, remove, stamp
 from streamsvm.core.memory.support_vectors import views
 
-__all__ = ["Merge", "merge"]
-
-
 # The tables, at the address that a block has.
 _tables = Intrinsic(
     lambda codegen: codegen.array_at(

@@ -16,19 +16,6 @@ from streamsvm.core.budget.removal import oldest_argmin
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-__all__ = [
-    "GSS",
-    "GSS_PRECISE",
-    "LARGEST_DEGRADATION",
-    "LOOKUP_H",
-    "LOOKUP_WD",
-    "PRECISIONS",
-    "SEARCHES",
-    "best_position",
-    "find_partner",
-    "golden_section",
-]
-
 GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
 #: The searches by their names.
 SEARCHES = {"gss": GSS, "gss-precise": GSS_PRECISE, "lookup-h": LOOKUP_H, "lookup-wd": LOOKUP_WD}

@@ -21,8 +21,6 @@ from streamsvm.core.budget.removal import oldest_argmin
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-__all__ = ["find_shared_partner", "shared_position"]
-
 _ITERATIONS = 30
 _PRECISION = 1e-6  # of the position
 _LONGEST_STEP = 10.0  # of the secant method, over the step of the mean shift

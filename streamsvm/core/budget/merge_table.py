@@ -33,18 +33,6 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 
-__all__ = [
-    "GRID",
-    "compiled_degradation",
-    "computed_tables",
-    "golden_sections",
-    "interpolate",
-    "merge_tables",
-    "packed",
-    "unpacked",
-    "weight_degradation",
-]
-
 #: Points along each axis of the grid, as in the paper.
 GRID = 400
 

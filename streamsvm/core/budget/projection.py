@@ -15,8 +15,6 @@ from streamsvm.core.memory.block import LARGEST_COEFFICIENT
 from streamsvm.core.memory.slots import kernel_row_of, remove
 from streamsvm.core.memory.support_vectors import views
 
-__all__ = ["Projection"]
-
 # The Gram matrix of support vectors that nearly coincide is singular to rounding: this is added to its diagonal.
 _RIDGE = 1e-6
 # 1 / sqrt(_RIDGE): the largest coefficient that the projection of a unit vector has for any other.

@@ -13,8 +13,6 @@ from streamsvm.core.kernels import FAST
 from streamsvm.core.memory.slots import remove
 from streamsvm.core.memory.support_vectors import views
 
-__all__ = ["Removal", "oldest_argmin", "smallest_coefficient", "squared_coefficients"]
-
 _NEVER = np.int64(2**62)  # later than any stamp
 
 

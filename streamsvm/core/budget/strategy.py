@@ -15,8 +15,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
 
-__all__ = ["Event", "Refusal", "Strategy", "maintain", "set_strategy"]
-
 #: A compiled function ``event(block, random) -> int64``.
 Event = Callable[..., Any]
 

@@ -23,8 +23,6 @@ from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.keys import parts_of
 from streamsvm.core.compiling.signatures import numba_types
 
-__all__ = ["compile_ahead", "entries_of", "help_to_compile", "names"]
-
 ENTRIES = Path(__file__).with_name("entries.json")
 
 #: A function, and the types of its arguments.

@@ -24,8 +24,6 @@ from numba.np.numpy_support import from_dtype
 
 from streamsvm.core.compiling.signatures import NOTHING, numba_types
 
-__all__ = ["array_at", "caller", "exchange_word", "load_word", "opener", "pointer", "record", "store_word"]
-
 
 def caller(arguments: str, result: str) -> Any:
     """Return an intrinsic of an address and arguments: it calls what is at the address."""

@@ -8,8 +8,6 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Self
 
-__all__ = ["INTERPRETED", "OVERLOADS", "Placed", "compilation", "find"]
-
 #: Whether nothing is compiled.
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 

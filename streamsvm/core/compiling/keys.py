@@ -19,8 +19,6 @@ import numpy as np
 
 from streamsvm.core.compiling.common import OVERLOADS
 
-__all__ = ["key_of", "parts_of"]
-
 #: The modules that tell numba how to generate code: keys depend on them.
 _GENERATORS = "streamsvm.core.compiling.codegen", "streamsvm.core.compiling.numba_functions"
 #: What numba implements itself, or nothing that is compiled calls.

@@ -21,8 +21,6 @@ from typing import Any
 
 from streamsvm.core.compiling.common import INTERPRETED, Placed
 
-__all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
-
 LIBRARY = Path(__file__).with_name("_machine_code.abi3.so")
 ABOUT = LIBRARY.with_name("_machine_code.json")
 

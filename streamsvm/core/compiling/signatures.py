@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["BLOCK", "NOTHING", "Array", "Group", "Number", "Type", "numba_type", "numba_types", "parse", "text_of"]
-
 
 class Number(NamedTuple):
     """A number of a dtype."""

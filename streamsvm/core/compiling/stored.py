@@ -36,8 +36,6 @@ from streamsvm.core.compiling.keys import PYTHON, key_of
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks, unlock
 
-__all__ = ["Stored", "compiled_here", "folder"]
-
 _MAGIC = b"streamsvm function 2\n"
 _DIGEST = 32
 _UNUSED = 60 * 24 * 3600.0

@@ -20,23 +20,6 @@ import numpy.typing
 
 from streamsvm.core.compiling.functions import Intrinsic
 
-__all__ = [
-    "LARGEST",
-    "LARGEST_COEFFICIENT",
-    "LINE",
-    "STATE_BEGIN",
-    "STATE_END",
-    "Array",
-    "Layout",
-    "Store",
-    "VectorStore",
-    "allocate",
-    "array_at",
-    "check_size",
-    "record",
-    "rounded_up",
-]
-
 #: The bytes of a block that hold the learner's state: its step counter, schedule, random state, statistics.
 STATE_BEGIN, STATE_END = 128, 384
 

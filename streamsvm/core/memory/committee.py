@@ -14,8 +14,6 @@ from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore
 
-__all__ = ["STACKS", "CommitteeStore", "CommitteeViews", "Place", "committee_views"]
-
 #: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
 MOST_SQUARED = 64
 

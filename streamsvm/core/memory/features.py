@@ -14,8 +14,6 @@ from streamsvm.core.checks import Overflow
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 
-__all__ = ["LONGEST_NAME", "MAKE_ROOM", "OVERFLOW", "FeatureSpace"]
-
 #: The policies for a new feature name when every column has one.
 OVERFLOW = ("raise", "hash", "ignore")
 

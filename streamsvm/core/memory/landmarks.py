@@ -17,8 +17,6 @@ from streamsvm.core.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGE
 from streamsvm.core.memory.block import LARGEST, Array, Layout, VectorStore, check_size, rounded_up
 from streamsvm.core.memory.support_vectors import check_vectors, odd_lines
 
-__all__ = ["CHUNK_ROWS", "NEIGHBOURS", "LandmarkStore", "LandmarkViews", "landmark_views"]
-
 #: Rows whose regressors are gathered before the normal equations take them.
 CHUNK_ROWS = 64
 #: Landmarks on which a new one is projected.

@@ -13,19 +13,6 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 
-__all__ = [
-    "ANEW",
-    "FOLLOWED",
-    "LAST_MEAN",
-    "N_FIRST",
-    "RARE",
-    "check_moments",
-    "follow_value",
-    "learn_value",
-    "move_moments",
-    "pool_moments",
-]
-
 #: Values of a feature that are held, for a median of them.
 N_FIRST = 32
 

@@ -10,19 +10,6 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_NORM, kernel_row
 from streamsvm.core.memory.support_vectors import views
 
-__all__ = [
-    "AT_HAND",
-    "TAKEN_OUT",
-    "append",
-    "clear",
-    "fill_kernel_row",
-    "kernel_row_of",
-    "next_random",
-    "remove",
-    "scan_row",
-    "stamp",
-]
-
 #: Places in ``rows`` and ``active``.
 AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))
 

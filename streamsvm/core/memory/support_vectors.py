@@ -16,8 +16,6 @@ from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGE
 from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 
-__all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
-
 #: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
 HEADER = np.dtype(
     [

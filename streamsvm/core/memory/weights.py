@@ -9,8 +9,6 @@ import numpy as np
 
 from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, rounded_up
 
-__all__ = ["WeightStore", "WeightViews", "weight_views"]
-
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
     [

@@ -58,20 +58,6 @@ from streamsvm.core.steps.second_order import count_functions, learn_label, lear
 from streamsvm.core.steps.stack import answer
 from streamsvm.core.steps.step import compute_scores, differ
 
-__all__ = [
-    "LARGEST_WEIGHT",
-    "ask",
-    "connect",
-    "decide",
-    "decide_many",
-    "drifts",
-    "first_refused",
-    "learn_experts",
-    "learn_many",
-    "learn_one",
-    "refused",
-]
-
 _FAST, _SLOW = 0.02, 0.002  # rates of the two means
 _DEVIATIONS = 3.0
 _LEAST_ROWS = 200

@@ -30,8 +30,6 @@ from streamsvm.core.steps.step import (
     violation,
 )
 
-__all__ = ["STATE", "find_stamp", "largest_step", "learn_epoch", "next_stamp", "save_row", "step"]
-
 STATE = np.dtype(
     [
         ("reprocess", "i8"),

@@ -13,8 +13,6 @@ from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for, prob
 from streamsvm.core.steps.rescale import given_row, scan_given
 from streamsvm.core.steps.step import NO_OUTPUT, add_to_coefficient, best_output, compute_scores, random_bits
 
-__all__ = ["answer", "decide", "decide_many", "expand", "fill_row", "first_refused", "lay_out", "to_probabilities"]
-
 
 @compiled
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:

@@ -9,8 +9,6 @@ from streamsvm.core.steps.iterates import ONE_CLASS, common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
 from streamsvm.core.steps.step import Row, add_support_vector, violation
 
-__all__ = ["CAPPED", "CONSTANT", "FLOOR", "PEGASOS", "STATE", "step"]
-
 PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 
 STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])

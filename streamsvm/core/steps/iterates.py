@@ -22,33 +22,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.block import STATE_BEGIN, record
 
-__all__ = [
-    "AVERAGE",
-    "CHOSEN",
-    "COMMON",
-    "EPSILON_INSENSITIVE",
-    "FIRST_SLOPE",
-    "HINGE",
-    "LAST",
-    "LEARNED",
-    "ONE_CLASS",
-    "PROBABILITY",
-    "RULE_STATE",
-    "add_to_iterates",
-    "common",
-    "error_rate",
-    "finish_step",
-    "fit_softmax",
-    "iterate_for",
-    "measure",
-    "prefers_average",
-    "probabilities",
-    "probability",
-    "restart",
-    "shortfall",
-    "track_output",
-]
-
 #: The slope before the first row.
 FIRST_SLOPE = 2.5
 

@@ -16,8 +16,6 @@ from streamsvm.core.steps.least_squares import compute_regressors, correct, deci
 from streamsvm.core.steps.rule import LEARNED, REFUSED, call_rule, many_rows
 from streamsvm.core.steps.step import GAMMA_ROWS, differ, observe_variances, track_errors
 
-__all__ = ["decide", "decide_many", "first_refused", "learn_many", "learn_one"]
-
 
 @compiled
 def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = [
-    "ADDITIVE",
-    "ASCENT",
-    "DESCENT",
-    "LANDMARKS",
-    "LAST_LABEL",
-    "LAST_TARGET",
-    "LINEAR",
-    "NEWTON",
-    "RESETTING",
-    "SLOW_NEWTON",
-    "STATE",
-]
-
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
 #: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
 #: too, the last label, recursive least squares on kernel values with landmarks, and the last target.

@@ -27,8 +27,6 @@ from streamsvm.core.steps.stack import (
     vote,
 )
 
-__all__ = ["consult", "decide", "learn", "prior_of"]
-
 _PRIOR_ROWS = 2.0  # that the frequencies of the classes count as in a probability
 _FIRST_ROWS = 5.0  # at so many, they still have half of it
 _ABOVE_HALF = 0.5 + 2.0**-52

@@ -36,8 +36,6 @@ from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.step import scale_gamma
 from streamsvm.core.steps.triangle import row_start
 
-__all__ = ["advance", "begin_refit", "finish", "take_row"]
-
 _ROW_WORK = 1_000_000.0  # multiplications of one row: less than .1 ms
 _ROW_SQUARES = 4.0  # the same, over the square of the regressors: more than a row brings
 _FIRST_SQUARES = 8.0  # the same while rows are held: more than it takes to replay one row alone

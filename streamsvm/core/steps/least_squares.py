@@ -26,27 +26,6 @@ from streamsvm.core.steps.triangle import (
     symmetric_product,
 )
 
-__all__ = [
-    "ADDING",
-    "IDLE",
-    "LEARNED",
-    "LEAST_JITTER",
-    "PRIOR",
-    "STATE",
-    "STEPPING",
-    "SWAPPING",
-    "add_rows",
-    "begin_adding",
-    "compute_regressors",
-    "correct",
-    "decide_regressors",
-    "gather",
-    "make_factor",
-    "step_weights",
-    "target_of",
-    "turn",
-]
-
 #: The jitter that makes a factor in float32 exist is doubled where it does not; its range.
 LEAST_JITTER, _LARGEST_JITTER = 2e-6, 1.0
 

@@ -25,8 +25,6 @@ from streamsvm.core.steps.iterates import (
 )
 from streamsvm.core.steps.rule import state_of
 
-__all__ = ["STATE", "decide", "decide_many", "decide_packed", "first_refused", "learn_many", "learn_one", "learn_packed"]
-
 STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
 

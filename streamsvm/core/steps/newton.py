@@ -15,8 +15,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-__all__ = ["ROWS_OF_INVERSE", "add_row", "dot", "invert", "logistic", "pull", "start"]
-
 #: Rows after which an inverse is computed anew.
 ROWS_OF_INVERSE = 64
 

@@ -17,19 +17,6 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, dot, invert, pull
 from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, share_of
 
-__all__ = [
-    "MEMORIES",
-    "RATE",
-    "RIDGES",
-    "answer",
-    "bounded",
-    "choose",
-    "first_weights",
-    "learn_errors",
-    "learn_stack",
-    "robust_weight",
-]
-
 #: The factor by which rows fade in each stack, and its ridge.
 MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (3.0, 30.0)
 #: The rate of stacks and votes.

@@ -26,24 +26,6 @@ from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 
-__all__ = [
-    "BOUND",
-    "FOLLOWS",
-    "GIVEN",
-    "RARE_REACH",
-    "REACH",
-    "follow_scale",
-    "gamma_of",
-    "given_row",
-    "learn_moments",
-    "move_rows",
-    "move_vectors",
-    "scale_moved",
-    "scale_row",
-    "scan_given",
-    "units_of",
-]
-
 #: Deviations from the location to which a value is bounded.
 BOUND = np.float32(8.0)
 

@@ -19,21 +19,6 @@ from streamsvm.core.steps.decisions import decide, fill_row
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
 from streamsvm.core.steps.step import Row, begin_row, end_row, observe
 
-__all__ = [
-    "FITTED",
-    "FULL",
-    "LEARNED",
-    "REFUSED",
-    "RULE",
-    "Rule",
-    "call_rule",
-    "learn_rows",
-    "many_rows",
-    "predict_then_learn",
-    "rule",
-    "state_of",
-]
-
 #: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
 #: support vector that is one too many, and the caller undoes what has changed.
 LEARNED, REFUSED, FULL = 0, 1, 2

@@ -16,8 +16,6 @@ from streamsvm.core.steps.regression_stack import robust_weight
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import softmax
 
-__all__ = ["KNOT", "NEWTON_REACH", "NEWTON_RIDGE", "count_functions", "functions_of", "learn_label", "learn_target", "newton_row"]
-
 #: The ridge of the experts.
 NEWTON_RIDGE = 1.0
 #: Deviations from the mean to which features are bounded, and where the functions of one bend: a fifth of a normal distribution

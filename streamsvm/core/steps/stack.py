@@ -20,28 +20,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
 
-__all__ = [
-    "BEST",
-    "FIRST_INPUT",
-    "MEMORIES",
-    "MOST_ROWS",
-    "RATE",
-    "RIDGES",
-    "STACK",
-    "VOTED",
-    "VOTES",
-    "VOTING_RATE",
-    "answer",
-    "choose",
-    "first_weights",
-    "learn_answers",
-    "learn_stack",
-    "share_of",
-    "softmax",
-    "stack_scores",
-    "vote",
-]
-
 #: The three that a model chooses from.
 STACK, VOTES, BEST = 0, 1, 2
 #: The input that is the outcome of the votes, and the first one of an expert.

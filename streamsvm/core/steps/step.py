@@ -27,28 +27,6 @@ from streamsvm.core.steps.iterates import (
 )
 from streamsvm.core.steps.rescale import follow_scale, scan_given
 
-__all__ = [
-    "FIRST_OUTPUT",
-    "GAMMA_ROWS",
-    "NO_OUTPUT",
-    "Row",
-    "add_support_vector",
-    "add_to_coefficient",
-    "begin_row",
-    "best_output",
-    "compute_scores",
-    "differ",
-    "dot_products",
-    "end_row",
-    "observe",
-    "observe_variances",
-    "random_bits",
-    "random_slot",
-    "scale_gamma",
-    "track_errors",
-    "violation",
-]
-
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
 #: Numbers of outputs: none, and the first.

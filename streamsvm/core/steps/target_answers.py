@@ -20,8 +20,6 @@ from streamsvm.core.steps.regression_stack import answer, choose, learn_errors, 
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import STACK
 
-__all__ = ["BOUND", "consult", "decide", "learn", "spread_of"]
-
 #: Deviations from the mean to which a target is bounded.
 BOUND = 8.0
 

@@ -13,8 +13,6 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-__all__ = ["add_two_rows", "factor_two_rows", "multiply_row", "row_start", "solve_factored", "symmetric_product"]
-
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 

@@ -16,8 +16,6 @@ from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Name, Program, ProgramError
 from streamsvm.export.c.writer import write_c
 
-__all__ = ["CModel"]
-
 _NAME = "model"
 _COMPILERS = "cc", "gcc", "clang"
 _FLAGS = "-std=c99", "-O2", "-shared", "-fPIC"

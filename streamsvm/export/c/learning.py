@@ -20,8 +20,6 @@ from streamsvm.files.model_file import ModelFileError, write_all
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import BSGDClassifier
 
-__all__ = ["LearningFiles", "state_of", "with_state", "write_learning_c"]
-
 Learner = BSGDClassifier | BSCAClassifier
 
 _LONGEST = 0.999e18  # of a row: longer ones no learner of Python takes

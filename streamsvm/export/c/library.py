@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["LANES", "functions_for", "sums"]
-
 #: Vectors of a group.
 LANES = 16
 

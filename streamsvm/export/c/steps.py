@@ -12,8 +12,6 @@ from streamsvm.edge.steps import vectors_of
 from streamsvm.export.c.library import LANES, sums
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 
-__all__ = ["add_step", "fused"]
-
 _SAID, _SAID_NUMBER = "3.0f", "10.0f"
 
 

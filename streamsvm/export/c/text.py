@@ -11,8 +11,6 @@ import numpy as np
 
 from streamsvm.edge.program import ProgramError
 
-__all__ = ["LARGEST", "Source", "comment", "number", "prefix", "string", "table", "type_of"]
-
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
 short signed sizeof static struct switch typedef union unsigned void volatile while _Bool _Complex _Imaginary main

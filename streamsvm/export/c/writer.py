@@ -12,8 +12,6 @@ from streamsvm.export.c.text import Source, comment, number, prefix, string
 from streamsvm.export.quantise import quantised
 from streamsvm.files.model_file import ModelFileError, write_all
 
-__all__ = ["CFiles", "table_bytes", "write_c"]
-
 
 class CFiles(NamedTuple):
     """The files that `write_c` has written, and the bytes that they need."""

@@ -22,8 +22,6 @@ from streamsvm.stream.delayed.events import (
     parsed,
 )
 
-__all__ = ["DelayedLabels", "Expired", "Pending"]
-
 #: Counted for the Python objects of an entry, beside its texts.
 _ENTRY_BYTES = 400
 _POLICIES = get_args(ExpiryPolicy)

@@ -14,22 +14,6 @@ from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
 
-__all__ = [
-    "MOST_ROW_BYTES",
-    "Awaited",
-    "Labelled",
-    "checked_key",
-    "checked_label",
-    "checked_prediction",
-    "checked_row",
-    "checked_time",
-    "pack_prediction",
-    "pack_row",
-    "parsed",
-    "unpack_prediction",
-    "unpack_row",
-]
-
 #: The most characters of a row that waits, as `pack_row` writes it.
 MOST_ROW_BYTES = 2**20
 _LONGEST_KEY = 256  # characters

@@ -24,8 +24,6 @@ from streamsvm.stream.delayed.events import (
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Source, StreamError
 from streamsvm.stream.rows import RowError
 
-__all__ = ["JoinedSource"]
-
 #: A message may be so many seconds ahead of this machine's clock.
 FUTURE_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent

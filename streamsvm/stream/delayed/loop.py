@@ -18,8 +18,6 @@ from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.rows import GuardedModel, reason_of
 from streamsvm.stream.stream_loop import Progress
 
-__all__ = ["DelayedLearningLoop"]
-
 
 class LoopOptions(TypedDict, total=False):
     """The further arguments of `LearningLoop`."""

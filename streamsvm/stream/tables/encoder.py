@@ -22,8 +22,6 @@ from streamsvm.stream.tables.reading import CYCLES, Dates, Names, Reading, as_na
 if TYPE_CHECKING:
     from river import preprocessing
 
-__all__ = ["LONGEST_FEATURE", "TableEncoder", "WhenMissing"]
-
 WhenMissing = Literal["drop", "mean", "indicator"]
 
 #: A longer text of a category is hashed: names of features are never forgotten.

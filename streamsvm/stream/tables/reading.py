@@ -11,8 +11,6 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-__all__ = ["CYCLES", "Dates", "Names", "Reading", "ReadingOptions", "TextOptions", "as_dates", "as_names", "cyclic", "parsed"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 
