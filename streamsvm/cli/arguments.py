@@ -53,14 +53,6 @@ def count(text: str) -> int:
     return number
 
 
-def seconds(text: str) -> float:
-    """Parse a number of at least 0, or inf."""
-    number = _number(text)
-    if not number >= 0.0:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, or inf, not {text}")
-    return number
-
-
 def period(text: str) -> float:
     """Parse a number of seconds that can be waited for."""
     number = _number(text)
@@ -291,27 +283,6 @@ def add_logs(group: Any) -> None:
     group.add_argument("--log-format", choices=["text", "json"], default="text", help=text)
     text = "the lowest level to log with --log-format json (default: info)"
     group.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help=text)
-
-
-def add_labels(group: Any) -> None:
-    """Add the flags about labels that come later than their rows."""
-    text = (
-        "where labels come from, if they are not in the rows: a path or kafka://host:port/topic. Each row is predicted when it "
-        "arrives; when its label arrives, that prediction is scored and the row is learned"
-    )
-    group.add_argument("--labels", metavar="STREAM", help=text)
-    group.add_argument("--key", metavar="NAME", help="the column or field that joins each label to its row")
-    text = (
-        "the column or field with the event time, in seconds since 1970 or ISO 8601. Both streams must have it and are read in "
-        "its order (default: the time of each Kafka message)"
-    )
-    group.add_argument("--time", metavar="NAME", help=text)
-    text = "how long a row waits for its label, in seconds of event time (default: 86400; inf: no limit)"
-    group.add_argument("--max-age", type=seconds, metavar="S", help=text)
-    group.add_argument("--max-pending", type=count, metavar="N", help="how many rows may wait (default: 100000)")
-    group.add_argument("--max-pending-bytes", type=count, metavar="N", help="how many bytes they may take (default: 134217728)")
-    text = "what to do with a row whose label does not arrive in time (default: drop); negative=LABEL learns it with that label"
-    group.add_argument("--expired", metavar="drop|dead-letter|negative=LABEL", help=text)
 
 
 def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamsvm.cli import UsageError, printable
 
@@ -34,9 +34,27 @@ def says_json(arguments: argparse.Namespace) -> bool:
     return getattr(arguments, "log_format", "text") == "json"
 
 
-def say(arguments: argparse.Namespace, text: str, event: str, **fields: Any) -> None:
-    """Say something on standard error: unless quiet as text, or else as an event."""
-    if says_json(arguments):
-        logger.info("%s", text, extra={"fields": {"event": event, **fields}})
-    elif not arguments.quiet:
-        print(printable(text), file=sys.stderr, flush=True)
+class Output(NamedTuple):
+    """How a command says what it does."""
+
+    quiet: bool
+    """Whether standard output has lines of JSON for a program, and people read nothing."""
+    json: bool
+    """Whether standard error has lines of JSON."""
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Output:
+        """Return what the flags ask for."""
+        return cls(arguments.quiet, says_json(arguments))
+
+    @property
+    def for_people(self) -> bool:
+        """Whether standard error is text that somebody may read."""
+        return not (self.quiet or self.json)
+
+    def say(self, text: str, event: str, **fields: Any) -> None:
+        """Say something on standard error: unless quiet as text, or else as an event."""
+        if self.json:
+            logger.info("%s", text, extra={"fields": {"event": event, **fields}})
+        elif not self.quiet:
+            print(printable(text), file=sys.stderr, flush=True)

@@ -17,7 +17,6 @@ from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
     add_errors,
-    add_labels,
     add_logs,
     add_run,
     add_streams,
@@ -80,8 +79,6 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         warnings.showwarning = lambda message, *_, **__: _warn(arguments, str(message))
         try:
             stack.enter_context(logged(arguments))
-            if "to" in arguments:
-                _check_sink(arguments)
             interrupted = importlib.import_module(f"streamsvm.cli.{arguments.command}").run(arguments)
             status = INTERRUPTED if interrupted else 0
             print(end="", flush=True)
@@ -153,7 +150,15 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         add_help=False,
     )
     add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
-    add_labels(learn.add_argument_group("labels from another stream"))
+    text = (
+        "labels that are not in the rows: a path or kafka://host:port/topic, with the column or field that joins each label to "
+        "its row: STREAM?key=id. Each row is predicted when it arrives; when its label arrives, that prediction is scored and "
+        "the row is learned. After &: time=NAME, the event time, in seconds since 1970 or ISO 8601 (default: that of each Kafka "
+        "message); max_age=1h, how long a row waits (default: 1d; inf: no limit); max_rows=N and max_bytes=N, how many may wait "
+        "(default: 100000 and 134217728); expired=drop, dead-letter or negative=LABEL, what becomes of a row whose label does "
+        "not come in time (negative learns it with that label)"
+    )
+    learn.add_argument_group("labels from another stream").add_argument("--labels", metavar="STREAM?key=NAME", help=text)
     add_errors(learn, labels=True)
     add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")
@@ -300,28 +305,3 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "demo": demo,
     }
     return parser, names
-
-
-def _check_sink(arguments: argparse.Namespace) -> None:
-    sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
-    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
-    if len(wanted := list(filter(None, streams))) > 1:
-        raise UsageError(
-            f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
-        )
-    files = {"SOURCE": arguments.source, "--labels": getattr(arguments, "labels", None), "--config": arguments.config} | sinks
-    folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
-    for option, sink in sinks.items():
-        if sink is None or sink == "-" or "://" in sink:
-            continue
-        for other, name in files.items():
-            if other != option and name is not None and _is_same_file(sink, name):
-                raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
-        for other, name in folders.items():
-            if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
-                raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    first, second = Path(one), Path(other)
-    return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

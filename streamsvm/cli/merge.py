@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.logs import say
+from streamsvm.cli.logs import Output
 from streamsvm.cli.streams import stopping
 from streamsvm.stream import CheckpointError, CheckpointFolder
 from streamsvm.stream.checkpoint import Checkpoints
@@ -29,12 +29,12 @@ def run(arguments: argparse.Namespace) -> bool:
             found = merger.step()
             if found is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
-            _show(found, arguments)
+            _show(found, Output.of(arguments))
             return False
         with stopping(stopped.set):
             while not stopped.is_set():
                 if (found := merger.step()) is not None:
-                    _show(found, arguments)
+                    _show(found, Output.of(arguments))
                 stopped.wait(arguments.every)
     except CheckpointError as error:
         hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
@@ -51,9 +51,9 @@ def _open(arguments: argparse.Namespace) -> Checkpoints:
     return opened
 
 
-def _show(found: Merged, arguments: argparse.Namespace) -> None:
-    if arguments.quiet:
+def _show(found: Merged, output: Output) -> None:
+    if output.quiet:
         print(json.dumps({"event": "merged", "rows": found.rows, "parts": found.parts}), flush=True)
     n = len(found.parts)
     text = f"{found.rows:,} rows of {n} model{'s' * (n != 1)} merged"
-    say(arguments, text, "merged", rows=found.rows, parts=found.parts)
+    output.say(text, "merged", rows=found.rows, parts=found.parts)

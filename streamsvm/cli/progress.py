@@ -13,6 +13,7 @@ from rich.text import Text
 from river import compose
 
 from streamsvm.cli import printable
+from streamsvm.cli.logs import Output
 from streamsvm.stream import Progress
 from streamsvm.stream.rows import learner_of
 
@@ -36,11 +37,11 @@ _WAITING = {
 class Display:
     """Shows progress: a live line on a terminal, a line every 5 s elsewhere, a line of JSON every second if ``quiet``.
 
-    Where ``logs`` is true, lines on standard error are log records.
+    Where standard error has lines of JSON, they are log records.
     """
 
-    def __init__(self, quiet: bool, logs: bool = False) -> None:
-        self._quiet, self._logs = quiet, logs
+    def __init__(self, output: Output) -> None:
+        self._quiet, self._logs = output
         self._last_line, self._rows, self._waiting = 0.0, -1, False
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None

@@ -145,15 +145,35 @@ def flags_of(options: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any = None, predict: bool = False) -> Table:
+def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a table that the flags give."""
+    found: dict[str, Any] = {}
+    if arguments.columns is not None:
+        found |= columns_of(*arguments.columns)
+    for name in ("missing", "cycles"):
+        if (text := getattr(arguments, name)) is not None:
+            found[name] = names(text)
+    for name in ("when_missing", "decimal", *_TEXT):
+        if (text := getattr(arguments, name)) is not None:
+            found[name] = text
+    if found.get("delimiter") in ("tab", "\\t"):
+        found["delimiter"] = "\t"
+    return found
+
+
+def table_of(
+    given: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
+) -> Table:
     """Return how the flags, or else the checkpoint, say that the source is read.
 
     Parameters
     ----------
-    arguments
-        The parsed command line.
+    given
+        The options that flags give, as `given_of` returns them.
     text_format
         The format of the source; None for a URL.
+    label
+        Name of the label, if flags give it.
     saved
         The checkpoint that is resumed or predicts, None where there is none.
     predict
@@ -167,9 +187,9 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
     UsageError
         A flag has no meaning for the format, or contradicts another one.
     """
-    given = _given(arguments)
-    if not predict and any(arguments.label in given.get(role, ()) for role in ROLES):
-        raise UsageError(f"--columns {columns_text(given)}: {arguments.label} is the label, which has no kind")
+    given = dict(given)
+    if not predict and any(label in given.get(role, ()) for role in ROLES):
+        raise UsageError(f"--columns {columns_text(given)}: {label} is the label, which has no kind")
     if text_format == "libsvm" and given:
         raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
     possible = _KNOWN.get(text_format or "", ())
@@ -222,21 +242,6 @@ def _mapping(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a mapping among the facts of a file, which may be anybody's; an empty one where it has none."""
     found = facts.get(name)
     return found if isinstance(found, Mapping) else {}
-
-
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if arguments.columns is not None:
-        found |= columns_of(*arguments.columns)
-    for name in ("missing", "cycles"):
-        if (text := getattr(arguments, name)) is not None:
-            found[name] = names(text)
-    for name in ("when_missing", "decimal", *_TEXT):
-        if (text := getattr(arguments, name)) is not None:
-            found[name] = text
-    if found.get("delimiter") in ("tab", "\\t"):
-        found["delimiter"] = "\t"
-    return found
 
 
 def _encoder_of(model: Any) -> TableEncoder | None:

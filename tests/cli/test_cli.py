@@ -22,6 +22,7 @@ from command_words import main, with_a_model
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier
 from streamsvm.cli import streams
+from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
 from streamsvm.stream import Progress
 
@@ -473,7 +474,7 @@ def test_help_shows_a_flag_in_its_group(call, command, flag, group):
 
 def test_json_has_no_nan(capsys):
     progress = Progress(1, 1, 1.0, "F1", float("nan"), float("inf"), 10, None, 1.0, ended=True)
-    with Display(quiet=True) as display:
+    with Display(Output(quiet=True, json=False)) as display:
         display.show(progress)
     facts = json.loads(capsys.readouterr().out)
     assert facts["metric"] is None
@@ -587,7 +588,7 @@ def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
 
 def test_a_stream_that_pauses_is_said_to(capsys):
     progress = Progress(10, 10, 0.0, "Accuracy", 0.5, 0.5, 1000, BSGDClassifier(), 1.0, majority=("no", 0.75))
-    display = Display(quiet=False)
+    display = Display(Output(quiet=False, json=False))
     for seconds in range(4):
         display._last_line = -100.0
         display.show(progress if seconds else replace(progress, rows=9))

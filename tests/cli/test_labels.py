@@ -13,10 +13,11 @@ from streamsvm.stream import load
 @pytest.fixture
 def files(tmp_path):
     rows, labels = streams(2, 600, 60.0)
-    return rows, labels, str(write(tmp_path / "rows.jsonl", rows)), str(write(tmp_path / "labels.jsonl", labels))
+    found = str(write(tmp_path / "labels.jsonl", labels))
+    return rows, labels, str(write(tmp_path / "rows.jsonl", rows)), f"{found}?key=id&time=t&max_age=60"
 
 
-WORDS = "--label", "y", "--key", "id", "--time", "t", "--max-age", 60, "--quiet"
+WORDS = "--label", "y", "--quiet"
 
 
 def end_of(done):
@@ -57,8 +58,7 @@ def test_keys_of_csv_are_texts(tmp_path, call):
     keys = "007", "7", "1e3", "q"
     rows.write_text("id,at,a\n" + "".join(f"{key},1970-01-01T00:00:0{i},{i}\n" for i, key in enumerate(keys)))
     labels.write_text("y,id,at\n" + "".join(f"{i % 2},{key},{i + 10}\n" for i, key in enumerate(reversed(keys))))
-    words = "--label", "y", "--key", "id", "--time", "at", "--quiet", "--to", out
-    end = end_of(call("learn", rows, "--labels", labels, *words))
+    end = end_of(call("learn", rows, "--labels", f"{labels}?key=id&time=at", *WORDS, "--to", out))
     assert (end["learned"], end["delayed"]["pending"]) == (4, 0)
     with out.open() as lines:
         assert [line["key"] for line in csv.DictReader(lines)] == list(keys)
@@ -72,46 +72,56 @@ def test_progress_says_what_waits(files, call):
 
 
 def test_expired_rows(files, tmp_path, call):
-    words = files[2], "--labels", files[3], *WORDS
     letters = tmp_path / "letters.jsonl"
-    dropped = end_of(call("learn", *words))
-    written = end_of(call("learn", *words, "--expired", "dead-letter", "--on-error", letters))
+
+    def learn(how, *words):
+        return end_of(call("learn", files[2], "--labels", files[3] + how, *WORDS, *words))
+
+    dropped = learn("")
+    written = learn("&expired=dead-letter", "--on-error", letters)
     assert len(letters.read_text().splitlines()) == written["delayed"]["expired_rows"] == dropped["delayed"]["expired_rows"] > 50
-    learned = end_of(call("learn", *words, "--expired", "negative=false"))
+    learned = learn("&expired=negative=false")
     assert learned["learned"] == dropped["learned"] + dropped["delayed"]["expired_rows"]
-    capped = end_of(call("learn", *words, "--max-pending", 10))
-    assert capped["delayed"]["expired_count"] > 100
+    assert learn("&max_rows=10")["delayed"]["expired_count"] > 100
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("labels", "words", "message"),
     [
-        (["--key", "id"], "--key is about labels from another stream"),
-        (["--labels", "{labels}"], "--labels needs --key"),
-        (["--labels", "{labels}", "--key", "y"], "must be three columns"),
-        (["--labels", "l.libsvm", "--key", "id"], "LIBSVM text"),
-        (["--labels", "{labels}", "--key", "id", "--expired", "dead-letter"], "needs a place for them"),
-        (["--labels", "{labels}", "--key", "id", "--expired", "forget"], "--expired must be one of"),
-        (["--labels", "{labels}", "--key", "id", "--expired", "negative"], "--expired='negative' needs the label"),
-        (["--labels", "{labels}", "--key", "id", "--max-age", "-1"], "must be a number of at least 0"),
-        (["--labels", "{labels}", "--key", "id", "--max-pending-bytes", "9"], "--max-pending-bytes must be"),
-        (["--labels", "{labels}", "--key", "id", "--from", "0:3"], "offsets of one topic"),
-        (["--labels", "{labels}", "--key", "id", "--to", "{labels}"], "would overwrite --labels"),
+        ("{labels}", [], "Write {labels}?key=NAME"),
+        ("{labels}?kye=id", [], "Write {labels}?kye=id&key=NAME"),
+        ("kafka://h/t?codec=avro", [], "Write kafka://h/t?codec=avro&key=NAME"),
+        ("{labels}?key=id&age=1h", [], "age=1h is none of key, time"),
+        ("{labels}?key=id&key=y", [], "stands there twice"),
+        ("{labels}?key=y", [], "must be three columns"),
+        ("{labels}?key=id&time=id", [], "must be three columns"),
+        ("l.libsvm?key=id", [], "LIBSVM text"),
+        ("{labels}?key=id&expired=dead-letter", [], "needs a place for them"),
+        ("{labels}?key=id&expired=forget", [], "expired must be one of"),
+        ("{labels}?key=id&expired=negative", [], "expired='negative' needs the label"),
+        ("{labels}?key=id&max_age=-1", [], "max_age must be a time such as 90s"),
+        ("{labels}?key=id&max_age=1w", [], "max_age must be a time such as 90s"),
+        ("{labels}?key=id&max_rows=1_0", [], "max_rows must be a whole number"),
+        ("{labels}?key=id&max_bytes=9", [], "max_bytes must be"),
+        ("{labels}?key=id", ["--from", "0:3"], "offsets of one topic"),
+        ("{labels}?key=id", ["--to", "{labels}"], "would overwrite --labels"),
     ],
 )
-def test_wrong_flags_are_told(files, call, words, message):
-    done = call("learn", files[2], "--label", "y", *(word.format(labels=files[3]) for word in words))
+def test_wrong_flags_are_told(files, call, labels, words, message):
+    named = {"labels": files[3].partition("?")[0]}
+    done = call("learn", files[2], "--label", "y", "--labels", labels.format(**named), *(word.format(**named) for word in words))
     assert done.returncode == 2
-    assert message in done.stderr
+    assert message.format(**named) in done.stderr
 
 
 def test_what_is_wrong_with_the_streams_is_told(files, call, tmp_path):
-    done = call("learn", files[2], "--labels", files[3], "--label", "y", "--key", "id")
-    assert (done.returncode, "Name the column: --time NAME" in done.stderr) == (1, True)
+    place = files[3].partition("?")[0]
+    done = call("learn", files[2], "--labels", f"{place}?key=id", "--label", "y")
+    assert (done.returncode, "Name the column: time=NAME" in done.stderr) == (1, True)
     inside = tmp_path / "inside.jsonl"
     inside.write_text('{"id": 1, "t": 1.0, "a": 1.0, "y": true}\n')
     done = call("learn", inside, "--labels", files[3], *WORDS)
     assert (done.returncode, "has its label inside" in done.stderr) == (1, True)
-    missing = Path(files[3]).with_name("none.jsonl")
-    done = call("learn", files[2], "--labels", missing, *WORDS)
+    missing = Path(place).with_name("none.jsonl")
+    done = call("learn", files[2], "--labels", f"{missing}?key=id&time=t", *WORDS)
     assert (done.returncode, f"{missing}: No such file" in done.stderr) == (1, True)

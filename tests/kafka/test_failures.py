@@ -129,7 +129,7 @@ def test_the_type_of_labels_flips(told, tmp_path):
 def test_labels_of_other_keys_and_times(told, tmp_path):
     at = 1_700_000_000
     rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
-    words = "learn", rows, "--label", "y", "--labels", labels, "--key", "id", "--time", "at"
+    words = "learn", rows, "--label", "y", "--labels", f"{labels}?key=id&time=at"
     good = [{"id": i, "at": at + i, "a": float(i % 7)} for i in range(20)]
 
     def write(extra=None, label=0):
@@ -244,7 +244,7 @@ def test_two_learners_with_one_name(told, bootstrap, new_topic):
 
 
 def test_labels_of_partitions_are_refused(capfd, tmp_path):
-    words = ["--label", "y", "--labels", "kafka://127.0.0.1:1/labels", "--key", "id", "--group", "g", "--checkpoint", tmp_path]
+    words = ["--label", "y", "--labels", "kafka://127.0.0.1:1/labels?key=id", "--group", "g", "--checkpoint", tmp_path]
     with pytest.raises(SystemExit):
         main(["learn", "kafka://127.0.0.1:1/rows", *words, "--scope", "partition"])
     assert "--labels is of one model" in capfd.readouterr().err

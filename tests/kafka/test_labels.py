@@ -172,8 +172,8 @@ def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, caps
             producer.send(topic, json.dumps(message).encode())
         producer.flush()
         urls.append(f"kafka://{bootstrap}/{topic}")
-    words = "--label", "y", "--key", "id", "--time", "t", "--max-age", 60, "--stop-at-end", "--quiet"
-    assert main(["learn", urls[0], "--labels", urls[1], *words]) == 0
+    words = "--label", "y", "--labels", f"{urls[1]}?key=id&time=t&max_age=1m", "--stop-at-end", "--quiet"
+    assert main(["learn", urls[0], *words]) == 0
     end = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {name: end["delayed"][name] for name in FATES} == replay(rows, labels, make_model(), 60.0)[1]
 

@@ -328,7 +328,7 @@ def test_checkpoints_with_and_without_waiting_rows_are_told_apart(tmp_path):
     with pytest.raises(CheckpointError, match="without labels from another stream: leave --labels out"):
         run(joined(rows, labels), DelayedLearningLoop, "inline", delayed=DelayedLabels())
     other = JoinedSource(iterable(rows), iterable(labels, "labels"), key="key", time="t")
-    with pytest.raises(StreamError, match="learned with --key 'id', not 'key'"):
+    with pytest.raises(StreamError, match="learned with key='id', not 'key'"):
         run(other, DelayedLearningLoop, "delayed", delayed=DelayedLabels())
 
 
@@ -418,5 +418,5 @@ def test_one_stream_is_not_two():
 
 
 def test_rows_without_times_ask_for_the_column():
-    with pytest.raises(StreamError, match="--time NAME"):
+    with pytest.raises(StreamError, match="time=NAME"):
         JoinedSource(iterable([]), iterable([]), key="id")

@@ -82,7 +82,7 @@ class JoinedSource:
         self.name: str = f"{rows.name} with labels from {labels.name}"
         for source in self._sources if time is None else ():
             if not hasattr(source, "message_time"):
-                raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: --time NAME")
+                raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
         self._streams: list[Iterator[Any]] = []
         self._heads: list[Row | None] = [None, None]  # of each stream, the message that is given next of it
         self._times = [-math.inf, -math.inf]  # of each stream, the latest so far
@@ -143,7 +143,7 @@ class JoinedSource:
         for name, now in (("key", self._key), ("time", self._time)):
             if position[name] != now:
                 raise StreamError(
-                    f"{self.name}: the checkpoint was learned with --{name} {shown(position[name])}, not {now!r}. "
+                    f"{self.name}: the checkpoint was learned with {name}={shown(position[name])}, not {now!r}. "
                     f"Ask for the same, {START_AFRESH}"
                 )
         try:

@@ -1,0 +1,323 @@
+"""What `learn` and `predict` are asked for: a command line, checked as a whole and made once into objects."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from streamsvm.cli import UsageError
+from streamsvm.cli.logs import Output
+from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
+from streamsvm.cli.tables import given_of
+from streamsvm.stream import DelayedLabels, StreamError
+from streamsvm.stream.open import format_of
+
+
+class LabelStream(NamedTuple):
+    """The stream of labels that come later than their rows."""
+
+    place: str
+    format: str | None
+    key: str
+    time: str | None
+    buffer: DelayedLabels
+    """Where rows and labels wait for each other."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of rows that are no features."""
+        return [name for name in (self.key, self.time) if name is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What both commands are asked for."""
+
+    source: str
+    format: str | None
+    """Of the source; None for a URL."""
+    label: str | None
+    start: str | None
+    stop_at_end: bool
+    to: str | None
+    on_error: str
+    columns: Mapping[str, Any]
+    """How the table is read, as far as flags say so."""
+    checkpoint: Path | str | None
+    max_rows: int | None
+    limits: Mapping[str, Any]
+    """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
+    metrics_port: int | None
+    metrics_host: str
+    trusted: bool
+    options: Mapping[str, Mapping[str, Any]]
+    """Of connections, by the scheme of their URLs."""
+    output: Output
+
+    @property
+    def rows_may_fail(self) -> bool:
+        """Whether a row that cannot be used is left out."""
+        return self.on_error != "stop"
+
+    def options_of(self, place: str) -> dict[str, Any]:
+        """Return what a ``--config`` file says of connections with the scheme of a place."""
+        return {"options": self.options.get(place.partition("://")[0], {})} if "://" in place else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnJob(Job):
+    """What `learn` is asked for."""
+
+    labels: LabelStream | None
+    regression: bool
+    group: str | None
+    scope: str
+    make_model: Callable[..., Any]
+    """Makes a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
+    make_score: Callable[[], dict[str, Any]]
+    """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others."""
+    use: str
+    """What has to be compiled, by the name that `compile_ahead` knows."""
+
+    @property
+    def label_in_rows(self) -> str | None:
+        """Name of the label; None if labels come from another stream."""
+        return self.label if self.labels is None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictJob(Job):
+    """What `predict` is asked for."""
+
+    model: Path | str
+    follow: bool
+
+
+def _common(arguments: argparse.Namespace) -> dict[str, Any]:
+    _check_sinks(arguments)
+    same = ("source", "label", "start", "stop_at_end", "to", "on_error", "checkpoint", "max_rows", "metrics_port", "metrics_host")
+    limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
+    return {
+        **{name: getattr(arguments, name) for name in (*same, "trusted", "options")},
+        "format": format_of(arguments.source, arguments.format),
+        "columns": given_of(arguments),
+        "limits": limits,
+        "output": Output.of(arguments),
+    }
+
+
+def predict_job(arguments: argparse.Namespace) -> PredictJob:
+    """Return what the arguments of `predict` ask for.
+
+    Raises
+    ------
+    UsageError
+        Flags exclude each other.
+    """
+    place = arguments.model
+    if arguments.checkpoint is not None and not isinstance(arguments.checkpoint, Path):
+        raise UsageError(f"--checkpoint {arguments.checkpoint}: the position of predictions takes a folder")
+    if arguments.follow and isinstance(place, Path) and place.exists() and not place.is_dir():
+        raise UsageError(f"--follow: --model {place} must be a folder or topic of checkpoints, which a learner writes")
+    return PredictJob(**_common(arguments), model=place, follow=arguments.follow)
+
+
+def learn_job(arguments: argparse.Namespace) -> LearnJob:
+    """Return what the arguments of `learn` ask for, before any stream is opened.
+
+    Raises
+    ------
+    UsageError
+        Flags are missing, have a mistake, or exclude each other.
+    """
+    common = _common(arguments)
+    text_format, regression = common["format"], arguments.regression
+    _check_group(arguments)
+    if arguments.label is None and text_format != "libsvm":
+        raise UsageError("--label NAME: which column or key holds the label?")
+    scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
+    if regression and (flag := "--positive" if arguments.positive else "--labels-are" if arguments.labels_are else None):
+        raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
+    scaled_targets = regression and arguments.scale != "none"  # unlike features, they stay as sparse as they are
+    if arguments.bound is not None and scale == "none" and not scaled_targets:
+        why = "" if arguments.scale else f" of {text_format} text unless --scale standard asks for it"
+        raise UsageError(f"--bound {arguments.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
+    scaling = {"scale": scale == "standard", "scale_targets": scaled_targets, "deviations": arguments.bound}
+    model_of = partial(make_model, arguments.learner, regression=regression, **scaling)
+    learner = make_model(arguments.learner, regression=regression)  # a mistake there is said before any file is opened
+    positive = parse_positive(arguments.positive, text_format)
+    classes = parse_classes(arguments.labels_are, text_format)
+    most = getattr(learner, "max_classes", len(classes or ()))
+    if classes is not None and len(classes) > most:
+        raise UsageError(
+            f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
+        )
+    metric = arguments.metric or ("MAE" if regression else "Accuracy")
+
+    def score_of() -> dict[str, Any]:
+        return {
+            "metric": make_metric(metric, arguments.window, positive, regression),
+            "drift": make_drift(arguments.drift, arguments.on_drift, regression),
+            "window": arguments.window,
+            "positive": positive,
+            "classes": classes,
+        }
+
+    score_of()  # as above
+    name = learner_and_settings(arguments.learner)[0]
+    return LearnJob(
+        **common,
+        labels=_labels(arguments, text_format),
+        regression=regression,
+        group=arguments.group,
+        scope=arguments.scope,
+        make_model=model_of,
+        make_score=score_of,
+        use=f"{name} regression" if regression else name,
+    )
+
+
+def _check_group(arguments: argparse.Namespace) -> None:
+    """Raise a UsageError where the flags of a group do not fit together."""
+    if arguments.scope == "global":
+        return
+    for flag, value in (("--group NAME", arguments.group), ("--checkpoint DIR", arguments.checkpoint)):
+        if value is None:
+            raise UsageError(f"--scope partition needs {flag}, which all workers share")
+    if not isinstance(arguments.checkpoint, Path):
+        raise UsageError(
+            f"--scope partition keeps its models in a folder that all workers share: --checkpoint {arguments.checkpoint} is none"
+        )
+    for flag, value in (("--to", arguments.to), ("--labels", arguments.labels)):
+        if value is not None:
+            raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
+    if arguments.on_error not in ("stop", "skip"):
+        raise UsageError("--scope partition takes --on-error stop or skip: workers cannot write dead letters to one place")
+
+
+_OF_LABELS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_AGE = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
+
+
+def labels_place(text: str) -> tuple[str, dict[str, str]]:
+    """Split what ``--labels`` names into a place and its parameters ``key``, ``time``, ``max_age`` and so on.
+
+    Other parameters of a URL stay with it.
+
+    Raises
+    ------
+    UsageError
+        There is no key, a parameter stands there twice, or a path has one that does not exist.
+
+    Examples
+    --------
+    >>> labels_place("labels.csv?key=id&max_age=1h")
+    ('labels.csv', {'key': 'id', 'max_age': '1h'})
+    >>> labels_place("kafka://localhost:9092/labels?codec=avro&key=id")
+    ('kafka://localhost:9092/labels?codec=avro', {'key': 'id'})
+    """
+    place, _, query = text.rpartition("?") if "?" in text else (text, "", "")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    if "key" not in dict(pairs):
+        form = f"{text}{'&' if pairs else '?'}key=NAME"
+        raise UsageError(f"--labels {text}: by which column or field do labels find their row? Write {form}")
+    found = {name: value for name, value in pairs if name in _OF_LABELS}
+    if len(found) < sum(name in _OF_LABELS for name, _ in pairs):
+        raise UsageError(f"--labels {text}: a parameter stands there twice")
+    others = [part for part in query.split("&") if part.partition("=")[0] not in _OF_LABELS]
+    if others and "://" not in place:
+        raise UsageError(f"--labels {text}: {others[0]} is none of {', '.join(_OF_LABELS)}")
+    return place + f"?{'&'.join(others)}" * bool(others), found
+
+
+def _labels(arguments: argparse.Namespace, text_format: str | None) -> LabelStream | None:
+    """Return the stream of labels; None where labels come with their rows."""
+    if (text := arguments.labels) is None:
+        return None
+    place, found = labels_place(text)
+    try:
+        labels_format = format_of(place)
+    except StreamError:
+        labels_format = format_of(place, arguments.format)
+    key, time = found["key"], found.get("time")
+    if key in (time, arguments.label) or time == arguments.label:
+        raise UsageError(f"--labels {text}: key, time and --label must be three columns or fields")
+    if "libsvm" in (text_format, labels_format):
+        raise UsageError("--labels means nothing for LIBSVM text, which has no column for a key")
+    if place == arguments.source == "-":
+        raise UsageError("--labels - and SOURCE - both want standard input: give a file for one")
+    if ":" in (start := arguments.start or "") and start.partition(":")[0].isdecimal():
+        raise UsageError(f"--from {start} is about the offsets of one topic: with --labels, say earliest, latest or a time")
+    policy, equals, negative = found.get("expired", "drop").partition("=")
+    if policy == "dead-letter" and arguments.on_error in ("stop", "skip"):
+        raise UsageError(
+            f"--labels {text}: expired=dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic"
+        )
+    how: dict[str, Any] = {"expired": policy}
+    try:
+        how |= {name: _whole(name, found[name]) for name in ("max_rows", "max_bytes") if name in found}
+        how |= {"max_age": _seconds(found["max_age"])} if "max_age" in found else {}
+        return LabelStream(
+            place,
+            labels_format,
+            key,
+            time,
+            DelayedLabels(**how, negative=parse_positive(negative, text_format) if equals else None),
+        )
+    except ValueError as error:
+        raise UsageError(f"--labels {text}: {error}") from None
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{name} must be a whole number, not {text}")
+    return int(text)
+
+
+def _seconds(text: str) -> float | None:
+    """Return the seconds of a length of time; None for ``inf``.
+
+    Examples
+    --------
+    >>> [_seconds(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
+    [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
+    """
+    if (found := _AGE.fullmatch(text)) is None:
+        raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}")
+    number = float(found[1]) * _UNITS[found[2]]
+    return None if number == math.inf else number
+
+
+def _check_sinks(arguments: argparse.Namespace) -> None:
+    """Raise a UsageError where two outputs would mix, or one would overwrite an input."""
+    sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
+    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
+    if len(wanted := list(filter(None, streams))) > 1:
+        raise UsageError(
+            f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
+        )
+    labels = None if getattr(arguments, "labels", None) is None else labels_place(arguments.labels)[0]
+    files = {"SOURCE": arguments.source, "--labels": labels, "--config": arguments.config} | sinks
+    folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
+    for option, sink in sinks.items():
+        if sink is None or sink == "-" or "://" in sink:
+            continue
+        for other, name in files.items():
+            if other != option and name is not None and _is_same_file(sink, name):
+                raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
+        for other, name in folders.items():
+            if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
+                raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    first, second = Path(one), Path(other)
+    return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))
