@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.core.budget.merge_search import SEARCHES, best_position, find_partner
-from streamsvm.core.budget.merge_shared import find_shared_partner, shared_position
+from streamsvm.core.budget.merge_search import SEARCHES, best_position, find_partner, find_shared_partner, shared_position
 from streamsvm.core.budget.merge_table import GRID, merge_tables
 from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.budget.strategy import Event, Strategy

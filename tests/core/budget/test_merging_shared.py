@@ -6,8 +6,7 @@ from numba import config
 
 import naive
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge
-from streamsvm.core.budget.merge_search import SEARCHES
-from streamsvm.core.budget.merge_shared import find_shared_partner, shared_position
+from streamsvm.core.budget.merge_search import SEARCHES, find_shared_partner, shared_position
 from streamsvm.core.budget.merge_table import merge_tables, weight_degradation
 from streamsvm.core.budget.removal import squared_coefficients
 
