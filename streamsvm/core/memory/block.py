@@ -11,7 +11,7 @@ order, each from a cache line on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
@@ -202,6 +202,7 @@ class Store(Generic[V]):
         self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str, within: np.ndarray | None = None
     ) -> None:
         check_size("max_features", max_features, 1)
+        self._layout = layout
         self.max_features: int = int(max_features)
         sizes = {**sizes, "columns": rounded_up(self.max_features)}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.
@@ -217,6 +218,11 @@ class Store(Generic[V]):
     def nbytes(self) -> int:
         """Bytes of the block: constant from construction, by the formula of the class."""
         return self.block.nbytes
+
+    def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
+        for name in names:
+            if header[name] != self._header[name][0]:
+                raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
 
     @property
     def used(self) -> int:
@@ -290,6 +296,18 @@ class VectorStore(Store[W]):
             self._check(block)
         self._saved[:] = block[:size]
         self.views.cache[0] = 0
+
+    def _checked_header(self, block: np.ndarray, what: str, least_live: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
+        """Return the header of a block; a ValueError where its sizes are others, or a number is out of its range."""
+        h = block[: self._header.nbytes].view(self._header.dtype)[0]
+        self._check_sizes(h, ("budget", *self._layout.sizes))
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and least_live <= live <= int(h["outputs"])):
+            raise ValueError(f"a snapshot with {n} {what}, {used} features and {live} outputs does not fit the store")
+        for name, (low, high) in ranges.items():
+            if not low <= h[name] <= high:
+                raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
+        return h
 
     def _check(self, block: np.ndarray) -> None:
         """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""

@@ -103,7 +103,12 @@ class LandmarkViews(NamedTuple):
 
 
 _LAYOUT = Layout(LandmarkViews, in_lines=("stride", "columns"))
-_SIZE_NAMES = ("budget", *_LAYOUT.sizes)
+_RANGES = {
+    "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
+    "coef0": (-LARGEST, LARGEST),
+    "degree": (0, 100),
+    "largest_norm": (0.0, LARGEST_NORM * 1.001),
+}
 
 #: Opens a block (uint8 [nbytes]) as `LandmarkViews` in Python and in compiled code, without a copy.
 landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
@@ -165,30 +170,14 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
 
     def _check(self, block: np.ndarray) -> None:
-        # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.
-        h = block[: HEADER.itemsize].view(HEADER)[0]
-        for name in _SIZE_NAMES:
-            if h[name] != self._header[name][0]:
-                raise ValueError(f"the snapshot's {name} is {h[name]}, the store's {self._header[name][0]}")
-        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
-        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 1 <= live <= int(h["outputs"])):
-            raise ValueError(f"a snapshot with {n} landmarks, {used} features and {live} outputs does not fit the store")
+        h = self._checked_header(block, "landmarks", 1, _RANGES)
         if h["kernel"] not in KERNELS.values():
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} is none of this library")
-        for name, low, high in (
-            ("gamma", np.nextafter(0.0, 1.0), LARGEST_GAMMA),
-            ("coef0", -LARGEST, LARGEST),
-            ("degree", 0, 100),
-            ("largest_norm", 0.0, LARGEST_NORM * 1.001),
-        ):
-            if not low <= h[name] <= high:
-                raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
         v = _LAYOUT.views(block)
         _LAYOUT.check(v, {"columns": used, "outputs": live})
-        for name in ("norms", "vectors"):
-            if getattr(v, name)[..., n:].any():
-                raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
-        for name in ("products", "weights", "corrections", "residuals", "usage", "regressors"):
-            if getattr(v, name)[..., n + 1 :].any():
+        of_regressors = "products", "weights", "corrections", "residuals", "usage", "regressors"
+        for name, end in {"norms": n, "vectors": n, **dict.fromkeys(of_regressors, n + 1)}.items():
+            if getattr(v, name)[..., end:].any():
                 raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
         check_vectors(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])

@@ -95,7 +95,12 @@ class Views(NamedTuple):
 
 
 _LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram", "scaled"))
-_SIZES = ("budget", *_LAYOUT.sizes)
+_RANGES = {
+    "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
+    "coef0": (-LARGEST, LARGEST),
+    "largest_norm": (0.0, LARGEST_NORM * _ROUNDING),
+    "next_stamp": (0, _LAST_STAMP),
+}
 
 #: Opens a block (uint8 [nbytes]) as `Views` in Python and in compiled code, without a copy. Each function
 #: that takes a block opens it anew.
@@ -186,24 +191,10 @@ class SupportVectorStore(VectorStore[Views]):
         return self.views.coefficients[: self.live, : self.n_support]
 
     def _check(self, block: np.ndarray) -> None:
-        # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.
-        h = block[: HEADER.itemsize].view(HEADER)[0]
-        for name in _SIZES:
-            if h[name] != self._header[name][0]:
-                raise ValueError(f"the snapshot's {name} is {h[name]}, the store's {self._header[name][0]}")
-        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
-        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 0 <= live <= int(h["outputs"])):
-            raise ValueError(f"a snapshot with {n} support vectors, {used} features and {live} outputs does not fit the store")
+        h = self._checked_header(block, "support vectors", 0, _RANGES)
         if h["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= h["degree"] <= _LARGEST_DEGREE:
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} of degree {h['degree']} is none of this library")
-        for name, low, high in (
-            ("gamma", np.nextafter(0.0, 1.0), LARGEST_GAMMA),
-            ("coef0", -LARGEST, LARGEST),
-            ("largest_norm", 0.0, LARGEST_NORM * _ROUNDING),
-            ("next_stamp", 0, _LAST_STAMP),
-        ):
-            if not low <= h[name] <= high:
-                raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
         v = _LAYOUT.views(block)
         _LAYOUT.check(v, {"stride": n, "columns": used, "outputs": live, "scaled": used})
         check_moments(v.moments)
