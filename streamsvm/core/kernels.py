@@ -9,7 +9,7 @@ so is `exp64`.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -343,6 +343,29 @@ def kernel_row(
     if kernel == POLY:
         for i in range(n):
             out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
+
+
+@compiled(inline=True)
+def compare(opened: Any, place: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
+    """Call `kernel_row` for ``rows[place]`` of an opened block, of which `scan_row` gave the rest, and all its vectors."""
+    h = opened.header[0]
+    kernel_row(
+        h["kernel"],
+        h["gamma"],
+        h["coef0"],
+        h["degree"],
+        opened.vectors,
+        opened.norms,
+        h["largest_norm"],
+        opened.rows[place],
+        norm,
+        opened.active[place],
+        n_active,
+        h["used"],
+        h["n_support"],
+        distances,
+        out,
+    )
 
 
 @compiled(inline=True)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
-from streamsvm.core.steps import kinds, label_answers, regression_stack, second_order, stack, target_answers
+from streamsvm.core.memory import committee as kinds
+from streamsvm.core.steps import label_answers, regression_stack, second_order, stack, target_answers
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.program import Answer, Program, ProgramError

@@ -21,7 +21,7 @@ from streamsvm.core.steps import decisions
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rescale import FOLLOWS, GIVEN
-from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, predict_then_learn
+from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, decide_many, learn_many, predict_then_learn
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, learner
 
@@ -48,8 +48,7 @@ class BudgetedEstimator(OnlineEstimator):
     _strategy: Strategy = field(init=False)
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
     _ready: bool = field(init=False)
-    #: The row at hand in the store, float32 [max_features], and its decision values: looked up once, as each row needs them.
-    _row: np.ndarray = field(init=False)
+    #: The decision values of the row at hand.
     _scores: np.ndarray = field(init=False)
 
     _needs_gram = False
@@ -167,17 +166,13 @@ class BudgetedEstimator(OnlineEstimator):
                 raise
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-        if self._rule.learn_many(self._block, X, columns, targets, weights) < len(targets):
+        if learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights) < len(targets):
             if self._capped:
                 self._refuse()
             self._complain_of_strategy()
 
-    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
-        return int(decisions.first_refused(self._block, matrix, columns, bool(distinct)))
-
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-        decisions.decide_many(self._block, matrix, columns, what, out)
+        decide_many(decisions.decide, (self._block, self._used_row, self._scores), matrix, columns, what, out)
 
     def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
         """Return rows as `predict_then_learn` takes them: float32 [n_rows, features seen].
@@ -232,7 +227,7 @@ class BudgetedEstimator(OnlineEstimator):
             columns = self._features.columns_of(names, False)
             if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
                 return None
-        if decisions.first_refused(self._block, X, columns, True) >= 0:
+        if decisions.first_refused(self._row, X, columns, True) >= 0:
             return None
         self._get_ready(len(X))
         answers = np.empty((len(X), 2 if probability else 1))

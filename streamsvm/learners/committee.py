@@ -16,14 +16,15 @@ from streamsvm.core.budget import strategy_for
 from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import OutputName, Overflow, parameter, random_state
 from streamsvm.core.kernels import POLY, RBF
+from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.block import STATE_BEGIN
 from streamsvm.core.memory.committee import CommitteeStore, Place
 from streamsvm.core.memory.features import OVERFLOW
-from streamsvm.core.steps import committee, iterates, kinds, least_squares, linear_step, newton, second_order
+from streamsvm.core.steps import committee, iterates, least_squares, linear_step, newton, second_order
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.descent import step as descent
 from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
-from streamsvm.core.steps.rule import REFUSED, Rule
+from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.bsgd import SCHEDULES
@@ -210,13 +211,11 @@ class Committee(OnlineEstimator):
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     seed: int | None = None
 
-    #: The row at hand in the store, float32 [max_features].
-    _row: np.ndarray = field(init=False)
     #: Whether the experts are compiled, and what maintains their budgets: not before the first row, and one that may exceed them.
     _connected: bool = field(init=False)
     _ready: bool = field(init=False)
 
-    _rule = Rule(committee.learn_one, committee.learn_many, kinds.STATE, _LEARNED)
+    _rule = Rule(committee.learn_one, kinds.STATE, _LEARNED)
     _has_targets = False
     #: The experts by effort.
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]]
@@ -279,12 +278,9 @@ class Committee(OnlineEstimator):
             self._features.complain_not_finite(x)
         return f
 
-    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        return int(committee.first_refused(self._block, matrix, columns))
-
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         self._connect()
-        committee.decide_many(self._block, matrix, columns, what, decisions)
+        decide_many(committee.decide, (self._block, self._used_row, self._store.views.scores), matrix, columns, what, decisions)
 
     def _connect(self) -> None:
         committee.connect(self._store, {expert.kind for expert in self._team}, self._answers)

@@ -14,10 +14,10 @@ from streamsvm.core.checks import OutputName, check_number, check_one_of, check_
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.core.memory.features import FeatureSpace
-from streamsvm.core.steps import iterates
+from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
 from streamsvm.core.steps.rescale import BOUND
-from streamsvm.core.steps.rule import Rule
+from streamsvm.core.steps.rule import Rule, learn_many
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
@@ -85,6 +85,8 @@ class OnlineEstimator(RiverEstimator):
     #: The model's memory. It has ``used`` (columns with a feature), ``nbytes``, ``snapshot`` and ``restore``.
     _store: Any = field(init=False)
     _block: np.ndarray = field(init=False)
+    #: The place of a row in it, float32 [max_features or more]: looked up once, as each row needs it.
+    _row: np.ndarray = field(init=False)
     #: Feature names and their columns in the memory.
     _features: FeatureSpace = field(init=False)
     #: Two records inside the block, [1] each: the state that all learners have, and the rule's.
@@ -160,7 +162,7 @@ class OnlineEstimator(RiverEstimator):
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
         # Rows that were admitted, and need as many outputs as there are.
-        self._rule.learn_many(self._block, X, columns, targets, weights)
+        learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights)
 
     def _get_ready(self, rows: int) -> None:
         # Before so many rows are learned, compile what they need.
@@ -169,6 +171,10 @@ class OnlineEstimator(RiverEstimator):
     def _resize(self, outputs: int) -> None:
         # Go on with more outputs. Only a classifier has them.
         raise NotImplementedError
+
+    @property
+    def _used_row(self) -> np.ndarray:
+        return self._row[: self._store.used]
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         """`_decide_row` for rows float32 [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
@@ -184,7 +190,8 @@ class OnlineEstimator(RiverEstimator):
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         """The number of the first row that is not finite or too large, or -1."""
-        raise NotImplementedError
+        distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
+        return int(decisions.first_refused(self._used_row, matrix, columns, bool(distinct)))
 
     def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Labels or targets as compiled code takes them, float64 [n], and the outputs that each row needs, int64 [n]."""

@@ -18,7 +18,7 @@ from streamsvm.core.steps import kernel_rls, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
 from streamsvm.core.steps.landmarks import finish
 from streamsvm.core.steps.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
-from streamsvm.core.steps.rule import REFUSED, Rule
+from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
@@ -99,11 +99,10 @@ class KernelRLS(OnlineEstimator):
     max_features: int = 256
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
-    #: The row at hand in the store, float32 [max_features], and its decision values: looked up once, as each row needs them.
-    _row: np.ndarray = field(init=False)
+    #: The decision values of the row at hand.
     _scores: np.ndarray = field(init=False)
 
-    _rule = Rule(kernel_rls.learn_one, kernel_rls.learn_many, least_squares.STATE, least_squares.LEARNED)
+    _rule = Rule(kernel_rls.learn_one, least_squares.STATE, least_squares.LEARNED)
     averaging = 1  # there is a second output to choose: that without corrections
 
     def _check_parameters(self) -> None:
@@ -160,11 +159,8 @@ class KernelRLS(OnlineEstimator):
             self._features.complain_not_finite(x)
         return f
 
-    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        return int(kernel_rls.first_refused(self._block, matrix, columns))
-
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-        kernel_rls.decide_many(self._block, matrix, columns, what, out)
+        decide_many(kernel_rls.decide, (self._block, self._used_row, self._scores), matrix, columns, what, out)
 
     # What the model is ------------------------------------------------------------------------------------------------------
 

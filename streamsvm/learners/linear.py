@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,7 @@ class LinearEstimator(Mergeable):
     max_features: int = 2**16
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
-    _row: np.ndarray = field(init=False)
-
-    _rule = Rule(linear_step.learn_one, linear_step.learn_many, linear_step.STATE, {})
+    _rule = Rule(linear_step.learn_one, linear_step.STATE, {})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.committee import committee_views
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.memory.weights import weight_views
-from streamsvm.core.steps import kinds, label_answers, regression_stack, stack, target_answers
+from streamsvm.core.steps import label_answers, regression_stack, stack, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.classifier import OnlineClassifier

@@ -13,7 +13,8 @@ from lists import first
 from problems import blobs, sine_classes, snapshot
 from streamsvm import BSCAClassifier, SVMClassifier, load, save
 from streamsvm.cli.main import main
-from streamsvm.core.steps import committee, kinds, newton, second_order, stack
+from streamsvm.core.memory import committee as kinds
+from streamsvm.core.steps import committee, newton, second_order, stack
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.committee import states

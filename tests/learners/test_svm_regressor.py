@@ -11,7 +11,8 @@ from river import datasets
 
 from problems import sine_curve, snapshot
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMClassifier, SVMRegressor, load, save
-from streamsvm.core.steps import kinds, regression_stack
+from streamsvm.core.memory import committee as kinds
+from streamsvm.core.steps import regression_stack
 from streamsvm.learners import OnlineLinearSVR
 
 N = 60 if config.DISABLE_JIT else 600

@@ -23,6 +23,24 @@ STACKS = 2
 #: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
 LARGEST_ERROR = 20.0
 
+#: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
+#: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
+#: too, the last label, recursive least squares on kernel values with landmarks, and the last target.
+ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET = range(10)
+
+#: The state of a committee, beside what all learners have.
+STATE = np.dtype(
+    [
+        ("scaling", "i8"),
+        ("choice", "i8"),  # what predictions follow: a number of `stack`
+        ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
+        ("last_target", "f8"),  # in standard deviations from the mean
+        ("functions", "i8"),  # of each feature, that the additive expert takes; 0 before there are features
+        ("resets", "i8"),  # of experts, as the stream drifted
+        ("rows", "f8"),  # of all classes, by weight
+    ]
+)
+
 #: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
 HEADER = np.dtype(
     [
@@ -249,9 +267,7 @@ class CommitteeStore(Store[CommitteeViews]):
         if len(part) != len(self._saved):
             raise ValueError(f"a snapshot of {len(part):,} bytes does not fit a store that saves {len(self._saved):,}")
         header = np.frombuffer(part, HEADER, 1)[0]
-        for name in _SIZES:
-            if header[name] != self._header[name][0]:
-                raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
+        self._check_sizes(header, _SIZES)
         if not (0 <= header["used"] <= self.max_features and 1 <= header["live"] <= header["outputs"]):
             raise ValueError(f"a snapshot with {header['used']} features and {header['live']} outputs does not fit the store")
         self._saved[:] = np.frombuffer(part, np.uint8)

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import LARGEST_NORM, kernel_row
+from streamsvm.core.kernels import LARGEST_NORM, compare
 from streamsvm.core.memory.support_vectors import views
 
 #: Places in ``rows`` and ``active``.
@@ -130,24 +130,7 @@ def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -
         The number of the row's non-zero features and its squared norm, as `scan_row` returns them.
     """
     v = views(block)
-    h = v.header[0]
-    kernel_row(
-        h["kernel"],
-        h["gamma"],
-        h["coef0"],
-        h["degree"],
-        v.vectors,
-        v.norms,
-        h["largest_norm"],
-        v.rows[place],
-        norm,
-        v.active[place],
-        n_active,
-        h["used"],
-        h["n_support"],
-        v.kernel_rows[2 * place + 1],
-        v.kernel_rows[2 * place],
-    )
+    compare(v, place, n_active, norm, v.kernel_rows[2 * place + 1], v.kernel_rows[2 * place])
 
 
 @compiled

@@ -4,32 +4,22 @@ How experts are combined depends on what is predicted: see `label_answers` and `
 that are called by address.
 
 An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small. To add a kind
-is to add its number to `kinds`, its inputs to the stack (`_fill_inputs`), how it learns a row (`_learn_expert`), and what it does
-when the scale moves (`_rescale`). An expert of targets may correct another one: it learns by how much that misses the target, and
-its inputs are sums of both. Experts that begin anew at a drift have a detector: an error over the last rows that is above the one
-over many, by more than chance.
+is to add its number to `streamsvm.core.memory.committee`, its inputs to the stack (`_fill_inputs`), how it learns a row
+(`_learn_expert`), and what it does when the scale moves (`_rescale`). An expert of targets may correct another one: it learns by
+how much that misses the target, and its inputs are sums of both. Experts that begin anew at a drift have a detector: an error
+over the last rows that is above the one over many, by more than chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
-from streamsvm.core.memory.committee import CommitteeStore, committee_views
-from streamsvm.core.memory.landmarks import landmark_views
-from streamsvm.core.memory.slots import clear, scan_row
-from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.memory.weights import weight_views
-from streamsvm.core.steps import kernel_rls, least_squares, linear_step
-from streamsvm.core.steps.coordinate_ascent import step as ascent
-from streamsvm.core.steps.decisions import lay_out
-from streamsvm.core.steps.descent import step as descent
-from streamsvm.core.steps.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
-from streamsvm.core.steps.kinds import (
+from streamsvm.core.memory.committee import (
     ADDITIVE,
     ASCENT,
     DESCENT,
@@ -40,7 +30,17 @@ from streamsvm.core.steps.kinds import (
     NEWTON,
     RESETTING,
     STATE,
+    CommitteeStore,
+    committee_views,
 )
+from streamsvm.core.memory.landmarks import landmark_views
+from streamsvm.core.memory.slots import clear, scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.memory.weights import weight_views
+from streamsvm.core.steps import kernel_rls, least_squares, linear_step
+from streamsvm.core.steps.coordinate_ascent import step as ascent
+from streamsvm.core.steps.descent import step as descent
+from streamsvm.core.steps.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
 from streamsvm.core.steps.regression_stack import bounded, robust_weight
@@ -53,7 +53,7 @@ from streamsvm.core.steps.rescale import (
     scale_moved,
     scale_row,
 )
-from streamsvm.core.steps.rule import LEARNED, REFUSED, RULE, call_rule, many_rows, state_of
+from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
 from streamsvm.core.steps.stack import answer
 from streamsvm.core.steps.step import compute_scores, differ
@@ -87,11 +87,11 @@ def drifts(state: np.ndarray, error: float) -> bool:
 #: The largest weight that a row has in what is of second order.
 LARGEST_WEIGHT = 1e4
 
-# Places in `calls`, and how what is there is called.
-_ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS = range(6)
+# Places in `calls`, those of experts and of what combines them, and how what is there is called.
+_ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(9)
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
-_call_inputs, _call_move = (caller(of, "i8") for of in (_INPUTS, _MOVE))
+_call_inputs, _call_move, _call_consult = (caller(of, "i8") for of in (_INPUTS, _MOVE, BLOCK))
 
 
 @compiled(inline=True)
@@ -189,8 +189,12 @@ def ask(block: np.ndarray) -> None:
         v.cache[0] = 1
 
 
-def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
-    """Compile what experts of these kinds need, or load it, and put the addresses into ``calls`` of a block."""
+def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None:
+    """Compile what a row needs where the experts are of these kinds, or load it, and put the addresses into a store.
+
+    ``answers`` is the module that combines them.
+    """
+    calls = store.views.calls
     if ASCENT in kinds or RESETTING in kinds:
         calls[_ASCEND] = address_of(ascent.learn_one, RULE, "i8")
     if DESCENT in kinds:
@@ -200,6 +204,9 @@ def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
         calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, "i8")
         calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, "i8")
         calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, "i8")
+    calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
+    calls[_LEARN] = address_of(answers.learn, RULE, "i8")
+    calls[_DECIDE] = address_of(answers.decide, DECIDE, "f8")
 
 
 @compiled(inline=True)
@@ -293,24 +300,6 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
             learn_label(block, e, label, min(weight, LARGEST_WEIGHT))
 
 
-# Places in `calls`, of which the first are the experts', and how what is there is called.
-_CONSULT, _LEARN, _DECIDE = 7, 8, 9
-_WHAT = f"{BLOCK} i8"
-_call_consult, _call_decide = caller(BLOCK, "i8"), caller(_WHAT, "f8")
-
-
-def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None:
-    """Compile what a row needs where the experts are of these kinds, or load it, and put the addresses into a store.
-
-    ``answers`` is the module that combines them.
-    """
-    calls = store.views.calls
-    connect_experts(calls, kinds)
-    calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
-    calls[_LEARN] = address_of(answers.learn, RULE, "i8")
-    calls[_DECIDE] = address_of(answers.decide, _WHAT, "f8")
-
-
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the row at hand, of a target, of -1 or 1, or of the number of a class; `LEARNED`, or `REFUSED` where it is not finite
@@ -334,15 +323,7 @@ def decide(block: np.ndarray, what: int) -> float:
     if refused(block):
         return np.nan
     _call_consult(v.calls[_CONSULT], block)
-    answer: float = _call_decide(v.calls[_DECIDE], block, what)
-    return answer
-
-
-@compiled
-def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
-    v = committee_views(block)
-    lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
+    return call_decide(v.calls[_DECIDE], block, what)
 
 
 @compiled
@@ -350,41 +331,3 @@ def refused(block: np.ndarray) -> bool:
     """Whether the row at hand is not finite or too large."""
     v = committee_views(block)
     return scan_row(v.rows[0], v.header[0]["used"], v.active)[0] < 0
-
-
-@compiled
-def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
-    """The number of the first row of X that `learn_one` would refuse, or -1."""
-    for i in range(X.shape[0]):
-        fill_row(block, X, columns, i)
-        if refused(block):
-            return i
-    return -1
-
-
-@compiled
-def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
-
-    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
-    """
-    v = committee_views(block)
-    for i in range(X.shape[0]):
-        fill_row(block, X, columns, i)
-        out[i, 0] = decide(block, what)
-        for k in range(1, out.shape[1]):
-            out[i, k] = v.scores[k - 1]
-
-
-@compiled
-def _learn_rows(
-    address: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    for i in range(X.shape[0]):
-        fill_row(block, X, columns, i)
-        call_rule(address, block, targets[i], weights[i])
-    return X.shape[0]
-
-
-#: Learns the rows of X, one after the other, as `Rule.learn_many`.
-learn_many: Callable[..., int] = many_rows(learn_one, _learn_rows)

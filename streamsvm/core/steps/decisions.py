@@ -7,7 +7,7 @@ import numpy as np
 from streamsvm.core.budget.strategy import maintain
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LARGEST_NORM
-from streamsvm.core.memory.slots import append, scan_row
+from streamsvm.core.memory.slots import append
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for, probabilities, probability
 from streamsvm.core.steps.rescale import given_row, scan_given
@@ -30,25 +30,24 @@ def lay_out(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: i
 
 
 @compiled(fastmath=FAST)
-def _squared_norm(X: np.ndarray, i: int) -> float:
+def _squared_norm(row: np.ndarray) -> float:
     norm = 0.0
-    for j in range(X.shape[1]):
-        norm += np.float64(X[i, j]) * np.float64(X[i, j])
+    for j in range(len(row)):
+        norm += np.float64(row[j]) * np.float64(row[j])
     return norm
 
 
 @compiled
-def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool) -> int:
-    """The number of the first row of X that `learn_one` would refuse, or -1. ``distinct``: no two features share a column."""
-    v = views(block)
+def first_refused(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool) -> int:
+    """The number of the first row of X that a rule would refuse, or -1. ``distinct``: no two features share a column.
+
+    ``row`` float32 [features] is scratch.
+    """
     limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
     for i in range(X.shape[0]):
-        if distinct:
-            norm = _squared_norm(X, i)
-        else:
-            fill_row(block, X, columns, i)
-            norm = scan_row(given_row(block), v.header[0]["used"], v.active[0])[1]
-        if not norm < limit:
+        if not distinct:
+            lay_out(row, len(row), X, columns, i)
+        if not _squared_norm(X[i] if distinct else row) < limit:
             return i
     return -1
 
@@ -85,22 +84,8 @@ def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
 
 
 @compiled
-def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
-
-    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
-    """
-    v = views(block)
-    for i in range(X.shape[0]):
-        fill_row(block, X, columns, i)
-        out[i, 0] = decide(block, what)
-        for k in range(1, out.shape[1]):
-            out[i, k] = v.scores[k - 1]
-
-
-@compiled
 def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
-    """Turn decision values that `decide_many` has given, by the iterate that is chosen, into probabilities, in place."""
+    """Turn decision values that `rule.decide_many` has given, by the iterate that is chosen, into probabilities, in place."""
     c, scores, iterate = common(block), views(block).scores, iterate_for(common(block), PROBABILITY)
     outputs = out.shape[1] - 1
     for i in range(out.shape[0]):

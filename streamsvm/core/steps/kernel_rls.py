@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.slots import scan_row
-from streamsvm.core.steps.decisions import answer, lay_out
+from streamsvm.core.steps.decisions import answer
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.landmarks import take_row
 from streamsvm.core.steps.least_squares import compute_regressors, correct, decide_regressors
-from streamsvm.core.steps.rule import LEARNED, REFUSED, call_rule, many_rows
+from streamsvm.core.steps.rule import LEARNED, REFUSED
 from streamsvm.core.steps.step import GAMMA_ROWS, differ, observe_variances, track_errors
 
 
@@ -49,21 +47,6 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @compiled
-def _learn_rows(
-    address: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    v = landmark_views(block)
-    for i in range(X.shape[0]):
-        lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
-        call_rule(address, block, targets[i], weights[i])
-    return X.shape[0]
-
-
-#: Learns the rows of X, one after the other, as `Rule.learn_many`.
-learn_many: Callable[..., int] = many_rows(learn_one, _learn_rows)
-
-
-@compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand, as `streamsvm.core.steps.decisions.decide` does.
 
@@ -76,28 +59,3 @@ def decide(block: np.ndarray, what: int) -> float:
         return np.nan
     _compute_scores(block, n_active, norm)
     return answer(common(block), v.scores, 2 * h["live"], what)
-
-
-@compiled
-def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
-
-    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
-    """
-    v = landmark_views(block)
-    for i in range(X.shape[0]):
-        lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
-        out[i, 0] = decide(block, what)
-        for k in range(1, out.shape[1]):
-            out[i, k] = v.scores[k - 1]
-
-
-@compiled
-def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
-    """The number of the first row of X that `learn_one` would refuse, or -1."""
-    v = landmark_views(block)
-    for i in range(X.shape[0]):
-        lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
-        if scan_row(v.rows[0], v.header[0]["used"], v.active[0])[0] < 0:
-            return i
-    return -1

@@ -7,10 +7,9 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import STACKS, committee_views
+from streamsvm.core.memory.committee import STACKS, STATE, committee_views
 from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, learn_experts
 from streamsvm.core.steps.iterates import PROBABILITY, common
-from streamsvm.core.steps.kinds import STATE
 from streamsvm.core.steps.newton import logistic
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import (
@@ -74,16 +73,6 @@ def prior_of(t: float) -> float:
     return max(_PRIOR_ROWS / (t + _PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
 
 
-@compiled(inline=True)
-def _lead(scores: np.ndarray, live: int, chosen: int, largest: float) -> None:
-    # Where another class is as probable as the one that is chosen, make this one lead, and the sum 1 again.
-    if scores[chosen] <= largest:
-        missing = largest * (1.0 + _TINY_STEP) - scores[chosen]
-        scores[chosen] += missing
-        for k in range(live):
-            scores[k] /= 1.0 + missing
-
-
 @compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand, to which there are answers.
@@ -114,5 +103,9 @@ def decide(block: np.ndarray, what: int) -> float:
             v.scores[k] += prior * ((v.counts[k] + 1.0) / (rows + live) - v.scores[k])
             if k != chosen:
                 largest = max(largest, v.scores[k])
-        _lead(v.scores, live, chosen, largest)
+        if v.scores[chosen] <= largest:  # make the one that is chosen lead, and the sum 1 again
+            missing = largest * (1.0 + _TINY_STEP) - v.scores[chosen]
+            v.scores[chosen] += missing
+            for k in range(live):
+                v.scores[k] /= 1.0 + missing
     return float(chosen)

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, RBF, kernel_row
+from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, RBF, compare
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, landmark_views
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.step import dot_products
@@ -84,26 +84,9 @@ _ZERO = np.float32(0.0)
 def compute_regressors(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
     """Compute the regressors of ``rows[place]`` (0 or 1), of which `scan_row` gave the rest, into ``kernel_rows[place]``."""
     v = landmark_views(block)
-    h = v.header[0]
     out = v.kernel_rows[place]
     out[0] = np.float32(1.0)
-    kernel_row(
-        h["kernel"],
-        h["gamma"],
-        h["coef0"],
-        h["degree"],
-        v.vectors,
-        v.norms,
-        h["largest_norm"],
-        v.rows[place],
-        norm,
-        v.active[place],
-        n_active,
-        h["used"],
-        h["n_support"],
-        v.kernel_rows[2],
-        out[1:],
-    )
+    compare(v, place, n_active, norm, v.kernel_rows[2], out[1:])
 
 
 @compiled
@@ -275,17 +258,13 @@ def step_weights(block: np.ndarray) -> float:
             slope += direction[i] * residual[i]
             curvature += direction[i] * product[i]
         if curvature > 0.0 and slope > 0.0:
-            _add_to(v.weights[k], slope / curvature, direction, n)
+            length = slope / curvature
+            for i in range(n):
+                v.weights[k, i] += length * direction[i]
     s["place"] = k + 1
     if k + 1 == h["live"]:
         s["stage"], s["place"] = IDLE, 0
     return 4.0 * n * n
-
-
-@compiled(inline=True)
-def _add_to(out: np.ndarray, factor: float, x: np.ndarray, n: int) -> None:
-    for i in range(n):
-        out[i] += factor * x[i]
 
 
 @compiled

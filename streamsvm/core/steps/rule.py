@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.decisions import decide, fill_row
+from streamsvm.core.steps.decisions import decide, fill_row, lay_out
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
 from streamsvm.core.steps.step import Row, begin_row, end_row, observe
 
@@ -27,8 +27,9 @@ LEARNED, REFUSED, FULL = 0, 1, 2
 RULE = f"{BLOCK} f8 f8"
 call_rule: Callable[..., Any] = caller(RULE, "i8")
 
-_DECIDE = f"{BLOCK} i8"
-_call_decide = caller(_DECIDE, "f8")
+#: The same of a ``decide``, which takes what it is asked.
+DECIDE = f"{BLOCK} i8"
+call_decide: Callable[..., Any] = caller(DECIDE, "f8")
 
 NO_STATE = np.dtype([])
 #: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
@@ -41,8 +42,6 @@ class Rule(NamedTuple):
 
     learn_one: Callable[..., int]
     """``(block, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
-    learn_many: Callable[..., int]
-    """``(block, X, columns, targets, weights)``: learn the rows of X float32 [n, features]; how many were learned."""
     state: np.dtype
     """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
     learned: Mapping[str, tuple[float, float]]
@@ -87,8 +86,7 @@ def rule(
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
         names = {"step": compiled(step, inline=True), "prepare": prepare, "rescaled": rescaled}
-        learn_one = _made(_learn_one, step, names)
-        return Rule(learn_one, many_rows(learn_one, learn_rows), state, learned or {})
+        return Rule(_made(_learn_one, step, names), state, learned or {})
 
     return make
 
@@ -121,30 +119,63 @@ def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
     return LEARNED
 
 
-def many_rows(learn_one: Any, learn_rows: Any) -> Callable[..., int]:
-    """Return the ``learn_many`` of a rule: ``learn_rows``, compiled, which is given the address of ``learn_one`` first.
+# Many rows are learned and decided by the machine code of one, and leave the same bytes. A copy of it in a loop would be compiled
+# for seconds, and may add up in another order. ``row`` is where a block has the row that is given, float32 [features].
 
-    Many rows are so learned by the machine code that learns one, and leave the same bytes. A copy of it in a loop would be
-    compiled for seconds, and may add up in another order.
-    """
 
-    def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
-        learned: int = learn_rows(address_of(learn_one, RULE, "i8"), block, X, columns, targets, weights)
-        return learned
-
-    return learn_many
+def learn_many(
+    rule: Rule, block: np.ndarray, row: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    """Learn the rows of X float32 [n, features], up to one that the rule cannot; how many were learned."""
+    learned: int = learn_rows(address_of(rule.learn_one, RULE, "i8"), block, row, X, columns, targets, weights)
+    return learned
 
 
 @compiled
 def learn_rows(
-    learn_one: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    learn_one: int,
+    block: np.ndarray,
+    row: np.ndarray,
+    X: np.ndarray,
+    columns: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray,
 ) -> int:
-    """Learn the rows of X float32 [n, features] by the rule at an address, up to one that it cannot; how many were learned."""
+    """`learn_many` by the rule at an address."""
     for i in range(X.shape[0]):
-        fill_row(block, X, columns, i)
+        lay_out(row, len(row), X, columns, i)
         if call_rule(learn_one, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]
+
+
+def decide_many(
+    decide: Any, model: tuple[np.ndarray, ...], X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray
+) -> None:
+    """Decide the rows of X float32 [n, features], into ``out`` float64 [n, 1].
+
+    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all. ``model`` are
+    the block, the row and the scores.
+    """
+    _decide_rows(address_of(decide, DECIDE, "f8"), *model, X, columns, what, out)
+
+
+@compiled
+def _decide_rows(
+    decide: int,
+    block: np.ndarray,
+    row: np.ndarray,
+    scores: np.ndarray,
+    X: np.ndarray,
+    columns: np.ndarray,
+    what: int,
+    out: np.ndarray,
+) -> None:
+    for i in range(X.shape[0]):
+        lay_out(row, len(row), X, columns, i)
+        out[i, 0] = call_decide(decide, block, what)
+        for k in range(1, out.shape[1]):
+            out[i, k] = scores[k - 1]
 
 
 def predict_then_learn(
@@ -169,7 +200,7 @@ def predict_then_learn(
     int
         How many rows were learned: n, or the number of the row that the rule could not.
     """
-    decide_at, learn_at = address_of(decide, _DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
+    decide_at, learn_at = address_of(decide, DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
     taken: int = _take_rows(decide_at, learn_at, block, X, columns, targets, answers)
     return taken
 
@@ -183,10 +214,10 @@ def _take_rows(
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
         if answers.shape[1] > 1:
-            answers[i, 1] = _call_decide(decide_at, block, PROBABILITY)
+            answers[i, 1] = call_decide(decide_at, block, PROBABILITY)
             if outputs > 1:
                 answers[i, 1] = np.max(v.scores[:outputs])
-        answers[i, 0] = _call_decide(decide_at, block, CHOSEN)
+        answers[i, 0] = call_decide(decide_at, block, CHOSEN)
         if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], 1.0) == FULL:
             return i
     return X.shape[0]

@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import committee_views
+from streamsvm.core.memory.committee import ADDITIVE, SLOW_NEWTON, STATE, committee_views
 from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.kinds import ADDITIVE, SLOW_NEWTON, STATE
 from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
 from streamsvm.core.steps.regression_stack import robust_weight
 from streamsvm.core.steps.rule import state_of

@@ -11,11 +11,10 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import STACKS, committee_views
+from streamsvm.core.memory.committee import STACKS, STATE, committee_views
 from streamsvm.core.memory.moments import follow_value
 from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, learn_experts
 from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.kinds import STATE
 from streamsvm.core.steps.regression_stack import answer, choose, learn_errors, learn_stack
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import STACK
