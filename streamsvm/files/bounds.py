@@ -22,17 +22,8 @@ def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]
     """Raise a CorruptError where lists within lists share so much that to walk through them would not end.
 
     Forty lists that each hold the next one twice are a file of a kilobyte, and 2**40 values for who compares or prints the first.
-    So the values are counted that a walk would meet, before anything is made of them. An instance ends a walk.
-
-    Parameters
-    ----------
-    records, root, arrays
-        Of a file.
-
-    Raises
-    ------
-    CorruptError
-        There are more than a million, and more than 64 times those that the file holds.
+    So the values are counted that a walk would meet, before anything is made of them: more than a million, and more than 64 times
+    those that the file holds, are too many. An instance ends a walk.
     """
     found = [_held(record, arrays) for record in records]
     own = [count for count, _ in found]

@@ -24,14 +24,12 @@ _WORDS = 624  # of the state of a Mersenne twister
 
 @dataclass(frozen=True)
 class Codec:
-    """The form of a type.
+    """The form of a type; instances of subclasses are not meant.
 
     Parameters
     ----------
     kind
         Its name in a file.
-    type
-        The type; instances of subclasses are not meant.
     taken_apart
         Returns what an instance is made of, as a tuple of what a file can hold.
     put_together

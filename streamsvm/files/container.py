@@ -70,20 +70,9 @@ class Container(NamedTuple):
 def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
     """Return the bytes of a container. Equal contents give equal bytes.
 
-    Parameters
-    ----------
-    arrays
-        C-contiguous arrays of the types of `DTYPES`, in either byte order, by their names.
-    strings
-        Texts by their names.
+    Arrays are C-contiguous, of the types of `DTYPES`, in either byte order. It is a ValueError if one is of another type, or the
+    header is too long.
 
-    Raises
-    ------
-    ValueError
-        An array is of another type, or the header is too long.
-
-    Examples
-    --------
     >>> data = pack({"a": np.arange(3)}, {"kind": "numbers"})
     >>> unpack(data).arrays["a"], unpack(data).strings["kind"]
     (array([0, 1, 2]), 'numbers')
@@ -120,12 +109,8 @@ def read_file(path: Path) -> bytes:
 def unpack(data: bytes) -> Container:
     """Read the bytes of a container.
 
-    Raises
-    ------
-    CorruptError
-        They are not as they were written, or not those of a container.
-    NewerError
-        They are, but were written by a newer version.
+    It is a CorruptError if they are not as they were written, or not those of a container, and a NewerError if they were written
+    by a newer version.
     """
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 + _DIGEST_BYTES or n_header > min(_LONGEST_HEADER, len(data) - 8 - _DIGEST_BYTES):

@@ -15,21 +15,10 @@ class MissingPackageError(ModuleNotFoundError):
 
 
 def missing_package(what: str, needs: str, extra: str, error: ImportError) -> MissingPackageError:
-    """Return the error to raise where the import of an extra's packages failed.
+    """Return the error to raise where the import of the packages of an extra failed, without which ``what`` cannot be done.
 
-    Parameters
-    ----------
-    what
-        What cannot be done without them.
-    needs
-        The packages, by the names that pip knows.
-    extra
-        The extra that installs them.
-    error
-        That of the import. Where a package is there and cannot be imported, the message has its reason.
+    ``needs`` are their names as pip knows them. Where a package is there and cannot be imported, the message has the reason.
 
-    Examples
-    --------
     >>> raise missing_package("streamsvm.batch", "scikit-learn", "batch", ModuleNotFoundError("No module named 'sklearn'"))
     Traceback (most recent call last):
         ...
@@ -100,8 +89,6 @@ _HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operato
 def quoted(text: str) -> str:
     """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
 
-    Examples
-    --------
     >>> quoted("last, first"), quoted("city")
     ('"last, first"', 'city')
     """

@@ -99,12 +99,8 @@ def _version(name: str) -> str:
 def read_container(path: Path) -> Container:
     """Read a file as arrays and texts, and check its checksum.
 
-    Raises
-    ------
-    CorruptFileError
-        The file is not as it was written, or none of streamsvm.
-    ModelFileError
-        It cannot be read, or is of a newer version.
+    It is a CorruptFileError if the file is not as it was written, or none of streamsvm, and another ModelFileError if it cannot
+    be read or is of a newer version.
     """
     try:
         data = read_file(path)
@@ -154,11 +150,8 @@ def _short(text: str) -> int:
 def parts_of(path: Path | str, container: Container, trusted: bool = False) -> dict[str, Any]:
     """Return the parts of a file.
 
-    Raises
-    ------
-    ModelFileError
-        The file names classes or functions that are not of streamsvm or river and is not ``trusted``, its model needs a package
-        that is not installed, or its writer has put together what no model is.
+    It is a ModelFileError if the file names classes or functions that are not of streamsvm or river and is not ``trusted``, its
+    model needs a package that is not installed, or its writer has put together what no model is.
     """
     try:
         tree = container.arrays[_TREE]
@@ -183,10 +176,7 @@ def parts_of(path: Path | str, container: Container, trusted: bool = False) -> d
 def write(path: Path, data: bytes) -> None:
     """Write a file atomically: wholly or not at all, even if the process or the machine stops in the middle.
 
-    Raises
-    ------
-    ModelFileError
-        It cannot be written; one that was there before is as it was.
+    It is a ModelFileError if it cannot be written; one that was there before is as it was.
     """
     write_all({path: data})
 

@@ -96,13 +96,7 @@ def name_of(named: Any) -> str:
 
 
 def find_class(name: str, trusted: bool = False) -> type:
-    """Return the listed class of a name.
-
-    Raises
-    ------
-    UntrustedError
-        It is not listed, and the writer is not trusted.
-    """
+    """Return the listed class of a name; an UntrustedError where it is not listed, and the writer is not trusted."""
     module, qualified = _split(name)
     parts = module.split(".")
     is_of_part = any(".".join(parts[:n]) in _PARTS for n in (2, 3)) and _EXCLUDED.isdisjoint(parts)

@@ -125,28 +125,11 @@ def _checked(cls: type, arguments: Arguments, state: bytes, problem: str) -> Non
 
 
 def state_of(instance: Any) -> tuple[Arguments, bytes]:
-    """The arguments of the constructor and the state of one of river's compiled objects, from which `restore` makes it again.
+    """Return the constructor's arguments and the state of one of river's compiled objects, from which `restore` makes it again.
 
-    Parameters
-    ----------
-    instance : object
-        An object whose class is a key of `COMPILED`.
+    Equal objects have equal states. It is a ValueError if `restore` would refuse them: an ADWIN of one bucket a size (river's
+    panics), a window of more than 4,194,304 rows, NaN among the first five values of a quantile, another version of river.
 
-    Returns
-    -------
-    arguments : tuple of bool, int and float
-        For the constructor.
-    state : bytes
-        The same for equal objects.
-
-    Raises
-    ------
-    ValueError
-        If `restore` would refuse it: an ADWIN of one bucket a size (river's panics), a window of more than 4,194,304 rows, NaN
-        among the first five values of a quantile, another version of river.
-
-    Examples
-    --------
     >>> from river.stats import EWMean
     >>> mean = EWMean(0.25)
     >>> mean.update(3)
@@ -166,29 +149,11 @@ def state_of(instance: Any) -> tuple[Arguments, bytes]:
 
 
 def restore(cls: type, arguments: Arguments, state: bytes) -> Any:
-    """Make one of river's compiled objects from what `state_of` gave, or from bytes of a stranger.
+    """Make one of river's compiled objects from what `state_of` gave, or from bytes of a stranger: no later use of it panics.
 
-    Parameters
-    ----------
-    cls : type
-        A key of `COMPILED`.
-    arguments : tuple of bool, int and float
-        Arguments of the constructor, of the very types.
-    state : bytes
-        The state.
+    It is a ValueError if the class is not known here, or an argument (whose very type counts) or the state is not what an object
+    of the class can have.
 
-    Returns
-    -------
-    object
-        An instance of the class, with this state. No later update or value of it panics.
-
-    Raises
-    ------
-    ValueError
-        If the class is not known here, or an argument or the state is not what an object of the class can have.
-
-    Examples
-    --------
     >>> from river._river_rust.stats import RsEWMean
     >>> restore(RsEWMean, (0.25,), bytes(33))
     Traceback (most recent call last):
@@ -204,25 +169,17 @@ def restore(cls: type, arguments: Arguments, state: bytes) -> Any:
     return instance
 
 
+def _names(instance: object) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__]
+
+
 def check_wrapper(instance: object) -> None:
-    """Check what an object of river that is filled from a file says of the compiled object in it; others pass.
+    """Raise a ValueError where an object of river that was filled from a file says wrong things of the compiled object in it.
 
     ADWIN makes its compiled object anew after a drift, from its own parameters; a rolling quantile asks the compiled object for a
     value as soon as it has noted that there was one. So these have to be right too, or compiled code panics later.
-
-    Parameters
-    ----------
-    instance : object
-        Any object, with all its attributes.
-
-    Raises
-    ------
-    ValueError
-        If its compiled object is of another class, a parameter is not one that the compiled object may have, or it says that it
-        has values and has none.
     """
-    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__)
-    cls = next((_BY_WRAPPER[name] for name in names if name in _BY_WRAPPER), None)
+    cls = next((_BY_WRAPPER[name] for name in _names(instance) if name in _BY_WRAPPER), None)
     if cls is None:
         return
     form, own, name = COMPILED[cls], vars(instance), type(instance).__name__
@@ -244,22 +201,11 @@ def check_wrapper(instance: object) -> None:
 
 
 def check_scaler(instance: object) -> None:
-    """Check that a StandardScaler of river which is filled from a file has numbers; others pass.
+    """Raise a ValueError where a StandardScaler of river that was filled from a file holds what is no number.
 
     A number may be NaN, for river's scaler learns that too.
-
-    Parameters
-    ----------
-    instance : object
-        Any object, with all its attributes.
-
-    Raises
-    ------
-    ValueError
-        If a count is no int of at least 0, or a mean or a variance no number.
     """
-    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__)
-    own = vars(instance) if "river.preprocessing.scale.StandardScaler" in names else {}
+    own = vars(instance) if "river.preprocessing.scale.StandardScaler" in _names(instance) else {}
     if not own or own.get("window_size") is not None:  # whose numbers are objects
         return
     for name, kinds in (("counts", int), ("means", (int, float, np.number)), ("vars", (int, float, np.number))):
@@ -272,29 +218,10 @@ def check_scaler(instance: object) -> None:
 
 
 def vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], Any, set[Any] | None]:
-    """The parts of a `VectorDict`, from which `make_vector_dict` makes it again.
+    """Return the values that a `VectorDict` lets through, what makes the value of an absent key, and its mask, as a set or None.
 
-    Parameters
-    ----------
-    instance : river.utils.VectorDict
-        Any.
+    `make_vector_dict` makes it again of them; it is a ValueError if that would refuse them.
 
-    Returns
-    -------
-    values : dict
-        The values by key, of those that the mask lets through, in their order.
-    default_factory : object
-        What makes the value of a key that is not there: None, or an initializer of river.
-    mask : set or None
-        The keys that are let through; a set also where it was a dict.
-
-    Raises
-    ------
-    ValueError
-        If `make_vector_dict` would refuse them.
-
-    Examples
-    --------
     >>> vector_dict_parts(make_vector_dict({"a": 1.5, "b": 2.0}, None, {"a"}))
     ({'a': 1.5}, None, {'a'})
     """
@@ -305,26 +232,10 @@ def vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], A
 
 
 def make_vector_dict(values: dict[Any, Any], default_factory: Any, mask: set[Any] | None) -> VectorDict[Any, Any]:
-    """Make a `VectorDict` from its parts, which were read already.
+    """Make a `VectorDict` from its parts, which were read already, with a copy of the values that the mask lets through.
 
-    Parameters
-    ----------
-    values : dict
-        Numbers by key.
-    default_factory : object
-        None, the type float or int, or an initializer of river: it is called for a key that is not there.
-    mask : set or None
-        The keys that are let through.
-
-    Returns
-    -------
-    river.utils.VectorDict
-        With a copy of the values that the mask lets through.
-
-    Raises
-    ------
-    ValueError
-        If a part is of another type.
+    It is a ValueError if a part is of another type: values are numbers, and ``default_factory``, which is called for a key that
+    is not there, is None, the type float or int, or an initializer of river.
     """
     _check_vector_dict(values, default_factory, mask)
     return VectorDict(values, default_factory, mask, True)

@@ -60,19 +60,8 @@ class UnsupportedError(ValueError):
 def written(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
     """Return an object as JSON, and the arrays that it names by number. Equal objects give equal bytes.
 
-    Parameters
-    ----------
-    obj
-        The object.
-    trusted
-        Whether classes and functions that are not listed in `names` may be named, and what has a form of its own may be pickled.
-
-    Raises
-    ------
-    UnsupportedError
-        A part of it is of a type that no file holds.
-    UntrustedError
-        A part of it is of a class or function that is not listed.
+    Where it is ``trusted``, classes and functions that are not listed in `names` may be named, and what has a form of its own may
+    be pickled. Otherwise these are an UntrustedError; a part of a type that no file holds is an UnsupportedError.
     """
     writer = _Writer(trusted)
     return writer.finish(obj), writer.arrays
@@ -196,11 +185,8 @@ class _Writer:
         if _checks_its_state(cls):
             return ["model", name, self._value(state)]
         attributes, slots = state if isinstance(state, tuple) else (state, None)
-        return [
-            "instance",
-            name,
-            [[key, self._value(value)] for part in (attributes, slots) for key, value in (part or {}).items()],
-        ]
+        found = {**(attributes or {}), **(slots or {})}
+        return ["instance", name, [[key, self._value(value)] for key, value in found.items()]]
 
 
 def _is_bound(function: Any) -> bool:
@@ -212,12 +198,8 @@ def _checks_its_state(cls: type) -> bool:
 
 
 def _pickles_by_itself(cls: Any) -> bool:
-    own = [
-        cls.__reduce__ is not object.__reduce__,
-        cls.__reduce_ex__ is not object.__reduce_ex__,
-        issubclass(cls, list | dict | set),
-    ]
-    own += [hasattr(cls, name) for name in ("__getnewargs__", "__getnewargs_ex__")]
+    own = [cls.__reduce__ is not object.__reduce__, cls.__reduce_ex__ is not object.__reduce_ex__]
+    own += [issubclass(cls, list | dict | set), hasattr(cls, "__getnewargs__"), hasattr(cls, "__getnewargs_ex__")]
     if cls.__module__.partition(".")[0] not in ("streamsvm", "river"):
         own += [cls.__getstate__ is not object.__getstate__, hasattr(cls, "__setstate__")]
     return any(own)
@@ -229,17 +211,13 @@ def _pickles_by_itself(cls: Any) -> bool:
 def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> Any:
     """Return the object that `written` took apart.
 
-    Parameters
-    ----------
-    text, arrays
-        What `written` returned.
-    trusted
-        Whether classes and functions that are not listed may be looked up, and pickled parts read, which can run anything.
+    Where it is ``trusted``, classes and functions that are not listed may be looked up, and pickled parts read, which can run
+    anything.
 
     Raises
     ------
     CorruptError
-        They are not what `written` returns.
+        Text and arrays are not what `written` returns.
     UntrustedError
         They name a class or function that is not listed.
     Exception
