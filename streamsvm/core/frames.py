@@ -13,23 +13,11 @@ from streamsvm.core.checks import LARGEST_WEIGHT
 
 
 def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashable], Any]:
-    """Return a frame or an array of features as an array.
+    """Return a frame or an array of features as an array of a dtype [n, features], with the names of the features.
 
-    Parameters
-    ----------
-    X
-        An eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ...
-    dtype
-        The type of the values.
-
-    Returns
-    -------
-    The values [n, features]; the feature names; and the narwhals frame that results are to be like, None for an array.
-
-    Raises
-    ------
-    ValueError
-        X is neither, is masked, or has a column that is not numeric.
+    X is an eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ... The third that is
+    returned is the narwhals frame that results are to be like, None for an array. It is a ValueError if X is neither, is masked,
+    or has a column that is not numeric.
     """
     frame = None
     if isinstance(X, np.ma.MaskedArray):
@@ -53,16 +41,9 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashabl
 
 
 def as_rows(X: Any) -> tuple[Iterator[dict[Hashable, Any]], Any]:
-    """Return the rows of a frame as mappings, whatever the types of its columns.
+    """Return the rows of a frame as mappings, whatever the types of its columns, and the narwhals frame for results.
 
-    Returns
-    -------
-    The rows, and the narwhals frame that results are to be like.
-
-    Raises
-    ------
-    ValueError
-        X is no frame.
+    It is a ValueError if X is no frame.
     """
     try:
         frame = dataframe.into_frame(X)
@@ -115,13 +96,7 @@ class Batch(NamedTuple):
 
 
 def as_batch(X: Any, y: Any, w: Any) -> Batch:
-    """Check the arguments of ``learn_many``, except for the labels or targets themselves.
-
-    Raises
-    ------
-    ValueError
-        X is not a frame, or y or w does not fit it.
-    """
+    """Check the arguments of ``learn_many``, except for the labels or targets themselves; a ValueError where they do not fit."""
     matrix, names, _ = as_matrix(X)
     y = _as_list(y, len(matrix))
     weights = _checked_weights(w, len(matrix))

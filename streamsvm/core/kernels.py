@@ -107,11 +107,8 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
     """Compute ``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2, a polynomial of degree 7.
 
     Relative error at most 2e-7 where the result is a normal number; results below 2^-126 become 0, above the largest float32
-    infinity; NaN stays NaN. ``values`` and ``out`` must not overlap (the loop would not vectorise).
-
-    References
-    ----------
-    Range reduction and polynomial after Moshier's Cephes library, ``expf``.
+    infinity; NaN stays NaN. ``values`` and ``out`` must not overlap (the loop would not vectorise). Range reduction and
+    polynomial are those of Moshier's Cephes library, ``expf``.
     """
     for i in range(n):
         x = factor * values[i]
@@ -302,30 +299,16 @@ def kernel_row(
     distances: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Compute the kernel values between a row and the first ``n`` support vectors.
+    """Compute the kernel values between a row and the first ``n`` support vectors, into ``out`` float32 [n or more].
 
     This costs O(n * n_active); for the Gaussian kernel, see `squared_distances`. Values of the polynomial kernel are clipped to
     `LARGEST_KERNEL`.
 
-    Parameters
-    ----------
-    kernel, gamma, coef0, degree
-        `RBF`, `LINEAR`, `POLY` or `FOURIER`, and its parameters.
-    vectors
-        The support vectors, feature-major, float32 [used or more, n or more]; frequencies for `FOURIER`.
-    norms, largest_norm
-        Their squared norms, float32 [n or more], and the largest of these.
-    row, row_norm
-        The row, float32 [used or more], and its squared norm.
-    active, n_active
-        The columns of the non-zero features of the row, int64 [n_active or more], and their number.
-    used, n
-        The number of columns in use, and that of support vectors.
-    distances
-        float32 [n or more]. It receives the squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the
-        products of frequencies and row. For the others it is scratch.
-    out
-        float32 [n or more]. It receives the kernel values, and for `FOURIER` the cosines of the same.
+    Of support vectors there are ``vectors``, feature-major, float32 [used or more, n or more] (frequencies for `FOURIER`), their
+    squared ``norms`` float32 [n or more], and the largest of these. Of the ``row`` float32 [used or more] there are its squared
+    norm, and the columns of its non-zero features, int64 [n_active or more]. ``distances`` float32 [n or more] receives the
+    squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the products of frequencies and row, whose
+    cosines are the kernel values; for the others it is scratch.
     """
     if kernel == RBF:
         squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)

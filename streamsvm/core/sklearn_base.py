@@ -115,25 +115,13 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
     class_weight: dict[Any, float] | Literal["balanced"] | None
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values of rows, in units of the margin.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix of rows [n, features].
+        """Return the decision values of rows, in units of the margin. X and the errors are as in `predict`.
 
         Returns
         -------
         float64 [n] or [n, classes]
             With two classes, one value for each row, which is positive for ``classes_[1]``. With more classes, one value for
             each row and class; of `CSMOClassifier` with ``decision_function_shape="ovo"``, for each row and pair of classes.
-
-        Raises
-        ------
-        ValueError
-            X does not fit the model, or holds a value that is not finite.
-        sklearn.exceptions.NotFittedError
-            The model is not fitted.
         """
         return self._scores(self._decide(self._checked(X)))
 
@@ -148,10 +136,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
     def _number_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
         """Set ``classes_``, and return the index of each row's class, int64 [n].
 
-        Raises
-        ------
-        ValueError
-            There are fewer than two classes, one of them has no row among those that are ``counted``, or y holds no labels.
+        It is a ValueError if there are fewer than two, one has no row among those that are ``counted``, or y holds no labels.
         """
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)

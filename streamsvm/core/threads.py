@@ -46,10 +46,7 @@ def one_blas_thread() -> Iterator[None]:
 def thread_count(n_jobs: int | None) -> int:
     """Return how many threads ``n_jobs`` stands for: None one, -1 one for each processor, -2 one less, and so on.
 
-    Raises
-    ------
-    ValueError
-        It is 0, or no integer.
+    It is a ValueError if it is 0, or no integer.
     """
     if n_jobs is None:
         return 1

@@ -25,29 +25,13 @@ def standard_scaler() -> type[preprocessing.StandardScaler]:
 
 
 def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
-    """Merge other transformers into one.
+    """Merge other transformers into one, which becomes that of all the rows that any of them has learned.
 
-    It becomes the transformer of all the rows that any of them has learned.
+    It is a StandardScaler of river, or a transformer with its own ``merge_with``, such as `BoundedScaler` and `TableEncoder`. The
+    others are of the same class and parameters, and stay as they are. Returned is, for ``transformer`` as it was and for each
+    other, how to bring what it has scaled into the units of the result. If they cannot be merged, it is a ValueError, and all
+    stay as they were.
 
-    Parameters
-    ----------
-    transformer
-        A StandardScaler of river, or a transformer with its own ``merge_with``, such as `BoundedScaler` and `TableEncoder`.
-    others
-        Transformers of the same class and parameters. They stay as they are.
-
-    Returns
-    -------
-    list of Units
-        For ``transformer`` as it was, and for each other: how to bring what it has scaled into the units of the result.
-
-    Raises
-    ------
-    ValueError
-        They cannot be merged. All stay as they were.
-
-    Examples
-    --------
     >>> from river import preprocessing
     >>> scalers = preprocessing.StandardScaler(), preprocessing.StandardScaler()
     >>> for scaler, values in zip(scalers, [(1.0, 3.0), (5.0, 7.0)]):
@@ -72,12 +56,8 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
 
 
 def units_between(before: _Scale, after: _Scale) -> Units:
-    """Return how to bring values from one scale to another.
+    """Return how to bring values from one scale to another. Both map each feature to its location and spread.
 
-    Both scales map each feature to its location and spread.
-
-    Examples
-    --------
     >>> units_between({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
     {'a': (0.5, -0.5)}
     """

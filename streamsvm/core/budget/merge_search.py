@@ -196,24 +196,10 @@ def find_partner(
 ) -> int:
     """Return the best partner for the support vector in slot ``first``: least weight degradation, the older one of equals.
 
-    Parameters
-    ----------
-    search
-        `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`.
-    tables
-        `budget.merge_table.merge_tables`, float32 [2, GRID, GRID].
-    coefficients, stamps, distances
-        float64, int64, float32 [n]: of all support vectors; the squared distances to the first.
-    gamma
-        Of the Gaussian kernel.
-    first, n
-        The slot that is to be merged, and the number of support vectors.
-    out
-        float32 [n]: scratch, for the squared weight degradations over the square of the first's coefficient.
-
-    Returns
-    -------
-    The partner's slot; -1 where no other support vector has a coefficient of the same sign.
+    That is its slot, or -1 where no other one of the ``n`` support vectors has a coefficient of the same sign. ``search`` is
+    `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`, ``tables`` float32 [2, GRID, GRID] those of `merge_table`. Of all support
+    vectors there are coefficients, stamps, and squared distances to the first: float64, int64 and float32 [n]. ``out`` float32
+    [n] is scratch, for the squared weight degradations over the square of the first's coefficient.
     """
     if search == LOOKUP_WD:
         return _look_up(tables, coefficients, stamps, first, distances, gamma, n, out)
@@ -325,30 +311,12 @@ def find_shared_partner(
 ) -> int:
     """Return the best partner for the support vector in slot ``first``: least summed weight degradation, the older one of equals.
 
-    `LOOKUP_WD` ranks the candidates by an estimate and computes the first few, O(n live); the others compute all of them.
+    That is its slot, or -1 where no other support vector's coefficients have a positive product with the first's. `LOOKUP_WD`
+    ranks the candidates by an estimate and computes the first few, O(n live); the others compute all of them.
 
-    Parameters
-    ----------
-    search, tables
-        As in `budget.merge_search.find_partner`.
-    coefficients
-        float64 [live or more, n].
-    live
-        Rows of coefficients in use; every other one is of the last iterate.
-    stamps, distances
-        int64, float32 [n]: of all support vectors; the squared distances to the first.
-    gamma
-        Of the Gaussian kernel.
-    first, n
-        The slot that is to be merged, and the number of support vectors.
-    lengths, products
-        float32 [n]: `budget.smallest.squared_coefficients`; receives the products of the coefficients with the first's.
-    out
-        float32 [n]: scratch.
-
-    Returns
-    -------
-    The partner's slot; -1 where no other support vector's coefficients have a positive product with the first's.
+    What is not here is as in `find_partner`. Of ``coefficients`` float64 [live or more, n] every other row is of the last
+    iterate. ``lengths`` float32 [n] are the `squared_coefficients`; ``products`` float32 [n] receives the products of the
+    coefficients with the first's.
     """
     _products(coefficients, live, first, n, products)
     a = np.float64(lengths[first])

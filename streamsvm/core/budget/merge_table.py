@@ -42,15 +42,9 @@ _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 def golden_sections(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.ndarray:
     """Return ``h* = argmax s`` by golden section search on [1/2, 1], all elements at once.
 
-    Parameters
-    ----------
-    m, q
-        float64 arrays that broadcast: relative length in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``.
-    iterations
-        The interval shrinks by 0.618 each time: 48 leave 5e-11.
+    ``m`` and ``q`` are float64 arrays that broadcast: relative length in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. The interval
+    shrinks by 0.618 each time: 48 iterations leave 5e-11.
 
-    Examples
-    --------
     >>> float(golden_sections(np.array(0.5), np.array(0.1)).round(6))
     0.5
     """

@@ -101,19 +101,9 @@ _call = caller(_ARGUMENTS, "i8")
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
-    """Put the strategy of a store into its block.
+    """Put the strategy of a store into its block: the address of its event, 0 if it has none, and its two options.
 
-    That is the address of its event, 0 if it has none, and its two options. The event is compiled when it is first asked for.
-    No snapshot holds it.
-
-    Parameters
-    ----------
-    store
-        The store.
-    strategy
-        The strategy.
-    shared
-        Whether there are several outputs.
+    The event, ``shared`` by several outputs or not, is compiled when it is first asked for. No snapshot holds it.
     """
     event = strategy.event(shared)
     store.views.cache[1:4] = 0 if event is None else address_of(event, _ARGUMENTS, "i8"), *strategy.options()
@@ -121,18 +111,9 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 
 @compiled(inline=True)
 def maintain(block: np.ndarray, random: np.uint64) -> int:
-    """Bring a store with one support vector too many back to its budget, if its strategy has an event.
+    """Bring a store with one support vector too many back to its budget, if its strategy (see `set_strategy`) has an event.
 
-    Parameters
-    ----------
-    block
-        The block of the store, uint8 [nbytes], after `set_strategy`.
-    random
-        A random number, for strategies that draw.
-
-    Returns
-    -------
-    1 if two support vectors were merged, and 0 if not.
+    Returns 1 if two support vectors were merged, and 0 if not. ``random`` is for strategies that draw.
     """
     address = views(block).cache[1]
     return 1 if address != 0 and _call(address, block, random) != 0 else 0

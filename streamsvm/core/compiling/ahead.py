@@ -81,19 +81,8 @@ def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_En
 def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
-    Parameters
-    ----------
-    uses
-        Some of `names`.
-    processes
-        How many processes compile; None: one for each core.
-    say
-        Called with how many functions are compiled, how many there are, and the name of the next one.
-
-    Raises
-    ------
-    ValueError
-        A name is none of `names`.
+    ``uses`` are some of `names`; a ValueError tells of another one. As many processes compile as you give, None: one for each
+    core. ``say`` is called with how many functions are compiled, how many there are, and the name of the next one.
     """
     uses = list(uses)
     if unknown := [use for use in uses if use not in names()]:

@@ -61,22 +61,11 @@ def _tell() -> None:
 def compiled(
     function: Any = None, *, fastmath: Any = False, inline: bool = False, nogil: bool = False, forceinline: bool = False
 ) -> Any:
-    """Compile a function when it is called for the first time.
+    """Compile a function when it is called for the first time. Division by 0 gives what numpy gives.
 
-    Division by 0 gives what numpy gives.
-
-    Parameters
-    ----------
-    function
-        A Python function that numba can compile.
-    fastmath
-        What the compiler may assume of arithmetic; see `streamsvm.core.kernels.FAST`.
-    inline
-        Write the function out in its callers before types are known: it has none of its own.
-    nogil
-        Release the interpreter's lock while it runs.
-    forceinline
-        Write the machine code out in the callers.
+    ``fastmath`` is what the compiler may assume of arithmetic; see `streamsvm.core.kernels.FAST`. ``inline`` writes the function
+    out in its callers before types are known: it has none of its own. ``nogil`` releases the interpreter's lock while it runs,
+    and ``forceinline`` writes the machine code out in the callers.
     """
     options: dict[str, Any] = {"error_model": "numpy"}
     options |= {"fastmath": fastmath} if fastmath else {}
@@ -112,10 +101,7 @@ _FUNCTIONS: dict[int, Any] = {}  # by address; compiled code lives as long as it
 def address_of(function: Any, arguments: str, result: str) -> int:
     """Return the address of a compiled function for a signature, which is compiled, or loaded from the disk cache.
 
-    Raises
-    ------
-    TypeError
-        It is not compiled by numba, or returns another type.
+    It is a TypeError if it is not compiled by numba, or returns another type.
     """
     if INTERPRETED:
         address = id(function)
@@ -130,14 +116,9 @@ def address_of(function: Any, arguments: str, result: str) -> int:
 class Intrinsic:
     """A function for compiled code that is written in the compiler's terms.
 
-    Parameters
-    ----------
-    find
-        Returns what numba knows the function as, from `streamsvm.core.compiling.codegen`; called once numba is needed.
-    compiled_from
-        What else tells it from others, beside the code of ``find`` and its constants.
-    interpreted
-        What Python code calls, where there is such a thing.
+    ``find`` returns what numba knows it as, from `streamsvm.core.compiling.codegen`, and is called once numba is needed. Beside
+    its code and constants, ``compiled_from`` tells it from others. ``interpreted`` is what Python code calls, where there is such
+    a thing.
     """
 
     def __init__(

@@ -28,13 +28,7 @@ _NUMBERS = int | float | complex | str | bytes | None | EllipsisType | np.generi
 
 
 def key_of(function: Any) -> str:
-    """Return the key of a compiled function, in hexadecimal digits.
-
-    Raises
-    ------
-    TypeError
-        It refers to something that has no stable description.
-    """
+    """Return the key of a compiled function, in hexadecimal digits; a TypeError where something that it refers to has none."""
     # A global that is set anew once numba has compiled the function is not seen, as numba itself does not see it.
     return _digest(_generators(), *_described(function, ()))
 

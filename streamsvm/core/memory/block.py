@@ -35,10 +35,7 @@ LARGEST_COEFFICIENT = 1e40
 def allocate(size: int, what: str) -> np.ndarray:
     """Return zeros, uint8 [size], that begin on a cache line.
 
-    Raises
-    ------
-    ValueError
-        They do not fit into memory. The message begins with ``what``, the sizes to blame.
+    Where they do not fit into memory, the message of the ValueError begins with ``what``, the sizes to blame.
     """
     try:
         memory = np.zeros(size + LINE, np.uint8)
@@ -104,23 +101,16 @@ class Array:
 
 
 class Layout(Generic[V]):
-    """The way to open and to check the blocks of a table.
+    """The way to open and to check the blocks of a ``table``, a NamedTuple.
 
-    Parameters
-    ----------
-    table
-        The NamedTuple.
-    in_lines
-        The fields of the header that are multiples of 16: arrays along them fill whole cache lines.
+    ``in_lines`` are the fields of the header that are multiples of 16: arrays along them fill whole cache lines.
 
     Attributes
     ----------
-    header
-        The dtype of the header.
-    arrays
-        Each array but the header, by its name.
-    in_lines, sizes
-        The fields of the header that are multiples of 16, and those that decide the layout.
+    header, arrays
+        The dtype of the header, and each other array by its name.
+    sizes
+        The fields of the header that decide the layout.
     start, line
         Where the first array begins, and the bytes of a cache line, at multiples of which the others do.
     views
@@ -186,12 +176,10 @@ class Store(Generic[V]):
 
     Parameters
     ----------
-    layout
-        Its table; the header has the fields ``columns`` and ``used``.
+    layout, sizes
+        The table, whose header has the fields ``columns`` and ``used``; its fields that are fixed, but for ``columns``.
     max_features
         Room for features, at least 1.
-    sizes
-        The fields of the header that are fixed, but for ``columns``.
     what
         Begins the message of the ValueError if there is no room: the sizes to blame.
     within
@@ -269,20 +257,10 @@ class VectorStore(Store[W]):
         return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid. The state of a learner is
-        for the learner to check.
+        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
 
-        Parameters
-        ----------
-        snapshot
-            The bytes.
-        trusted
-            Whether they have never left this process, and so need no check.
-
-        Raises
-        ------
-        ValueError
-            The snapshot is of another size or layout, or corrupt.
+        A ``trusted`` one has never left this process, and needs no check. Otherwise it is a ValueError if it is of another size
+        or layout, or corrupt; the state of a learner is for the learner to check.
         """
         size = len(self._saved)
         if len(snapshot) != size:

@@ -168,21 +168,8 @@ class Place(NamedTuple):
 class CommitteeStore(Store[CommitteeViews]):
     """Room for a committee of experts: one block, in which each expert's own store lies.
 
-    Parameters
-    ----------
-    places
-        The experts.
-    max_features
-        Columns, at least 1.
-    outputs
-        Room for classes; 1 for two classes, and for targets.
-    targets
-        Whether targets are learned, and not labels.
-
-    Raises
-    ------
-    ValueError
-        A size is not a positive integer, or the store would not fit into memory.
+    There is room for ``outputs`` classes; it is 1 for two classes, and for ``targets``, which are learned in place of labels. It
+    is a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
     Notes
     -----
@@ -242,14 +229,7 @@ class CommitteeStore(Store[CommitteeViews]):
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid. The state of a learner is
-        for the learner to check.
-
-        Raises
-        ------
-        ValueError
-            The snapshot is of another size or layout, or corrupt.
-        """
+        """Restore a `snapshot`, as `VectorStore.restore` does."""
         parts = _parts(snapshot, 1 + len(self._all))
         before = self.block.copy()
         try:

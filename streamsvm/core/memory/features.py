@@ -65,29 +65,14 @@ class FeatureSpace:
         return list(self._columns)
 
     def fill(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
-        """Write the features ``x`` into ``row``.
+        """Write the features ``x`` into ``row`` float32 [max_features or more]; whether a new name got a column.
 
-        O(features of x), or O(max_features) where the names of ``x`` are not all known names and no other. Whether numbers are
-        finite is left to the reader of the row (`complain_not_finite` names the feature).
+        New names get one if they are to ``learn``. O(features of x), or O(max_features) where the names of ``x`` are not all
+        known names and no other. Whether numbers are finite is left to the reader of the row (`complain_not_finite` names the
+        feature).
 
-        Parameters
-        ----------
-        row
-            float32 [max_features or more].
-        x
-            Numbers by feature name.
-        learn
-            Whether new names get a column.
-
-        Returns
-        -------
-        Whether a new name got a column.
-
-        Raises
-        ------
-        ValueError
-            A value is not a number, ``x`` has a name that is too long, or, when learning with ``overflow="raise"``, more names
-            than columns. No name has got a column then.
+        It is a ValueError if a value is not a number, ``x`` has a name that is too long, or, when learning with
+        ``overflow="raise"``, more names than columns. No name has got a column then.
         """
         if self.pack(row, x):
             return False
@@ -101,17 +86,13 @@ class FeatureSpace:
         try:
             for name, value in x.items():
                 column = columns.get(name)
+                _PACK_ONE(_ONE_CELL, 0, value)
                 if column is None:
                     # While there are free columns, learning would give it one: it has no hashed column yet.
                     if self.overflow != "hash" or len(columns) < self.max_features:
-                        _PACK_ONE(_ONE_CELL, 0, value)
                         continue
                     column = self._hashed(name)
-                    _PACK_ONE(_ONE_CELL, 0, value)
-                    row[column] += _ONE_CELL[0]
-                else:
-                    _PACK_ONE(_ONE_CELL, 0, value)
-                    row[column] += _ONE_CELL[0]
+                row[column] += _ONE_CELL[0]
         except (struct.error, TypeError, OverflowError):
             self._complain(x)
         return new
@@ -162,13 +143,8 @@ class FeatureSpace:
     def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return a row as columns int64 [k] and values float32 [k]. O(k).
 
-        A column may repeat where names are hashed, and is -1 where a name has none. As in `fill`, whether numbers are finite is
-        left to the reader.
-
-        Raises
-        ------
-        ValueError
-            As `fill`.
+        A column may repeat where names are hashed, and is -1 where a name has none. The errors are those of `fill`; as there,
+        whether numbers are finite is left to the reader.
         """
         if x.__class__ is not dict and not isinstance(x, Mapping):
             raise _no_row(x)
@@ -272,17 +248,11 @@ class FeatureSpace:
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
-        """Restore the `names` of another space into a new one.
-
-        Raises
-        ------
-        ValueError
-            There are more names than columns, or one of them stands twice.
-        """
+        """Restore the `names` of another space into a new one; a ValueError if they are too many, or one stands twice."""
         names = list(names)
         check_hashes(names)
         columns = {name: column for column, name in enumerate(names)}
-        if len(columns) > self.max_features or sorted(columns.values()) != list(range(len(columns))):
+        if len(columns) > self.max_features or len(columns) < len(names):
             raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")
         self._columns = columns
         self._pick = None

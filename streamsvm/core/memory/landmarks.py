@@ -129,29 +129,14 @@ def _sizes(budget: int, outputs: int) -> dict[str, int]:
 class LandmarkStore(VectorStore[LandmarkViews]):
     """Room for ``budget`` landmarks and their normal equations, all allocated at construction.
 
-    Parameters
-    ----------
-    budget
-        The most landmarks, m >= 1.
-    max_features
-        Columns, at least 1.
-    outputs
-        Right-hand sides that share the landmarks, at least 1.
-    within
-        As in `streamsvm.core.memory.block.Store`.
-
-    Raises
-    ------
-    ValueError
-        A size is not a positive integer, or the store would not fit into memory.
+    ``outputs`` right-hand sides, at least 1, share the landmarks. ``within`` is as in `streamsvm.core.memory.block.Store`. It is
+    a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
     Notes
     -----
     About ``10 S^2 + 4 D (S + W) + 600 S + 32 K S`` bytes, with S = budget + 1, at least 64, rounded up to an odd multiple of 16,
     D = max_features rounded up to a multiple of 16, K outputs and W rows of the window: 625, or 1.56 times the budget.
 
-    Examples
-    --------
     >>> store = LandmarkStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes
     (0, 312704)

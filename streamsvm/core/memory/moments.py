@@ -47,17 +47,12 @@ def check_moments(moments: np.ndarray) -> None:
 
 
 def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], moments: np.ndarray, first: np.ndarray) -> None:
-    """Write the moments of all values of several streams, each of which has seen other ones.
+    """Write the moments of all values of several streams, each of which has seen other ones, into zeros ``moments`` and
+    ``first``.
 
-    Values beyond the bound that a stream holds are forgotten: they may be those of another level, which only comes in a row.
-
-    Parameters
-    ----------
-    parts
-        Of each stream: its moments, float64 [features or more, FOLLOWED], its first values, and the places of its features, int64
-        [features].
-    moments, first
-        Zeros of the same kinds, to be filled.
+    Each of the ``parts`` is of a stream: its moments, float64 [features or more, FOLLOWED], its first values, and the places of
+    its features, int64 [features]. Values beyond the bound that a stream holds are forgotten: they may be those of another level,
+    which only comes in a row.
     """
     for of, _, places in parts:
         count = of[: len(places), 0]
@@ -85,15 +80,7 @@ def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], mom
 def move_moments(
     moments: np.ndarray, first: np.ndarray, factors: np.ndarray, shifts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the moments and the first values of a stream in other units: ``value * factor + shift``, with factors of at least 0.
-
-    Parameters
-    ----------
-    moments, first
-        float64 [features or more, FOLLOWED] and [features or more, N_FIRST].
-    factors, shifts
-        float64 [features].
-    """
+    """Return the moments and the first values of a stream in other units: ``value * factor + shift``, no factor being below 0."""
     n = len(factors)
     moved, values = moments[:n].copy(), first[:n].astype(np.float64)
     seen = moved[:, 0] > 0.0
@@ -108,18 +95,11 @@ def move_moments(
 
 @compiled
 def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
-    """Learn a value of a feature; whether it was bounded, after the first `N_FIRST`.
+    """Learn a value of a feature, which is finite; whether it was bounded to ``bound`` standard deviations, after `N_FIRST`
+    values.
 
-    Parameters
-    ----------
-    moments
-        float64 [3 or more]: the number of values, their mean, and the sum of squared differences from it.
-    first
-        float64 or float32 [N_FIRST]: the first values, sorted.
-    value
-        A finite number.
-    bound
-        Standard deviations from the mean to which it is bounded.
+    ``moments`` float64 [3 or more] are the number of values, their mean, and the sum of squared differences from it; ``first``,
+    float64 or float32 [N_FIRST], are the first values, sorted.
     """
     count = int(moments[0])
     if count < N_FIRST:
@@ -143,18 +123,11 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     anew with these: from a constant that is far from it, else once in the horizon, and once more where a level that varied comes
     back, as after an outage. Later levels within the horizon are learned bounded: the moments describe all of them.
 
-    Parameters
-    ----------
-    moments
-        float64 [FOLLOWED].
-    first, value, bound
-        As of `learn_value`; after the first values, ``first`` is where values beyond the bound are held.
-    horizon
-        Values.
-    levels
-        Whether equal values may be another level: for a target. After such a level the moments begin anew with the next two
-        values; and a level that has lasted for 900 values may always be followed by another one. Of a feature equal values say
-        that it is missing, and are forgotten; but a constant feature varies with eight of them.
+    ``moments`` are float64 [FOLLOWED]; ``first``, ``value`` and ``bound`` are as of `learn_value`, and after the first values
+    ``first`` is where values beyond the bound are held. ``levels`` says whether equal values may be another level: for a target.
+    After such a level the moments begin anew with the next two values; and a level that has lasted for 900 values may always be
+    followed by another one. Of a feature equal values say that it is missing, and are forgotten; but a constant feature varies
+    with eight of them.
     """
     count, held = int(moments[0]), int(moments[_HELD])
     if count < N_FIRST:

@@ -25,18 +25,9 @@ def next_random(state: np.uint64) -> np.uint64:
 
 @compiled
 def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
-    """List the columns of the non-zero features of a row.
+    """List the columns of the non-zero features of ``row`` float32 [used or more] in ``active`` int64 [used or more].
 
-    Parameters
-    ----------
-    row, used
-        float32 [used or more], and the number of columns in use.
-    active
-        int64 [used or more]: receives the columns.
-
-    Returns
-    -------
-    The number of non-zero features, or -1 where the squared norm is too large or not finite; and the squared norm.
+    Returns the number of these, or -1 where the squared norm is too large or not finite; and the squared norm.
     """
     n, norm = 0, 0.0
     for j in range(used):
@@ -118,16 +109,10 @@ def clear(block: np.ndarray) -> None:
 
 @compiled(inline=True)
 def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
-    """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
+    """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors.
 
-    Parameters
-    ----------
-    block
-        The store.
-    place
-        `AT_HAND`: the row at hand, to ``kernel_rows[0]`` and ``[1]``; `TAKEN_OUT`: a support vector, to ``[2]`` and ``[3]``.
-    n_active, norm
-        The number of the row's non-zero features and its squared norm, as `scan_row` returns them.
+    Those of `AT_HAND` go into ``kernel_rows[0]`` and ``[1]``, those of `TAKEN_OUT`, a support vector, into ``[2]`` and ``[3]``.
+    The number of the row's non-zero features and its squared norm are those that `scan_row` returns.
     """
     v = views(block)
     compare(v, place, n_active, norm, v.kernel_rows[2 * place + 1], v.kernel_rows[2 * place])

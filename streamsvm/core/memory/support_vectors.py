@@ -124,27 +124,9 @@ def _sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> di
 class SupportVectorStore(VectorStore[Views]):
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
-    Parameters
-    ----------
-    budget
-        The most support vectors between two rows, B >= 1.
-    max_features
-        Columns, at least 1.
-    outputs
-        Rows of coefficients that share the vectors, at least 1.
-    gram
-        Whether to make room for a Gram matrix of the support vectors.
-    window
-        Rows of the window, at least 0.
-    scaled
-        Whether to make room for the scale of features, by which rows are learned.
-    within
-        As in `Store`.
-
-    Raises
-    ------
-    ValueError
-        A size is not a positive integer, or the store would not fit into memory.
+    ``outputs`` rows of coefficients, at least 1, share the vectors. There may also be room for a ``gram`` matrix of the support
+    vectors, for a ``window`` of rows, and for the scale of features by which rows are learned. ``within`` is as in `Store`. It is
+    a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
     Notes
     -----
@@ -152,13 +134,9 @@ class SupportVectorStore(VectorStore[Views]):
     D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
     ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``236 D`` more with the scale of features.
 
-    Examples
-    --------
     >>> store = SupportVectorStore(budget=100, max_features=20)
-    >>> store.nbytes
-    20992
-    >>> store.n_support, store.vectors.shape
-    (0, (0, 0))
+    >>> store.n_support, store.nbytes, store.vectors.shape
+    (0, 20992, (0, 0))
     """
 
     def __init__(

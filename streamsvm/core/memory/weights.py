@@ -44,24 +44,15 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 class WeightStore(Store[WeightViews]):
     """Room for the weights of ``max_features`` features, of the last iterate and of the average, allocated at construction.
 
-    ``within`` is as in `Store`.
-
-    Raises
-    ------
-    ValueError
-        ``max_features`` is not a positive integer, or would not fit into memory.
+    ``within`` is as in `Store`. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
 
     Notes
     -----
     It has ``448 + 29 D`` bytes, with D = max_features rounded up to a multiple of 16.
 
-    Examples
-    --------
     >>> store = WeightStore(max_features=1000)
-    >>> store.nbytes
-    29680
-    >>> store.used, len(store.snapshot())
-    (0, 400)
+    >>> store.used, store.nbytes, len(store.snapshot())
+    (0, 29680, 400)
     """
 
     def __init__(self, max_features: int, within: np.ndarray | None = None) -> None:
@@ -78,14 +69,7 @@ class WeightStore(Store[WeightViews]):
         return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot` of a store for as many features. Nothing changes unless all of it is valid. The state
-        of a learner is for the learner to check.
-
-        Raises
-        ------
-        ValueError
-            The snapshot is of another size or layout, or corrupt.
-        """
+        """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
         fixed = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")

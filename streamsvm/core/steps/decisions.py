@@ -103,9 +103,7 @@ def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
 def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
     """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget.
 
-    Returns
-    -------
-    Whether all became support vectors: False where the strategy has not brought the store back to its budget.
+    Returns whether all became some: False where the strategy has not brought the store back to its budget.
     """
     v = views(block)
     h = v.header[0]

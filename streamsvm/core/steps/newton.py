@@ -53,22 +53,9 @@ def add_row(
 ) -> None:
     """Add a row to the curvature, and fill ``direction`` with the inverse, as it is then, times the row. O(n^2).
 
-    Parameters
-    ----------
-    curvature, inverse
-        float64 [n or more, n or more].
-    row
-        float64 [n or more].
-    n
-        The rows and columns in use.
-    h
-        The second derivative of the loss, p (1 - p) times the row's weight.
-    memory
-        The factor by which all rows before it fade, and the ridge does not.
-    ridge
-        The diagonal that A begins with.
-    direction
-        float64 [n or more].
+    ``curvature`` and ``inverse`` are float64 [n or more, n or more], ``row`` and ``direction`` float64 [n or more]. ``h`` is the
+    second derivative of the loss, p (1 - p) times the row's weight. By the factor ``memory`` all rows before it fade, but not the
+    ``ridge``, the diagonal that A begins with.
     """
     square = 0.0
     for j in range(n):

@@ -183,22 +183,11 @@ def predict_then_learn(
 ) -> int:
     """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
 
-    Parameters
-    ----------
-    rule, block
-        The rule, and the model.
-    X, columns
-        Rows float32 [n, features] that the rule would not refuse, and the columns int64 [features].
-    targets
-        float64 [n]; NaN: the row is only predicted.
-    answers
-        float64 [n, 1 or 2], for the answer that is `CHOSEN`, and the probability: of the positive label, or, where there are
-        several outputs, of the best one.
+    X are rows float32 [n, features] that the rule would not refuse. ``targets`` are float64 [n], of which NaN says that the row
+    is only predicted. ``answers`` float64 [n, 1 or 2] receives the answer that is `CHOSEN`, and the probability: of the positive
+    label, or, where there are several outputs, of the best one.
 
-    Returns
-    -------
-    int
-        How many rows were learned: n, or the number of the row that the rule could not.
+    Returns how many rows were learned: n, or the number of the row that the rule could not.
     """
     decide_at, learn_at = address_of(decide, DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
     taken: int = _take_rows(decide_at, learn_at, block, X, columns, targets, answers)

@@ -174,11 +174,8 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     """By how much the last iterate misses the margin at the row at hand.
 
     With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
-
-    Returns
-    -------
-    The output that must rise, the one that must fall (-1: none), and the shortfall: 0 where the loss is 0, and negative where
-    the only output must fall.
+    Returns the output that must rise, the one that must fall (-1: none), and the shortfall: 0 where the loss is 0, and negative
+    where the only output must fall.
     """
     v = views(block)
     live = v.header[0]["live"]

@@ -102,20 +102,11 @@ def factor_two_rows(
 ) -> bool:
     """Compute rows j and j + 1 of the factor U, U'U = matrix (Cholesky), in place, where the rows before them are done.
 
-    Parameters
-    ----------
-    matrix
-        float32: rows of U before row j, of the matrix from there on.
-    stride, j, n
-        Room for rows, the first of the two, and rows; row j + 1 is left out where there is none.
-    least
-        The smallest pivot.
-    starts, a, b, sums
-        Scratch: int64 [n], float32 [n], [n] and [2, n].
+    ``matrix`` float32 has rows of U before row j, and of the matrix from there on; row j + 1 is left out where there is none.
+    ``starts`` int64 [n], ``a`` and ``b`` float32 [n] and ``sums`` float32 [2, n] are scratch.
 
-    Returns
-    -------
-    Whether both pivots are above the smallest one; if not, the matrix is not positive definite, as far as float32 can tell.
+    Returns whether both pivots are above the ``least`` one; if not, the matrix is not positive definite, as far as float32 can
+    tell.
     """
     for k in range(j):
         start = row_start(k, stride)
