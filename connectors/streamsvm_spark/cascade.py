@@ -18,8 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.warning import kept_warnings, warn
-from streamsvm_spark.candidates import SCHEMA, Candidates, received
-from streamsvm_spark.cascade_tasks import Moments, Read, Scan, Solve, fitted
+from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted, received
 from streamsvm_spark.columns import RowsError, mapped
 from streamsvm_spark.models import SVMModel
 from streamsvm_spark.parameters import CascadeParams

@@ -17,10 +17,9 @@ from pyspark.sql import functions as F
 from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
 from streamsvm_spark.columns import Partitioned, RowsError, mapped, rows_of_batch
 from streamsvm_spark.files import Files
-from streamsvm_spark.model_bytes import bytes_of, learner_of
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
-from streamsvm_spark.parts import PARTS, Part, Task, merge_parts
+from streamsvm_spark.parts import PARTS, Part, Task, bytes_of, learner_of, merge_parts
 
 _SUMS = "part int, sums binary, problem string"
 _SUMS_OF_ARROW = pa.schema([("part", pa.int32()), ("sums", pa.binary()), ("problem", pa.string())])

@@ -23,8 +23,8 @@ from streamsvm.core.sklearn_base import SklearnEstimator
 from streamsvm.files.messages import shown
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.files import Files
-from streamsvm_spark.model_bytes import bytes_of, learner_of, shared_learner_of
 from streamsvm_spark.parameters import ScoreParams
+from streamsvm_spark.parts import bytes_of, learner_of, shared_learner_of
 from streamsvm_spark.versions import check_workers
 
 _DATA = "data"  # the folder of a saved model that holds the learner

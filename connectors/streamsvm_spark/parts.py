@@ -1,18 +1,37 @@
-"""A learner for each partition, and one model of them all."""
+"""A learner for each partition, and one model of them all; they travel as the bytes of model files, of which nothing can run."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamsvm.files.model_file import to_bytes
 from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.stream.checkpoint import checkpoint_of
 from streamsvm_spark.columns import RowsError, rows_of_batch
-from streamsvm_spark.model_bytes import bytes_of, learner_of
+
+
+def bytes_of(learner: Any) -> bytes:
+    """Return a learner as the bytes of a model file."""
+    return to_bytes({"model": learner}, {"kind": "model"})
+
+
+def learner_of(file: bytes, place: str = "the model") -> Any:
+    """Return the learner that such bytes hold, which may be changed; messages name the place."""
+    return checkpoint_of(file, place).model
+
+
+@lru_cache(maxsize=4)
+def shared_learner_of(file: bytes) -> Any:
+    """Return the learner that such bytes hold, to be read only: a process makes it once."""
+    return learner_of(file)
+
 
 _MOST_ROWS = 16_000  # that the coefficients are fitted to
 _ROWS_OF_PART, _BYTES_OF_PART = 2_000, 2**20  # that a partition sends, at most

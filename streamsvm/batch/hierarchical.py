@@ -13,8 +13,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss.compositional import compose, floats_needed
-from streamsvm.batch.hss.cuts import Cuts, grow
-from streamsvm.batch.hss.forest import join
+from streamsvm.batch.hss.cuts import Cuts, grow, join
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
 from streamsvm.batch.path_machine import ForestMachine
 from streamsvm.batch.problem import Bounds, Groups

@@ -20,10 +20,9 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.progress import shown_bytes, shown_rows
 from streamsvm.linear import tables
 from streamsvm.linear.block_file import Block, take_sparse
-from streamsvm.linear.block_writer import BlockWriter
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, BlockWriter, plan
 from streamsvm.linear.mixing import files_of, mixing_writer
 from streamsvm.linear.names import LabelCodes, names_to_save
-from streamsvm.linear.resources import DEFAULT_LIMIT, plan
 
 END, NO_LABEL, NO_PAIR, NOT_RISING, TOO_LARGE, TOO_SMALL, NOT_FINITE = range(7)  # the reasons why parsing ended
 LARGEST_INDEX = 2**31 - 2

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from streamsvm.linear.block_file import Block, BlockFile, BlockFileError, take_sparse
-from streamsvm.linear.block_writer import BlockWriter
-from streamsvm.linear.resources import explained, write_all
+from streamsvm.linear.block_writer import BlockWriter, explained, write_all
 from streamsvm.linear.solution import Loss, Pass, load_state, loss_of, save_state
 
 _CHUNK = 2**16  # bytes that a checksum reads at once

@@ -22,13 +22,13 @@ from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, plan
 from streamsvm.linear.convert import DENSE, TextOptions, stamp_of, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.mixing import files_of, mixing_writer
 from streamsvm.linear.names import StreamNames
 from streamsvm.linear.newton import NewtonSolver
 from streamsvm.linear.online import to_online
-from streamsvm.linear.resources import DEFAULT_LIMIT, Plan, hessian_fits, plan
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_solution, remove_stale_solutions, save_solution
 
 _KINDS = frozenset({"all", "working set", "gap", "newton"})

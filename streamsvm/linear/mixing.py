@@ -17,8 +17,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.block_writer import BlockWriter
-from streamsvm.linear.resources import explained, write_all
+from streamsvm.linear.block_writer import BlockWriter, explained, write_all
 
 _IN_MEMORY = 0.25  # the buffers of all buckets, and later a bucket, take this part of the memory
 _LEAST_BUFFER = 2**12  # bytes of a bucket's buffer: with less there are too many writes

@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.container import pack, unpack
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.resources import explained
+from streamsvm.linear.block_writer import explained
 
 
 def save_state(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from streamsvm.batch import (
     HierarchicalSVC,
     HierarchicalSVR,
     HSSADMMClassifier,
-    advice,
+    path_machine,
 )
 from streamsvm.batch.csmo import machine
 from streamsvm.core.compiling.functions import with_numba
@@ -37,8 +37,8 @@ def found(model, X=X, y=Y):
 @pytest.fixture
 def slow(monkeypatch):
     """Any fit takes long, and all others no time."""
-    monkeypatch.setattr(advice, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(advice, "_TIMES", 0.0)
+    monkeypatch.setattr(path_machine, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(path_machine, "_TIMES", 0.0)
 
 
 @pytest.mark.once
@@ -89,29 +89,29 @@ def test_quick_fits_say_nothing(model):
 
 @pytest.mark.parametrize(("seconds", "told"), [(9.9, False), (10.0, True), (60.0, True)])
 def test_short_fits_are_not_worth_a_word(seconds, told):
-    other = advice.Alternative("Other", 0.5)
+    other = path_machine.Alternative("Other", 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert advice.advise("This", seconds, 100, other) == told
+        assert path_machine.advise("This", seconds, 100, other) == told
 
 
 def test_nor_are_those_that_take_a_few_times_as_long():
-    other = advice.Alternative("Other", 20.0)
+    other = path_machine.Alternative("Other", 20.0)
     with pytest.warns(UserWarning, match="This has taken 200 s for 1,000 rows: Other would take about 20 s") as caught:
-        assert [advice.advise("This", seconds, 1000, other) for seconds in (199.0, 200.0)] == [False, True]
+        assert [path_machine.advise("This", seconds, 1000, other) for seconds in (199.0, 200.0)] == [False, True]
     assert len(caught) == 1
 
 
 def test_estimates_grow_as_times_do():
-    few, many = (advice.hierarchical("", n, 8, 1).seconds for n in (10**5, 10**6))
+    few, many = (path_machine.hierarchical("", n, 8, 1).seconds for n in (10**5, 10**6))
     assert many == pytest.approx(10.0 * few)
     assert 1.0 < few < 5.0  # 2.3 s were measured
-    assert advice.exact("", 10**5, 33_000, 1).seconds == pytest.approx(13.2)  # 7 s were measured
+    assert path_machine.exact("", 10**5, 33_000, 1).seconds == pytest.approx(13.2)  # 7 s were measured
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_compilation_does_not_count():
-    stopwatch = advice.Stopwatch()
+    stopwatch = path_machine.Stopwatch()
     began = time.perf_counter()
     function = with_numba().Function(lambda x: x + 1.0, {})
     function._cache.disable()

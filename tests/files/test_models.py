@@ -99,7 +99,7 @@ WAYS = {
         ("river.utils.math", "minkowski_distance.__globals__"),
         ("riverside.base", "Base"),
         ("streamsvm.batch.adapter.estimators", "BatchAdapter"),
-        ("streamsvm.batch.csmo.column_cache", "ColumnCache"),
+        ("streamsvm.batch.csmo.columns", "ColumnCache"),
         ("streamsvm.batch.csmo.estimators", "combinations"),
         ("streamsvm.cli.main", "main"),
         ("streamsvm.learners.budgeted", "itertools"),

@@ -16,8 +16,7 @@ from spark_frames import LocalFrame, framed, of_file
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
-from streamsvm_spark.candidates import Candidates, received
-from streamsvm_spark.cascade_tasks import Read, decision_values
+from streamsvm_spark.cascade_tasks import Candidates, Read, decision_values, received
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from river import linear_model, metrics
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import OnlineLinearSVC
-from streamsvm_spark import RowsError, StreamLearner, chunks
+from streamsvm_spark import RowsError, StreamLearner, micro_batches
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_rows_come_in_their_order(spark, monkeypatch):
     frame = spark.range(0, 3000, 1, 5).filter("id < 600 or id >= 1200")  # of the partitions one is empty
     order = [*range(600), *range(1200, 3000)]
     asked = []
-    numbered = chunks._numbered
-    monkeypatch.setattr(chunks, "_numbered", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
-    made = chunks.Chunks("id")
+    numbered = micro_batches._numbered
+    monkeypatch.setattr(micro_batches, "_numbered", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
+    made = micro_batches.Chunks("id")
     assert brought(made, frame) == order
     assert not asked  # by one job
-    monkeypatch.setattr(chunks, "_BYTES", 4000)
+    monkeypatch.setattr(micro_batches, "_BYTES", 4000)
     assert brought(made, frame) == order  # it is known that they are few
-    monkeypatch.setattr(chunks, "_FIRST_ROWS", 100)
-    made = chunks.Chunks("id")
+    monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 100)
+    made = micro_batches.Chunks("id")
     assert brought(made, frame) == order
     [several] = asked
     assert several[1] >= 8  # a batch has 100 rows here, of which three are some 4,000 bytes
@@ -183,7 +183,7 @@ def test_chunks_have_batches_in_their_order_up_to_a_size():
     rng = np.random.default_rng(0)
     for _ in range(100):
         sizes = [(partition, rng.integers(1, 120, rng.integers(0, 8)).tolist()) for partition in range(5)]
-        numbers, count = chunks._numbered(sizes, 100)
+        numbers, count = micro_batches._numbered(sizes, 100)
         made = [[] for _ in range(count)]
         for partition, lengths in sizes:
             assert len(numbers[partition]) == len(lengths)

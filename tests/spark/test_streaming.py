@@ -22,7 +22,7 @@ from streamsvm.stream import CheckpointFolder, DriftWatch
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.following import FollowedFolder
-from streamsvm_spark import RowsError, StreamLearner, chunks, micro_batches
+from streamsvm_spark import RowsError, StreamLearner, micro_batches
 
 SCHEMA = "features array<double>, label long"
 FILES = 3
@@ -172,8 +172,8 @@ def wait_for(reached, seconds=60.0):
 @pytest.mark.parametrize("brought", ["by one job", "in chunks"])
 def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, monkeypatch, whole, brought):
     if brought == "in chunks":
-        monkeypatch.setattr(chunks, "_FIRST_ROWS", 10)
-        monkeypatch.setattr(chunks, "_BYTES", 1000)
+        monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 10)
+        monkeypatch.setattr(micro_batches, "_BYTES", 1000)
     begun, going_on = threading.Event(), threading.Event()
     take = micro_batches.MicroBatches.take
 

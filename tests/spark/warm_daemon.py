@@ -6,7 +6,7 @@ import runpy
 import numpy as np
 
 from streamsvm.learners.refit import Equations, Trial
-from streamsvm_spark import model_bytes
+from streamsvm_spark import parts
 from streamsvm_spark.parameters import CLASSIFIERS
 
 
@@ -16,7 +16,7 @@ def warm_up():
     for name in ("bsca", "bsgd"):
         model = CLASSIFIERS[name](8, max_features=3)
         model.learn_many(X, y, np.ones(40))
-        model = model_bytes.learner_of(model_bytes.bytes_of(model))
+        model = parts.learner_of(parts.bytes_of(model))
         model.answers_many(X)
         step = Equations.of(model, X, y).step(model)
         Trial.of(model, step, X, y)

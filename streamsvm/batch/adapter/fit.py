@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.adapter.window import Rows
+from streamsvm.batch.adapter.windowed import Rows
 from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.sklearn_base import canonical
 from streamsvm.learners.labels import as_array
@@ -30,14 +30,10 @@ class Fit(NamedTuple):
     """A fitted model and how its rows are scaled."""
 
     model: Any
-    mean: np.ndarray
-    """float64 [features when it was fitted]."""
-    scale: np.ndarray
-    """float64 [features when it was fitted]."""
-    classes: list[Any]
-    """The adapter's labels in the order of the model's ``classes_``; none for a regressor."""
-    log_factor: float
-    """Logarithm of the factor that turns decision values into log odds."""
+    mean: np.ndarray  # float64 [features when it was fitted]
+    scale: np.ndarray  # likewise
+    classes: list[Any]  # the adapter's labels in the order of the model's ``classes_``; none for a regressor
+    log_factor: float  # logarithm of the factor that turns decision values into log odds
 
     def scaled(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [n, features now] as the model takes them, float64 [n, features when it was fitted]."""
@@ -45,13 +41,7 @@ class Fit(NamedTuple):
 
     @classmethod
     def restored(cls, saved: Any, kind: type, known: int) -> Fit:
-        """Return a fit from its values, for an adapter of a kind of model that knows so many features.
-
-        Raises
-        ------
-        ValueError
-            The values are corrupt.
-        """
+        """Return a fit from its values, for an adapter of a kind of model that knows so many features; ValueError if corrupt."""
         model, mean, scale, classes, log_factor = saved
         if type(model) is not kind:
             raise ValueError(f"the saved adapter is corrupt: it has a fitted {type(model).__name__} and its model is another")
@@ -148,18 +138,10 @@ def probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
 def fit_log_factor(
     labels: np.ndarray, weights: np.ndarray, folds: int, decide: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> float:
-    """Return the logarithm of the factor under which the rows of a window are most likely.
+    """Return the logarithm of the factor under which the rows of a window are most likely: of labels int64 [n], weights [n].
 
-    Parameters
-    ----------
-    labels
-        Class of each row, int64 [n].
-    weights
-        float64 [n].
-    folds
-        Folds; there is a fit for each. With 0 the factor is 1.
-    decide
-        Takes two masks, bool [n]: fits to the rows of the first, and returns decision values of those of the second.
+    There is a fit for each of the ``folds``; with 0 the factor is 1. ``decide`` takes two masks, bool [n]: it fits to the rows of
+    the first, and returns decision values of those of the second.
     """
     held = folds_of(labels, folds) if folds else np.full(len(labels), -1)
     if (held < 0).all():
@@ -182,12 +164,10 @@ def fit_log_factor(
 class Job(NamedTuple):
     """A fit to be done."""
 
-    model: Any
-    """Not fitted; clones of it are."""
+    model: Any  # not fitted; clones of it are
     rows: Rows
     standardize: bool
-    labels: list[Any]
-    """Of a classifier, in the order of arrival: targets are their numbers."""
+    labels: list[Any]  # of a classifier, in the order of arrival: targets are their numbers
     calibration_folds: int
 
     def run(self) -> Fit:

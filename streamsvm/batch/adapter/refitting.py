@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.base import clone
 
 from streamsvm.batch.adapter.fit import Fit, Job
-from streamsvm.batch.adapter.windowed import Windowed
+from streamsvm.batch.adapter.windowed import Windowed, placed
 from streamsvm.core.checks import check_number
-from streamsvm.core.frames import as_batch
+from streamsvm.core.frames import as_batch, as_matrix
 from streamsvm.core.threads import stoppable
 from streamsvm.core.warning import kept_warnings, warn
 
@@ -34,21 +34,8 @@ class BackgroundFit:
     """A running fit. It is asked to stop when nothing refers to it, and when the main thread ends.
 
     The thread is none that the interpreter kills at its end: compiled code may be in the middle of it. A model of `streamsvm`
-    stops within about a second; for another one the interpreter waits.
-
-    Parameters
-    ----------
-    job
-        What is done.
-    attempted
-        The adapter's rows when a fit was tried before this one.
-    begun_at
-        Its rows when this one was begun.
-
-    Raises
-    ------
-    RuntimeError
-        The system has no thread left.
+    stops within about a second; for another one the interpreter waits. The adapter had ``attempted`` rows when a fit was tried
+    before this one, and ``begun_at`` when this one was begun.
     """
 
     def __init__(self, job: Job, attempted: int, begun_at: int) -> None:
@@ -65,7 +52,6 @@ class BackgroundFit:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
         return self._thread.is_alive()
 
     @property
@@ -74,7 +60,6 @@ class BackgroundFit:
         return self._outcomes[0] if self._outcomes else _STOPPED
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until it has ended, or so many seconds."""
         self._thread.join(timeout)
 
     def stop(self) -> None:
@@ -290,6 +275,20 @@ class Refitting(Windowed):
         """Return a fit of the window as it is now."""
         rows = self._window.ordered(len(self._features))
         return Job(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
+
+    # Rows to predict --------------------------------------------------------------------------------------------------------
+
+    def _row_of(self, x: Mapping[Any, Any], fit: Fit | None) -> np.ndarray:
+        """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
+        row = self._filled(x, False)[np.newaxis]
+        return row if fit is None else fit.scaled(row)
+
+    def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
+        """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
+        matrix, names, like = as_matrix(X)
+        columns = self._features.columns_of(names, False)
+        rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
+        return rows if fit is None else fit.scaled(rows), like
 
     # Attributes -------------------------------------------------------------------------------------------------------------
 

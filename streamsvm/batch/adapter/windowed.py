@@ -1,22 +1,131 @@
-"""An adapter's window, the columns of its features, and the sources, pairs and frames that rows may come from at once."""
+"""An adapter's window: the last rows of a stream in arrays of a fixed size, and the sources, pairs and frames they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from river.utils import dataframe
 from sklearn.utils.validation import has_fit_parameter
 
-from streamsvm.batch.adapter.fit import Fit
-from streamsvm.batch.adapter.window import Window, placed
-from streamsvm.core.checks import Overflow, check_number, check_parameters, checked_weight, parameter
-from streamsvm.core.frames import Batch, as_batch, as_matrix
+from streamsvm.core.checks import LARGEST_WEIGHT, Overflow, check_number, check_parameters, checked_weight, parameter
+from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.learners.river_base import SupervisedEstimator
+
+
+class Rows(NamedTuple):
+    """Copies of the n rows of a window, the oldest first."""
+
+    X: np.ndarray  # float32 [n, columns]
+    targets: np.ndarray  # float64 [n]
+    weights: np.ndarray  # float64 [n]
+
+
+class Window:
+    """A ring of the last ``size`` rows of up to so many columns, with their targets and weights; ``n_put`` were put in so far.
+
+    A ValueError says where they do not fit into memory.
+
+    Examples
+    --------
+    >>> window = Window(size=2, columns=1)
+    >>> for value in (1.0, 2.0, 3.0):
+    ...     gone = window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
+    >>> window.ordered(columns=1).X.ravel()
+    array([2., 3.], dtype=float32)
+    """
+
+    def __init__(self, size: int, columns: int) -> None:
+        try:
+            self._X = np.zeros((size, columns), np.float32)
+            self._targets = np.zeros(size)
+            self._weights = np.zeros(size)
+        except (MemoryError, ValueError) as error:
+            raise ValueError(
+                f"window={size:,} and max_features={columns:,} need {size * (4 * columns + 16):,} bytes, "
+                "more than this machine has: lower one of them"
+            ) from error
+        self.n_put: int = 0
+
+    def __len__(self) -> int:
+        return min(self.n_put, len(self._X))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays: ``size * (4 * columns + 16)``."""
+        return self._X.nbytes + self._targets.nbytes + self._weights.nbytes
+
+    @property
+    def targets(self) -> np.ndarray:
+        """float64 [rows in the window], in no particular order; a view."""
+        return self._targets[: len(self)]
+
+    def put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Put in rows float32 [n, columns in use or fewer]; return the targets of those they replace, float64. O(n d).
+
+        The columns in use may only become more.
+        """
+        size, n = len(self._X), len(X)
+        skipped = max(n - size, 0)  # rows that others of the batch would replace
+        places = (self.n_put + np.arange(skipped, n)) % size
+        gone = self._targets[places[places < len(self)]]
+        self._X[places, : X.shape[1]] = X[skipped:]
+        self._targets[places] = targets[skipped:]
+        self._weights[places] = weights[skipped:]
+        self.n_put += n
+        return gone
+
+    def ordered(self, columns: int) -> Rows:
+        """Return all rows with their first ``columns`` columns. O(n d)."""
+        n = len(self)
+        oldest = self.n_put % n if n == len(self._X) else 0
+        parts = slice(oldest, n), slice(0, oldest)
+        return Rows(
+            *(np.concatenate([of[part] for part in parts]) for of in (self._X[:, :columns], self._targets, self._weights))
+        )
+
+    def snapshot(self, columns: int) -> tuple[Any, ...]:
+        n = len(self)
+        return self.n_put, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
+
+    def restore(self, snapshot: Any, columns: int) -> None:
+        """Take back a `snapshot` into a window without rows; ValueError where it is of another size, or corrupt."""
+        n_put, X, targets, weights = snapshot
+        if not isinstance(n_put, int) or n_put < 0:
+            raise ValueError(f"the saved window is corrupt: {n_put!r} is no number of rows")
+        n = min(n_put, len(self._X))
+        for values, dtype, shape in ((X, np.float32, (n, columns)), (targets, np.float64, (n,)), (weights, np.float64, (n,))):
+            array = isinstance(values, np.ndarray) and values.dtype == dtype and values.shape == shape
+            if not array or not np.isfinite(values).all():
+                raise ValueError(f"the saved window is corrupt: an array is not finite {np.dtype(dtype)} {list(shape)}")
+        if not ((weights > 0.0) & (weights <= LARGEST_WEIGHT)).all():
+            raise ValueError(f"the saved window is corrupt: a weight is not above 0 and at most {LARGEST_WEIGHT:g}")
+        self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
+        self.n_put = n_put
+
+
+def placed(matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+    """Return rows float32 [n, features] with each feature in its column (-1: none), float32 [n, width]. Those of one add up.
+
+    Where a value is not finite, a ValueError names the feature, and the row by its element of ``numbers``.
+    """
+    out = np.zeros((len(matrix), width), np.float32)
+    with np.errstate(over="ignore"):  # a sum that is too large is refused below
+        for values, column in zip(matrix.T, columns.tolist(), strict=True):
+            if 0 <= column < width:
+                out[:, column] += values
+    refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if len(refused):
+        row = refused[0]
+        try:
+            FeatureSpace.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
+        except ValueError as error:
+            raise ValueError(f"row {numbers[row]}: {error}") from None
+    return out
 
 
 def collect(
@@ -26,15 +135,7 @@ def collect(
     limit: int | None,
     learn: Callable[[Any, Any], None],
 ) -> None:
-    """Give the first ``limit`` rows of a source that have a label to ``learn``.
-
-    Raises
-    ------
-    StreamError
-        The source cannot be opened or read, a row is refused (the message tells where it is), or no row has a label.
-    ValueError
-        ``source`` is of no type that can be read.
-    """
+    """Give the first ``limit`` rows of a source that have a label to ``learn``; StreamError if it has none, or cannot be read."""
     from streamsvm.stream import IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
     from streamsvm.stream.endpoints import BadRow  # noqa: PLC0415
 
@@ -71,13 +172,7 @@ def collect(
 
 
 def without_label(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
-    """Return a frame without the column ``label``, that column, and a weight for each row: 0 where the label is missing, else 1.
-
-    Raises
-    ------
-    ValueError
-        ``frame`` is no eager frame, or has no such column.
-    """
+    """Return a frame without the column ``label``, that column, and a weight for each row: 0 where the label is missing, or 1."""
     try:
         whole = dataframe.into_frame(frame)
     except TypeError:
@@ -185,7 +280,7 @@ class Windowed(SupervisedEstimator):
         return self.n_learned - before
 
     def _target(self, y: Any) -> float:
-        """Return the number that the window holds for a label or target; raise a ValueError where it is neither."""
+        """Return the number that the window holds for a label or target; ValueError where it is neither."""
         raise NotImplementedError
 
     def _known(self) -> tuple[int, ...]:
@@ -193,7 +288,6 @@ class Windowed(SupervisedEstimator):
         return (len(self._features),)
 
     def _forget(self, known: tuple[int, ...]) -> None:
-        """Forget the names that a refused row has brought."""
         self._features.forget(known[0])
 
     def _checked_weight(self, w: Any) -> float:
@@ -232,7 +326,6 @@ class Windowed(SupervisedEstimator):
             raise
 
     def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Put rows into the window; see `Window.put`."""
         return self._window.put(X, targets, weights)
 
     def _filled(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
@@ -242,20 +335,6 @@ class Windowed(SupervisedEstimator):
         if not np.isfinite(row).all():
             self._features.complain_not_finite(x)
         return row
-
-    # Rows to predict --------------------------------------------------------------------------------------------------------
-
-    def _row_of(self, x: Mapping[Any, Any], fit: Fit | None) -> np.ndarray:
-        """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
-        row = self._filled(x, False)[np.newaxis]
-        return row if fit is None else fit.scaled(row)
-
-    def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
-        """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
-        matrix, names, like = as_matrix(X)
-        columns = self._features.columns_of(names, False)
-        rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
-        return rows if fit is None else fit.scaled(rows), like
 
     # Attributes --------------------------------------------------------------------------------------------------------------
 

@@ -14,13 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from streamsvm.batch.advice import Alternative, hierarchical, linear, watch
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
-from streamsvm.batch.csmo.state import problem_of, quickest_form
+from streamsvm.batch.csmo.state import GivenRows, kernel_values, problem_of, quickest_form
 from streamsvm.batch.csmo.workers import Workers
-from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
-from streamsvm.batch.path_machine import LARGEST_DENSE
+from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel

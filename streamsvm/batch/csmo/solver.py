@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.column_cache import ColumnCache, Slots
-from streamsvm.batch.csmo.columns import cost
+from streamsvm.batch.csmo.columns import ColumnCache, Slots, cost
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED
 from streamsvm.batch.csmo.sweeps import WorkingSet

@@ -11,10 +11,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.batch.csmo.column_cache import Slots, find
-from streamsvm.batch.csmo.columns import SPARSE, Rows, part_of_column, sparse_column
-from streamsvm.batch.csmo.sweeps import COLUMN, PARTNER, SWEEP, TAU, WorkingSet, best_partner, sweep
-from streamsvm.batch.csmo.team import FOUND, PARTS, Team, bounds_of, call, claim, finish, present, wait
+from streamsvm.batch.csmo.columns import SPARSE, Rows, Slots, find, part_of_column, sparse_column
+from streamsvm.batch.csmo.sweeps import (
+    COLUMN,
+    FOUND,
+    PARTNER,
+    PARTS,
+    SWEEP,
+    TAU,
+    Team,
+    WorkingSet,
+    best_partner,
+    bounds_of,
+    call,
+    claim,
+    finish,
+    present,
+    sweep,
+    wait,
+)
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import GIVEN, Kernel
 

@@ -10,11 +10,9 @@ from contextvars import copy_context
 from threading import Event
 from typing import Any, Self, TypeVar
 
-from streamsvm.batch.csmo.column_cache import Slots
-from streamsvm.batch.csmo.columns import Rows
+from streamsvm.batch.csmo.columns import Rows, Slots
 from streamsvm.batch.csmo.steps import steps
-from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
-from streamsvm.batch.csmo.team import Team
+from streamsvm.batch.csmo.sweeps import Team, WorkingSet, help_with_steps
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.kernels import GIVEN, Kernel
 

@@ -9,9 +9,8 @@ from scipy import sparse
 
 from streamsvm.batch.hss.compositional import CompositionalMatrix, flattened
 from streamsvm.batch.hss.compression import Compression, Compressor, leaf_weights, product
-from streamsvm.batch.hss.cuts import Cuts
+from streamsvm.batch.hss.cuts import Cuts, Forest, add_values, join, pack
 from streamsvm.batch.hss.factorization import HSSFactorization, factorize
-from streamsvm.batch.hss.forest import Forest, add_values, join, pack
 from streamsvm.batch.hss.tree import SPLITS, ClusterTree
 from streamsvm.core.checks import KernelName, Split, check_number, check_one_of
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
@@ -315,7 +314,7 @@ class HSSMatrix:
 
         Returns
         -------
-        ``streamsvm.batch.hss.forest.Forest``
+        ``streamsvm.batch.hss.cuts.Forest``
             A forest of one tree, whose leaves have weights of their rows. Rows are numbered as they were compressed.
 
         Raises

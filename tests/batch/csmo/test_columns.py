@@ -8,7 +8,7 @@ from scipy import sparse
 
 import naive_batch
 from streamsvm.batch.csmo import columns
-from streamsvm.batch.csmo.column_cache import ColumnCache, find
+from streamsvm.batch.csmo.columns import ColumnCache, find
 from streamsvm.core.kernels import MACHINE_KERNELS
 
 N = 70

@@ -11,7 +11,7 @@ from scipy import sparse
 from patience import PATIENCE
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import solver, workers
-from streamsvm.batch.csmo.team import Team, bounds_of
+from streamsvm.batch.csmo.sweeps import Team, bounds_of
 from streamsvm.core.threads import thread_count
 
 SLOW = bool(config.DISABLE_JIT)
