@@ -241,14 +241,11 @@ def _width(facts: Sequence[dict[str, Any]]) -> int:
 class _Round(NamedTuple):
     """The findings of a round."""
 
-    new: Candidates
-    """Rows that the driver lacks."""
+    new: Candidates  # rows that the driver lacks
     violators: int
     worst: float
-    objective: float
-    """Of the dual, which is minimised."""
-    gap: float
-    """The primal objective of all rows minus the dual one."""
+    objective: float  # of the dual, which is minimised
+    gap: float  # the primal objective of all rows minus the dual one
 
 
 class _Cascade:

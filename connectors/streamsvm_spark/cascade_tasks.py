@@ -42,18 +42,12 @@ _BATCH = 2**26  # bytes of features in a batch
 class Candidates(NamedTuple):
     """n rows. Those of a partition have numbers in the order in which it gives them."""
 
-    part: np.ndarray
-    """The number of the partition, int32 [n]."""
-    row: np.ndarray
-    """The number in it, int64 [n]."""
-    X: np.ndarray
-    """float32 [n, features]."""
-    y: np.ndarray
-    """bool [n]: whether the label is 1."""
-    w: np.ndarray
-    """float64 [n]: weights, above 0."""
-    alpha: np.ndarray
-    """float64 [n]: dual coefficients, from 0 to C w."""
+    part: np.ndarray  # the number of the partition, int32 [n]
+    row: np.ndarray  # the number in it, int64 [n]
+    X: np.ndarray  # float32 [n, features]
+    y: np.ndarray  # bool [n]: whether the label is 1
+    w: np.ndarray  # float64 [n]: weights, above 0
+    alpha: np.ndarray  # float64 [n]: dual coefficients, from 0 to C w
 
     @classmethod
     def of(cls, several: Iterable[Candidates]) -> Candidates:
@@ -262,10 +256,8 @@ def fitted(rows: Candidates, machine: Mapping[str, Any]) -> tuple[CSMOClassifier
 class Solve(NamedTuple):
     """Solve a set of rows, and pass its support vectors on."""
 
-    machine: Mapping[str, Any]
-    """The parameters of a `CSMOClassifier`, but for ``tol``."""
-    most: int
-    """Rows that may pass on."""
+    machine: Mapping[str, Any]  # the parameters of a `CSMOClassifier`, but for ``tol``
+    most: int  # rows that may pass on
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the support vectors of the rows in all batches, or a problem."""
@@ -296,15 +288,12 @@ class Solve(NamedTuple):
 class Scan(NamedTuple):
     """Look for rows that violate the optimality of a machine."""
 
-    support: Candidates
-    """Its support vectors."""
+    support: Candidates  # its support vectors
     bias: float
     kernel: Kernel
-    held: Mapping[int, np.ndarray]
-    """The numbers of the rows that the driver holds, by their partition."""
+    held: Mapping[int, np.ndarray]  # the numbers of the rows that the driver holds, by their partition
     tol: float
-    quota: int
-    """Rows that a partition may send."""
+    quota: int  # rows that a partition may send
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows that the driver lacks, those that violate the margin most, and facts for the objectives."""

@@ -27,14 +27,10 @@ class RowsError(ValueError):
 class Rows(NamedTuple):
     """The rows of a batch that can be learned or predicted."""
 
-    X: np.ndarray
-    """float32 [n, features]."""
-    y: np.ndarray
-    """float64 [n]; empty where no label was asked for."""
-    w: np.ndarray
-    """float64 [n], likewise."""
-    kept: np.ndarray
-    """bool [rows of the batch]: those that are here."""
+    X: np.ndarray  # float32 [n, features]
+    y: np.ndarray  # float64 [n]; empty where no label was asked for
+    w: np.ndarray  # float64 [n], likewise
+    kept: np.ndarray  # bool [rows of the batch]: those that are here
 
 
 def column_of(frame: DataFrame, name: str) -> Column:

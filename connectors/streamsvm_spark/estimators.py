@@ -30,10 +30,8 @@ _WIDTH = 32  # partitions whose sums a worker adds up, at most
 class _Sums(NamedTuple):
     """The task of each partition: it adds up the equations of its rows, or the trial of a step."""
 
-    file: bytes
-    """The model."""
-    step: np.ndarray | None
-    """float64 [outputs, B]; None where the equations are asked for."""
+    file: bytes  # the model
+    step: np.ndarray | None  # float64 [outputs, B]; None where the equations are asked for
     skip: bool
     classes: bool
 

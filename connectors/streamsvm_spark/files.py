@@ -30,10 +30,8 @@ _PARTITION_BYTES = 2**27  # of a partition, uncompressed, if there are more of t
 class Piece(NamedTuple):
     """A row group of a file."""
 
-    path: str
-    """In its file system."""
-    size: int
-    """The bytes of the file, which is refused where it has others."""
+    path: str  # in its file system
+    size: int  # the bytes of the file, which is refused where it has others
     group: int
     rows: int
     bytes: int

@@ -39,8 +39,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         A learner of streamsvm, whose features are numbered 0, 1, ...
     """
 
-    _columns: ClassVar[dict[str, DataType]]
-    """Of the columns that it adds, the types, by the parameters that name them."""
+    _columns: ClassVar[dict[str, DataType]]  # of the columns that it adds, the types, by the parameters that name them
 
     def __init__(self, learner: Any = None) -> None:
         super().__init__()

@@ -40,12 +40,9 @@ _ROWS_OF_PART, _BYTES_OF_PART = 2_000, 2**20  # that a partition sends, at most
 class Sample(NamedTuple):
     """Some of the rows of a partition, each with the same chance to be here, in an order of chance."""
 
-    X: np.ndarray
-    """float32 [n, features]."""
-    y: np.ndarray
-    """float64 [n]."""
-    w: np.ndarray
-    """float64 [n]."""
+    X: np.ndarray  # float32 [n, features]
+    y: np.ndarray  # float64 [n]
+    w: np.ndarray  # float64 [n]
 
     def to_bytes(self) -> bytes:
         """Return what `of_bytes` reads."""
@@ -140,14 +137,11 @@ _PARTS = pa.schema(
 class Part(NamedTuple):
     """The model and the counts that one partition gives back."""
 
-    part: int
-    """Its number."""
+    part: int  # its number
     rows: int
     skipped: int
-    model: bytes | None
-    """A model file; None where it has no rows, or there was a problem."""
-    sample: bytes | None
-    """A `Sample` of its rows; None likewise, and of a linear learner."""
+    model: bytes | None  # a model file; None where it has no rows, or there was a problem
+    sample: bytes | None  # a `Sample` of its rows; None likewise, and of a linear learner
     problem: str | None
 
 
@@ -157,15 +151,12 @@ class Task(NamedTuple):
     Batches have the columns ``features`` and ``label``, and ``weight`` if they are weighted.
     """
 
-    kind: type
-    """The class of the learner."""
-    parameters: Mapping[str, Any]
-    """Of its constructor, but for ``max_features``."""
+    kind: type  # the class of the learner
+    parameters: Mapping[str, Any]  # of its constructor, but for ``max_features``
     passes: int = 1
     skip: bool = False
     classes: bool = False
-    seed: int = 0
-    """Of the sample."""
+    seed: int = 0  # of the sample
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Learn the batches of a partition; `PARTS` is what comes back, one row."""

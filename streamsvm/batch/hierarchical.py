@@ -45,8 +45,7 @@ class _Problems(NamedTuple):
     X: np.ndarray
     kernel: Kernel
     loss: Loss
-    bounds: list[Bounds]
-    """Of the problems, those of one machine after the other, each with increasing C."""
+    bounds: list[Bounds]  # of the problems, those of one machine after the other, each with increasing C
     machines: int
     leaf_size: int
     rank: int
@@ -85,12 +84,9 @@ class _Problems(NamedTuple):
 class _OneFit(NamedTuple):
     """The fit of one C."""
 
-    C: np.ndarray
-    """float64 [counted]: the bound of each row that counts."""
-    problems: list[int]
-    """Numbers of its problems, one for each machine."""
-    sides: list[np.ndarray | None]
-    """Of each machine, which rows that count are of its positive class."""
+    C: np.ndarray  # float64 [counted]: the bound of each row that counts
+    problems: list[int]  # numbers of its problems, one for each machine
+    sides: list[np.ndarray | None]  # of each machine, which rows that count are of its positive class
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

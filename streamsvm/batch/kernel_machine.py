@@ -29,17 +29,12 @@ _WITH_COEF0 = (POLY, SIGMOID)  # kernels; that of others is 0
 class Training(NamedTuple):
     """The n rows of a fit, checked."""
 
-    X: Any
-    """Array or CSR matrix, float64 [n, features]; for a function as the kernel, rows of any form."""
+    X: Any  # array or CSR matrix, float64 [n, features]; for a function as the kernel, rows of any form
     y: Any
-    weights: np.ndarray
-    """float64 [n]: of the rows, times those of their classes."""
-    counted: np.ndarray
-    """int64: numbers of the rows whose weight is above 0."""
-    labels: np.ndarray | None = None
-    """Classification: index of each row's class, int64 [n]."""
-    targets: np.ndarray | None = None
-    """Regression: float64 [n]."""
+    weights: np.ndarray  # float64 [n]: of the rows, times those of their classes
+    counted: np.ndarray  # int64: numbers of the rows whose weight is above 0
+    labels: np.ndarray | None = None  # Classification: index of each row's class, int64 [n]
+    targets: np.ndarray | None = None  # Regression: float64 [n]
 
 
 @dataclass(eq=False, repr=False)

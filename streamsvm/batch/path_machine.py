@@ -96,15 +96,11 @@ class Prepared(NamedTuple):
     """Rows, weights and bounds that the fits of all C share."""
 
     training: Training
-    weights: np.ndarray
-    """float64 [counted]: of the rows that count."""
-    sides: list[np.ndarray | None]
-    """Of each machine, which of these are of its positive class; None: regression."""
-    dense: np.ndarray
-    """All rows as an array."""
+    weights: np.ndarray  # float64 [counted]: of the rows that count
+    sides: list[np.ndarray | None]  # of each machine, which of these are of its positive class; None: regression
+    dense: np.ndarray  # all rows as an array
     groups: Groups
-    units: list[Bounds]
-    """Of each machine, the bounds at C = 1."""
+    units: list[Bounds]  # of each machine, the bounds at C = 1
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -225,14 +225,11 @@ _LEAST_CURVATURE = 1e-9  # of a coordinate, relative to the mean
 class Loss(NamedTuple):
     """The part that the problems of a fit have in common, see `streamsvm.batch.problem`."""
 
-    targets: np.ndarray
-    """float64 [n]; 0 for classification."""
+    targets: np.ndarray  # float64 [n]; 0 for classification
     epsilon: float
-    margin: float
-    """By how much the intercept may be off, for the gap: in the units of decision values."""
+    margin: float  # by how much the intercept may be off, for the gap: in the units of decision values
     classification: bool
-    scale: float
-    """The mean self-kernel of the rows, above 0."""
+    scale: float  # the mean self-kernel of the rows, above 0
 
     @staticmethod
     def of(targets: np.ndarray, epsilon: float | None, scale: float) -> Loss:
@@ -245,20 +242,17 @@ class Loss(NamedTuple):
 class Solution(NamedTuple):
     """The end of a descent."""
 
-    b: np.ndarray
-    """float64 [n]: the coefficients."""
+    b: np.ndarray  # float64 [n]: the coefficients
     bias: float
     weights: np.ndarray
     """float64 [n]: of each row in the expansion by which the rows of its leaf are predicted, if the matrix has what it takes,
     ``inverses``; else b.
     """
-    objective: float
-    """The primal objective."""
+    objective: float  # the primal objective
     gap: float
     """The duality gap, relative to the objective; a sum of coefficients that is not 0 adds what a margin of intercept costs."""
     n_iter: int
-    stopped: bool
-    """Whether it was asked to stop before the gap was small enough."""
+    stopped: bool  # whether it was asked to stop before the gap was small enough
 
 
 def descend(

@@ -23,8 +23,7 @@ class Outcome(NamedTuple):
 
     fit: Fit | None
     error: Exception | None
-    warnings: list[tuple[str, type[Warning]]]
-    """Those of `streamsvm`, not given yet."""
+    warnings: list[tuple[str, type[Warning]]]  # those of `streamsvm`, not given yet
 
 
 _STOPPED = Outcome(None, None, [])

@@ -34,10 +34,8 @@ _NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
 class Part(NamedTuple):
     """The rows of one machine."""
 
-    which: np.ndarray
-    """Their numbers, int64 [m]."""
-    positive: np.ndarray | None
-    """Which of them are of its positive class, bool [m]; None: regression."""
+    which: np.ndarray  # their numbers, int64 [m]
+    positive: np.ndarray | None  # which of them are of its positive class, bool [m]; None: regression
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

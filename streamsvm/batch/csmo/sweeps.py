@@ -32,10 +32,8 @@ _PATIENCE = 10**7  # looks at a number before a helper leaves: some hundredths o
 class Team(NamedTuple):
     """Memory that a leader and its helpers share."""
 
-    words: np.ndarray
-    """int64 [1 + threads, 16]: the loop's words, and those of each part."""
-    numbers: np.ndarray
-    """float64 [3]: the loop's floats, in the memory of its words, so that one line of the cache has all."""
+    words: np.ndarray  # int64 [1 + threads, 16]: the loop's words, and those of each part
+    numbers: np.ndarray  # float64 [3]: the loop's floats, in the memory of its words, so that one line of the cache has all
 
     @classmethod
     def of(cls, threads: int) -> Team:

@@ -29,8 +29,7 @@ class Factors(NamedTuple):
     rows: np.ndarray
     """float32 [n, d + 4]: the features, minus the squared norm in two parts, of which the second has what the first rounds away,
     and twice 1."""
-    scale: float
-    """Of the product of the features."""
+    scale: float  # of the product of the features
 
     def other(self, which: np.ndarray) -> np.ndarray:
         """Return the rows ``which`` for the other side of the product, float32 [m, d + 4]."""

@@ -32,25 +32,17 @@ class CompositionalMatrix(NamedTuple):
     to the node's rows: those of a leaf, or the skeletons of its children. The root has none.
     """
 
-    ranks: np.ndarray
-    """int64 [nodes]: rows of the skeleton; 0 for the root."""
-    places: np.ndarray
-    """int64 [nodes]: where the skeleton begins in ``skeletons``."""
-    skeletons: np.ndarray
-    """int64: rows in the order of the leaves."""
-    block_places: np.ndarray
-    """int64 [nodes]."""
-    blocks: np.ndarray
-    """float32."""
-    interpolation_places: np.ndarray
-    """int64 [nodes]."""
-    interpolations: np.ndarray
-    """float32."""
+    ranks: np.ndarray  # int64 [nodes]: rows of the skeleton; 0 for the root
+    places: np.ndarray  # int64 [nodes]: where the skeleton begins in ``skeletons``
+    skeletons: np.ndarray  # int64: rows in the order of the leaves
+    block_places: np.ndarray  # int64 [nodes]
+    blocks: np.ndarray  # float32
+    interpolation_places: np.ndarray  # int64 [nodes]
+    interpolations: np.ndarray  # float32
     inverses: np.ndarray
     """float64: of the leaves one after the other, the inverse of the skeleton's matrix [r, r]. Of a broad kernel it is so large
     that float32 would change the values of rows in the leaf by more than they are. Or none: products at new rows need them."""
-    inverse_places: np.ndarray
-    """int64 [nodes]."""
+    inverse_places: np.ndarray  # int64 [nodes]
 
     @property
     def nbytes(self) -> int:

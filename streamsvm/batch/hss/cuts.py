@@ -26,20 +26,13 @@ class Cuts(NamedTuple):
     A leaf has no axis; ``right`` is -1 for it, and ``cut`` is its number among the leaves, from left to right.
     """
 
-    order: np.ndarray
-    """int64 [n]: the rows in the order of the leaves."""
-    begin: np.ndarray
-    """int64 [nodes]: the place in ``order`` of each node's first row."""
-    end: np.ndarray
-    """int64 [nodes]: one after that of its last."""
-    right: np.ndarray
-    """int64 [nodes]: the number of the right child."""
-    cut: np.ndarray
-    """int64 [nodes]: the number of a node's axis and threshold; of a leaf, its number."""
-    axes: np.ndarray
-    """float64 [cuts, d]."""
-    thresholds: np.ndarray
-    """float64 [cuts]: rows whose product with the axis is at most this go left."""
+    order: np.ndarray  # int64 [n]: the rows in the order of the leaves
+    begin: np.ndarray  # int64 [nodes]: the place in ``order`` of each node's first row
+    end: np.ndarray  # int64 [nodes]: one after that of its last
+    right: np.ndarray  # int64 [nodes]: the number of the right child
+    cut: np.ndarray  # int64 [nodes]: the number of a node's axis and threshold; of a leaf, its number
+    axes: np.ndarray  # float64 [cuts, d]
+    thresholds: np.ndarray  # float64 [cuts]: rows whose product with the axis is at most this go left
 
     @property
     def leaves(self) -> np.ndarray:
@@ -240,35 +233,25 @@ _LARGEST_SINGLE = 1e30  # gamma or feature for which distances are float32
 class Forest(NamedTuple):
     """The trees of a fitted machine, one after the other; nodes are those of `streamsvm.batch.hss.cuts.Cuts`."""
 
-    roots: np.ndarray
-    """int64 [trees]."""
-    right: np.ndarray
-    """int64 [nodes]."""
-    cut: np.ndarray
-    """int64 [nodes]."""
-    axes: np.ndarray
-    """float64 [cuts, d]."""
-    thresholds: np.ndarray
-    """float64 [cuts]."""
-    starts: np.ndarray
-    """int64 [leaves + 1]: where each leaf's entries begin in the next two."""
-    rows: np.ndarray
-    """int32 [entries]: rows of the training set, or among the support vectors."""
-    weights: np.ndarray
-    """float64 [machines, entries]."""
+    roots: np.ndarray  # int64 [trees]
+    right: np.ndarray  # int64 [nodes]
+    cut: np.ndarray  # int64 [nodes]
+    axes: np.ndarray  # float64 [cuts, d]
+    thresholds: np.ndarray  # float64 [cuts]
+    starts: np.ndarray  # int64 [leaves + 1]: where each leaf's entries begin in the next two
+    rows: np.ndarray  # int32 [entries]: rows of the training set, or among the support vectors
+    weights: np.ndarray  # float64 [machines, entries]
 
 
 class PackedForest(NamedTuple):
     """A forest as compiled predictions read it."""
 
     forest: Forest
-    centres: np.ndarray
-    """float64 [leaves, d]: of the Gaussian kernel, the middle of a leaf's rows; else 0."""
+    centres: np.ndarray  # float64 [leaves, d]: of the Gaussian kernel, the middle of a leaf's rows; else 0
     rows: np.ndarray
     """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel, if the
     weights are not so large that kernel values must be exact."""
-    largest: int
-    """Rows of the largest leaf."""
+    largest: int  # rows of the largest leaf
 
 
 def join(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> Forest:

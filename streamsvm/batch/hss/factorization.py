@@ -20,10 +20,8 @@ class Factor(NamedTuple):
     columns that P is orthogonal to (the identity at the other rows, -T' at the skeleton).
     """
 
-    inverse: np.ndarray
-    """float64 [m, m]: N (N'SN)^-1 N', the solution without the rows outside."""
-    exchange: np.ndarray
-    """float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, between the node's rows and its skeleton."""
+    inverse: np.ndarray  # float64 [m, m]: N (N'SN)^-1 N', the solution without the rows outside
+    exchange: np.ndarray  # float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, between the node's rows and its skeleton
 
 
 class HSSFactorization:

@@ -181,26 +181,21 @@ _THRESHOLD_POWER, _COLUMNS_POWER = -0.2, 0.14  # of a node's size
 class Node(NamedTuple):
     """A node of the compressed matrix. Rows are numbered by their places in the tree's order."""
 
-    skeleton: np.ndarray
-    """int64 [r]: the rows from which the node's others are interpolated."""
+    skeleton: np.ndarray  # int64 [r]: the rows from which the node's others are interpolated
     places: np.ndarray
     """int64 [r]: where they are among the node's m rows; the rows of an inner node are the skeletons of its children."""
     interpolation: np.ndarray
     """float64 [m, r]: from the skeleton to the node's rows. The identity at its places."""
-    block: np.ndarray
-    """float64: the kernel matrix [m, m] of a leaf; of an inner node, that between its children's skeletons."""
+    block: np.ndarray  # float64: the kernel matrix [m, m] of a leaf; of an inner node, that between its children's skeletons
 
 
 class Precision(NamedTuple):
     """The precision of a compression, at its leaves."""
 
-    threshold: float
-    """The largest error of a row's kernel values towards all rows outside its leaf, in the Euclidean norm."""
+    threshold: float  # the largest error of a row's kernel values towards all rows outside its leaf, in the Euclidean norm
     max_rank: int
-    columns: int
-    """Columns outside a leaf by which skeletons are chosen: that many neighbours, at most, and as many at random."""
-    rounds: int
-    """How often a skeleton may grow by rows whose interpolation is not as good as it could be."""
+    columns: int  # columns outside a leaf by which skeletons are chosen: that many neighbours, at most, and as many at random
+    rounds: int  # how often a skeleton may grow by rows whose interpolation is not as good as it could be
 
     def at(self, size: float) -> Precision:
         """The precision of a node with ``size`` times the rows of a leaf.

@@ -45,22 +45,19 @@ class ADMMSolution(NamedTuple):
     """A column, or a number, for each problem."""
 
     b: np.ndarray
-    multipliers: np.ndarray
-    """mu, with which and b another run can go on."""
+    multipliers: np.ndarray  # mu, with which and b another run can go on
     bias: np.ndarray
     primal: np.ndarray
     """The relative difference of K~ x and K~ z. (That of x and z says little: a smooth kernel makes small differences of values
     from large ones of coefficients.)
     """
-    dual: np.ndarray
-    """How much z still moves, in the optimality conditions, relative to their largest part."""
+    dual: np.ndarray  # how much z still moves, in the optimality conditions, relative to their largest part
     gap: np.ndarray
     """The duality gap with K~ in place of K, as if the sum were zero, relative to the primal objective, or to a tenth of the cost
     of a constant if that is more.
     """
     n_iter: np.ndarray
-    beta: float
-    """The last beta."""
+    beta: float  # the last beta
     n_factorizations: int
     interrupted: bool
 

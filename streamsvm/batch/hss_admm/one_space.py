@@ -139,10 +139,8 @@ class Problems(NamedTuple):
 
     K: HSSMatrix
     loss: Loss
-    bounds: list[Bounds]
-    """Of each problem, for rows as they were given."""
-    paths: list[list[int]]
-    """Numbers of the problems of each machine, with increasing C."""
+    bounds: list[Bounds]  # of each problem, for rows as they were given
+    paths: list[list[int]]  # numbers of the problems of each machine, with increasing C
     tol: float
     max_iter: int
     verbose: bool = False
