@@ -49,18 +49,9 @@ class Rows(NamedTuple):
 
 
 def _rows(kind: int, dtype: Any, features: int, **given: np.ndarray) -> Rows:
-    empty = {
-        "dense": np.empty((0, 0), dtype),
-        "words": np.empty((0, 0), np.uint64),
-        "table": np.empty(0, dtype),
-        "starts": np.empty(0, np.int64),
-        "indices": np.empty(0, np.uint32),
-        "values": np.empty(0, dtype),
-        "squares": np.empty(0, np.float64),
-        "lists": np.empty(0, np.int64),
-        "members": np.empty(0, np.uint32),
-        "entries": np.empty(0, dtype),
-    }
+    kinds = {"words": np.uint64, "starts": np.int64, "indices": np.uint32, "squares": np.float64, "lists": np.int64}
+    kinds |= {"dense": dtype, "table": dtype, "values": dtype, "members": np.uint32, "entries": dtype}
+    empty = {name: np.empty((0, 0) if name in ("dense", "words") else 0, of) for name, of in kinds.items()}
     return Rows(kind, **{**empty, **given}, features=features)
 
 
@@ -88,13 +79,7 @@ def store_sparse(X: Any, dtype: Any) -> Rows:
 
 
 def csr_without_zeros(X: Any) -> Any:
-    """Return a copy of X as a CSR array without duplicates and stored zeros.
-
-    Raises
-    ------
-    ValueError
-        X has more features than 32-bit indices can tell apart.
-    """
+    """Return a copy of X as a CSR array without duplicates and stored zeros; ValueError where 32-bit indices do not suffice."""
     if X.shape[1] >= 2**31:
         raise ValueError(f"X has {X.shape[1]:,} features, and 2^31 or more are too many: hash them into fewer")
     X = sparse.csr_array(X, copy=True)
@@ -148,7 +133,7 @@ def cost(rows: Rows) -> float:
 
 
 def _shared(counts: np.ndarray, n: int) -> float:
-    """Return the mean number of features that two of n rows share, where ``counts`` rows have each feature."""
+    """The mean number of features that two of n rows share, where ``counts`` rows have each feature."""
     return float(np.square(counts / n).sum())
 
 
@@ -167,8 +152,8 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
     Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not
-    depend on the order of the rows. Each row that is no array is a group. Equal rows may get different numbers
-    if a different row has the same hash. O(n (d + log n)).
+    depend on the order of the rows. Each row that is no array is a group. Equal rows may get different numbers if a different row
+    has the same hash. O(n (d + log n)).
     """
     if not isinstance(X, np.ndarray):
         return np.arange(X.shape[0])
@@ -265,7 +250,7 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
 
 @compiled(nogil=True)
 def sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
-    """Compute a column of sparse rows, through the rows that share a feature with row i of ``source``."""
+    """Write a column of sparse rows, through the rows that share a feature with row i of ``source``."""
     n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
     products = np.zeros(n)
     for k in range(source.starts[i], source.starts[i + 1]):
@@ -374,15 +359,7 @@ class Slots(NamedTuple):
 
 
 class ColumnCache:
-    """Columns of n values each, in a buffer that is given; at least two columns.
-
-    Parameters
-    ----------
-    buffer
-        Memory for the columns, float32 [`values`]. The operating system provides it only as columns are written.
-    n
-        Values of a column at first; later columns may only be shorter.
-    """
+    """Columns of n values each, later of fewer, in a buffer that is given, float32 [`values`]; at least two columns."""
 
     def __init__(self, buffer: np.ndarray, n: int) -> None:
         self.buffer = buffer
@@ -398,7 +375,6 @@ class ColumnCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the cache can take."""
         return sum(array.nbytes for array in self.slots)
 
     @property

@@ -241,8 +241,7 @@ class CSMO(KernelMachine):
         return X, y
 
     def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
-        given = callable(self.kernel) or self.kernel == "precomputed"
-        if given:
+        if callable(self.kernel) or self.kernel == "precomputed":
             return Kernel(GIVEN, 1.0, 0.0, 1)
         found = super()._kernel_of(X, weights)
         if found.kind != LINEAR and found.gamma > _LARGEST_GAMMA:
@@ -256,7 +255,6 @@ class CSMO(KernelMachine):
         return GivenRows.of_matrix(X) if self._kernel.kind == GIVEN else quickest_form(X, self._kernel)
 
     def _parts(self, training: Training) -> list[Part]:
-        """Return the rows of each machine."""
         return [Part(training.counted, None)]
 
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:  # noqa: ARG002

@@ -30,20 +30,22 @@ _STEPS = 20  # for each variable of a block, at most
 _SHRINK_BLOCKS = 2  # blocks
 
 
-def block_phase(
-    state: State,
-    tol: float,
-    conjugate: bool,
-    shrinking: bool,
-    max_iter: int,
-    verbose: bool,
-    look: Callable[[], None] = lambda: None,
-) -> None:
+class Options(NamedTuple):
+    """Parameters of the estimators that say how to solve a problem."""
+
+    tol: float
+    conjugate: bool
+    shrinking: bool
+    max_iter: int
+    verbose: bool
+
+
+def block_phase(state: State, options: Options, look: Callable[[], None] = lambda: None) -> None:
     """Solve block after block until most of the worst violators have been in one before.
 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is empty.
     """
-    p, n = state.problem, len(state.b)
+    p, n, (tol, conjugate, shrinking, max_iter, verbose) = state.problem, len(state.b), options
     if state.tiles is None or n <= _FEW:
         return
     size = min(_BLOCK, math.isqrt(len(state.cache.buffer)))
@@ -113,16 +115,6 @@ _SHRINK_EVERY = 1000  # steps
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 
 
-class Options(NamedTuple):
-    """Parameters of the estimators that say how to solve a problem."""
-
-    tol: float
-    conjugate: bool
-    shrinking: bool
-    max_iter: int
-    verbose: bool
-
-
 class Solution(NamedTuple):
     """A solution: ``objective`` is that of the dual, which is minimised, and ``primal`` that of the primal."""
 
@@ -161,7 +153,7 @@ def solve(
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     goal, since = options.tol, 0
     try:
-        block_phase(state, goal, options.conjugate, options.shrinking, max_iter, options.verbose, look)
+        block_phase(state, options._replace(max_iter=max_iter), look)
         while True:
             stop_if_asked()
             look()

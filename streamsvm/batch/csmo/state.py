@@ -150,10 +150,7 @@ _GIVEN_COST = 200  # a kernel value that compiled code does not compute is taken
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64.
-
-    Where kernel values are ``given``, rows have no features.
-    """
+    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64."""
 
     rows: Rows
     exact_rows: Rows
@@ -172,7 +169,11 @@ def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | 
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum."""
     X = groups.rows()
     given = X if isinstance(X, GivenRows) else None
-    rows, exact = _training_rows(X, kernel) if given is None else _no_features(len(given))
+    if given is None:
+        rows, exact = _training_rows(X, kernel)
+    else:  # without features, but columns are worth their place in the cache
+        exact = store_dense(np.empty((len(given), 0)), np.float64)._replace(features=_GIVEN_COST)
+        rows = single(exact)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
@@ -202,17 +203,10 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
         del X, values  # the float32 copy may take their memory
         rows = single(exact)
     self_kernels = np.ones(n)
-    if kernel.kind != RBF:
-        diagonal(exact, kernel, self_kernels)
+    diagonal(exact, kernel, self_kernels)
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         raise ValueError("X has values that are too large for this kernel: scale its features")
     return rows, exact
-
-
-def _no_features(n: int) -> tuple[Rows, Rows]:
-    """Return n rows without features, in float32 and in float64, whose columns are worth their place in the cache."""
-    rows = store_dense(np.empty((n, 0)), np.float64)._replace(features=_GIVEN_COST)
-    return single(rows), rows
 
 
 def first_point(problem: Problem) -> np.ndarray:
@@ -276,10 +270,6 @@ def add_expansions(
     workers.each(add, range(0, len(which), size))
 
 
-def _is_dense(p: Problem) -> bool:
-    return p.given is None and p.rows.kind == DENSE
-
-
 def _not_far(p: Problem) -> bool:
     """Return whether products of dense rows in float64 give distances that are exact enough."""
     X = p.exact_rows.dense
@@ -306,16 +296,13 @@ class State:
         self.n_iter: int = 0
         self.b: np.ndarray = b
         self.diagonal: np.ndarray = np.empty(n, np.float32)
-        self.tiles: tuple[Factors, np.ndarray] | None = (
-            factors(problem.exact_rows.dense, problem.kernel) if _is_dense(problem) else None
-        )
-        if problem.kernel.kind == RBF:
-            self.diagonal[:] = 1.0
-        elif problem.given is None:
+        if problem.given is None:
             diagonal(problem.rows, problem.kernel, self.diagonal)
         else:
             self.diagonal[:] = problem.given.diagonal()
-        self._products = _is_dense(problem) and problem.kernel.kind == RBF and _not_far(problem)
+        dense = problem.given is None and problem.rows.kind == DENSE
+        self.tiles: tuple[Factors, np.ndarray] | None = factors(problem.exact_rows.dense, problem.kernel) if dense else None
+        self._products = dense and problem.kernel.kind == RBF and _not_far(problem)
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
@@ -362,7 +349,6 @@ class State:
                 gradient[~rows] = some
 
     def _add_expansions(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Add K b without tiles."""
         if not len(columns):
             return
         p = self.problem

@@ -30,7 +30,7 @@ _PATIENCE = 10**7  # looks at a number before a helper leaves: some hundredths o
 
 
 class Team(NamedTuple):
-    """Memory that a leader and its helpers share."""
+    """Memory that a leader and its helpers share; ``left``: whether helpers shall leave, or have left."""
 
     words: np.ndarray  # int64 [1 + threads, 16]: the loop's words, and those of each part
     numbers: np.ndarray  # float64 [3]: the loop's floats, in the memory of its words, so that one line of the cache has all
@@ -43,7 +43,6 @@ class Team(NamedTuple):
 
     @property
     def left(self) -> bool:
-        """Whether helpers shall leave, or have left."""
         return bool(self.words[LOOP, _LEFT])
 
     @left.setter

@@ -23,13 +23,7 @@ T = TypeVar("T")
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
-    """Threads, with that which calls them.
-
-    Parameters
-    ----------
-    threads
-        At least 1.
-    """
+    """Threads, with that which calls them."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -63,15 +57,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             _end(futures)
 
     def steps(
-        self,
-        a: WorkingSet,
-        slots: Slots,
-        rows: Rows,
-        kernel: Kernel,
-        epsilon: float,
-        tol: float,
-        conjugate: bool,
-        limit: int,
+        self, a: WorkingSet, slots: Slots, rows: Rows, kernel: Kernel, epsilon: float, tol: float, conjugate: bool, limit: int
     ) -> tuple[int, int]:
         """Do steps, as `steps` does, with all threads where there are enough rows and processors are idle."""
         # Given kernel values come from the interpreter; and words that are exchanged need compiled code.
