@@ -170,19 +170,7 @@ def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None
 
 
 class _Distillation:
-    """The expansion of at most ``budget`` vectors that decides as a machine does.
-
-    Parameters
-    ----------
-    machine
-        The fitted machine.
-    budget
-        Vectors at most.
-    X
-        Rows to decide alike on, an array or CSR matrix, or None.
-    seed
-        Of all draws.
-    """
+    """The expansion of at most ``budget`` vectors that decides as a fitted machine does, on rows X (array, CSR matrix or None)."""
 
     def __init__(self, machine: Any, budget: int, X: Any, seed: int | None) -> None:
         self.machine, self.budget, self.rng = machine, budget, np.random.default_rng(seed)

@@ -18,7 +18,7 @@ from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Tr
 from streamsvm.batch.path_machine import ForestMachine
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss, Solution, descend
-from streamsvm.core.checks import check_number, check_one_of, parameter
+from streamsvm.core.checks import parameter
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
@@ -123,11 +123,7 @@ class HierarchicalMachine(ForestMachine):
         super()._check_parameters(Cs)
         thread_count(self.n_jobs)
         for name, least in {"leaf_size": 2, "rank": 1}.items():
-            value = getattr(self, name)
-            if isinstance(value, str):
-                check_one_of(name, value, ("auto",))
-            else:
-                check_number(name, value, least, inclusive=True, high=10**5, integer=True)
+            self._check_or_auto(name, least, high=10**5, integer=True)
 
     def _sizes(self, n: int, d: int) -> tuple[int, int]:
         """Return the rows of a leaf, at most, and the rank, for n rows of d features."""

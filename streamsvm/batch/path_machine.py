@@ -186,6 +186,14 @@ class PathMachine(KernelMachine):
         if self.memory_limit is not None:
             check_number("memory_limit", self.memory_limit, 0.0)
 
+    def _check_or_auto(self, name: str, least: float, **how: Any) -> None:
+        """Check a parameter that is a number or ``"auto"``."""
+        value = getattr(self, name)
+        if isinstance(value, str):
+            check_one_of(name, value, ("auto",))
+        else:
+            check_number(name, value, least, inclusive=True, **how)
+
     def _prepared(self, Cs: Sequence[float], X: Any, y: Any, sample_weight: Any) -> Prepared:
         """Check parameters and rows, and make what the fits of all C share."""
         self._check_parameters(Cs)

@@ -34,21 +34,8 @@ def check_bounds(C: np.ndarray) -> None:
 class Groups:
     """Groups of equal rows, of any class (classification) or of one target (regression): each is one variable of the problem.
 
-    Parameters
-    ----------
-    X
-        Array float64 [N, d], or CSR without duplicates, or rows whose kernel values are given.
-    which
-        Numbers of the n rows of X that are grouped, int64 [n].
-    targets
-        float64 [n] for regression, None for classification.
-
-    Attributes
-    ----------
-    first : int64 [m]
-        A row of each of the m groups.
-    targets : float64 [m]
-        The targets of the groups; 0 for classification.
+    Grouped are the n rows ``which`` of X, an array float64 [N, d], CSR without duplicates, or rows whose kernel values are given;
+    ``targets`` is None for classification. ``first`` int64 [m] has a row of each group.
     """
 
     def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None) -> None:

@@ -24,27 +24,9 @@ _PARTNERS = 10  # random rows of which the nearest is the other end of a row bet
 def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
     """Return the numbers of at most ``budget`` rows of S that are far from each other in the kernel's space, by k-means++.
 
-    Each row is drawn with a probability that is proportional to its weight times the squared distance to the nearest one chosen.
+    Each row of S, array or CSR matrix float64 [m, d], is drawn with a probability that is proportional to its weight (0 or above)
+    times the squared distance to the nearest one chosen. O(m budget d).
 
-    Parameters
-    ----------
-    kernel
-        The kernel whose distances count.
-    S
-        Array or CSR matrix, float64 [m, d].
-    weights
-        float64 [m], 0 or above.
-    budget
-        The most rows to choose.
-    rng
-        Of the draws.
-
-    Notes
-    -----
-    O(m budget d).
-
-    References
-    ----------
     Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of careful seeding. SODA.
     """
     if not sparse.issparse(S) and len(S):
@@ -97,16 +79,8 @@ def rows_between(X: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 class ReducedSet:
     """The least squares problem of an expansion: a weighted sum of squares over rows, of coefficients and vectors.
 
-    Parameters
-    ----------
-    kernel
-        The kernel of the expansion.
-    rows
-        Array or CSR matrix [n, d].
-    targets
-        float64 [n, outputs]: what the expansion is to be on the rows.
-    weights
-        float64 [n], 0 or above: of the rows.
+    On the ``rows``, array or CSR matrix [n, d], the expansion is to be the ``targets`` float64 [n, outputs]; ``weights`` float64
+    [n], 0 or above, are those of the rows.
     """
 
     def __init__(self, kernel: Kernel, rows: Any, targets: np.ndarray, weights: np.ndarray) -> None:
@@ -128,24 +102,10 @@ class ReducedSet:
 
         Each step is a pass over the rows: it solves for the coefficients, and takes the gradient in the vectors there, which
         is that of the sum of squares with its coefficients at their best (variable projection). L-BFGS follows it, in
-        coordinates in which each vector has the same curvature at the start. It stops when a step gains next to nothing.
+        coordinates in which each vector has the same curvature at the start. It stops when a step gains next to nothing. Vectors
+        stay as they are where the kernel is not Gaussian, or m d is above 1,000,000.
 
-        Parameters
-        ----------
-        vectors
-            float64 [m, d], to begin with. They stay as they are where the kernel is not Gaussian, or m d is above 1,000,000.
-        passes
-            Steps at most.
-
-        Notes
-        -----
-        O(n m (m + d)) a pass; O(m^2 + 20 m d) numbers in memory, and 16,000,000 kernel values.
-
-        References
-        ----------
-        Golub, G., Pereyra, V. (1973). The differentiation of pseudo-inverses and nonlinear least squares problems whose
-        variables separate. SIAM J. Numer. Anal. 10. Reduced sets: Schoelkopf, B. et al. (1999). Input space versus feature
-        space in kernel-based methods. IEEE Trans. Neural Networks 10.
+        O(n m (m + d)) a pass; O(m^2 + 20 m d) numbers in memory, and 16,000,000 kernel values. `to_budget` names the sources.
         """
         if passes == 0 or not self._can_move(vectors):
             return vectors
@@ -172,20 +132,8 @@ class ReducedSet:
 
         Targets that have kinks, as votes have, are not what so few vectors can be everywhere, but the largest of them may be
         theirs. By L-BFGS on the cross entropy between the probabilities that targets and outputs stand for: the softmax of five
-        times their values.
-
-        Parameters
-        ----------
-        vectors
-            float64 [m, d], to begin with. They stay as they are where `move` leaves them.
-        coefficients, intercept
-            float64 [m, outputs], to begin with, and [outputs].
-        passes
-            Steps at most.
-
-        Notes
-        -----
-        O(n m d) a pass and O(n m^2) once; memory as of `move`.
+        times their values. Vectors stay as they are where `move` leaves them. O(n m d) a pass and O(n m^2) once; memory as of
+        `move`.
         """
         m, outputs = coefficients.shape
         if passes == 0 or m == 0:

@@ -136,31 +136,11 @@ def walk(
     least: float,
     passes: int,
 ) -> tuple[float, float, float]:
-    """Walk through the tree from left to right, with some passes of coordinate steps over each leaf.
+    """Walk through the tree (see `Cuts`) from left to right, with some passes of coordinate steps over each leaf; maybe none.
 
-    Parameters
-    ----------
-    begin, end, right
-        The tree, see `streamsvm.batch.hss.cuts.Cuts`.
-    M
-        The matrix of the kernel.
-    targets, epsilon, lower, upper, kink
-        The problem, see `streamsvm.batch.problem`.
-    b, near, up
-        The coefficients float64 [n], and what `lift` makes of them; renewed.
-    down
-        Receives what coefficients elsewhere bring to each node.
-    bias
-        The intercept.
-    least
-        Of the curvatures: smaller ones count as this.
-    passes
-        0: no coefficient changes.
-
-    Returns
-    -------
-    gap, quadratic, loss
-        The sums over rows of the loss's Fenchel gap, of b f, and of the loss, each before the steps of the row's leaf.
+    Renews the coefficients b float64 [n], and ``near`` and ``up``, which `lift` makes of them; writes ``down``. Curvatures below
+    ``least`` count as this. Returns the sums over rows of the loss's Fenchel gap, of b f, and of the loss, each before the steps
+    of the row's leaf.
     """
     gap, quadratic, loss = 0.0, 0.0, 0.0
     nodes, stages = [0], [0]
@@ -267,23 +247,9 @@ def descend(
 ) -> Solution:
     """Solve a problem of n rows in the order of a tree's leaves: walk until the gap is at most ``tol``.
 
-    Parameters
-    ----------
-    cuts, matrix
-        The tree and its matrix.
-    loss, bounds
-        The problem.
-    start
-        Where to start from; its coefficients are clipped to the bounds. None: 0.
-    tol
-        At least 0.
-    max_iter
-        Walks, at most; at least 1.
-    stop
-        Ends the descent after its next walk, where it is set. An interrupt of the user, after the first walk, sets it.
+    The coefficients of ``start`` are clipped to the bounds; None: 0. The descent ends after its next walk where ``stop`` is set,
+    as by an interrupt of the user after the first walk.
 
-    Notes
-    -----
     A walk costs O(n r + changed m) for ranks r and leaves of m rows of which some change. The gap of a walk is that of each leaf
     as it was found: where it may have fallen to ``tol``, a walk without steps computes the true one.
     """

@@ -61,12 +61,8 @@ class HSSADMM(ForestMachine):
     polish: bool = False
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        """Fit each of the models, of which this is the first one, with its C."""
         Cs = [model.C for model in models]
-        with (
-            self._all_or_nothing(),
-            one_blas_thread(),
-        ):  # products are small: threads of BLAS wait for each other most of the time
+        with self._all_or_nothing(), one_blas_thread():  # products are small: threads of BLAS would wait for each other
             training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
             K = self._compressed(groups)
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
@@ -109,11 +105,7 @@ class HSSADMM(ForestMachine):
         if self.relaxation >= 2.0:
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
         for name, least in {"tol": 0.0, "max_rank": 1, "n_neighbors": 4, "leaf_size": 2}.items():
-            value = getattr(self, name)
-            if isinstance(value, str):
-                check_one_of(name, value, ("auto",))
-            else:
-                check_number(name, value, least, inclusive=True, integer=name != "tol")
+            self._check_or_auto(name, least, integer=name != "tol")
         if self.polish and self.predict_with == "compressed":
             raise ValueError("polish solves with the exact kernel: set predict_with='exact', or polish=False")
 
@@ -268,10 +260,7 @@ class HSSADMM(ForestMachine):
         self.dual_residual_: float = float(results.dual[columns].max())
         self.gap_: float = float(results.gap[columns].max())
         self.value_error_: float = float(results.value_error[worst])
-        error, ranks, nbytes = results.compressions[worst]
-        self.compression_error_: float = error
-        self.ranks_: np.ndarray = ranks
-        self.compressed_nbytes_: int = nbytes
+        self.compression_error_, self.ranks_, self.compressed_nbytes_ = results.compressions[worst]
 
     def _warn(self, results: Results, Cs: np.ndarray) -> None:
         """Warn of problems, each with its C, that were not solved to the tolerance."""
