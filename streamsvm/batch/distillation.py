@@ -170,7 +170,7 @@ def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None
 
 
 class _Distillation:
-    """The expansion of at most ``budget`` vectors that decides as a fitted machine does, on rows X (array, CSR matrix or None)."""
+    """The expansion of at most ``budget`` vectors that decides as a fitted machine does, on rows X if they are given."""
 
     def __init__(self, machine: Any, budget: int, X: Any, seed: int | None) -> None:
         self.machine, self.budget, self.rng = machine, budget, np.random.default_rng(seed)

@@ -192,8 +192,14 @@ class KernelMachine(SklearnEstimator):
             self._store_rows()
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError where a saved solution is corrupt: compiled code relies on it."""
-        _check_solution(state, machines)
+        """Raise a ValueError where the arrays of a saved solution do not fit together: compiled code relies on it."""
+        check_coefficients(state, machines)
+        vectors, n = state["support_vectors_"], len(state["support_"])
+        values = vectors
+        if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_csr`
+            values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
+        if not _finite(values) or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
+            raise ValueError(_NO_FIT)
 
     def _n_machines(self, classes: int) -> int:
         """Return the number of machines that a classifier of so many classes has."""
@@ -212,10 +218,8 @@ class KernelClassifier(SklearnClassifier):
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)
         labels = self._number_classes(training.y, training.counted)
-        weights = training.weights
-        self.class_weight_: np.ndarray = self._class_weights(labels, weights)
-        weights = weights * self.class_weight_[labels]
-        return training._replace(labels=labels, weights=weights)
+        self.class_weight_: np.ndarray = self._class_weights(labels, training.weights)
+        return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 
     def _n_machines(self, classes: int) -> int:
         return 1 if classes == 2 else classes
@@ -286,17 +290,6 @@ def _n_classes(classes: Any) -> int:
     return len(classes)
 
 
-def _check_solution(state: dict[str, Any], machines: int) -> None:
-    """Raise a ValueError where saved arrays do not fit together: compiled code relies on it."""
-    check_coefficients(state, machines)
-    vectors, n = state["support_vectors_"], len(state["support_"])
-    values = vectors
-    if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_csr`
-        values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
-    if not _finite(values) or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
-        raise ValueError(_NO_FIT)
-
-
 def check_coefficients(state: dict[str, Any], machines: int) -> None:
     """Raise a ValueError where saved coefficients are not those of so many machines and their support vectors."""
     arrays, n = [state[name] for name in ("_coefficients", "_intercepts")], len(state["support_"])
@@ -310,12 +303,8 @@ def _finite(array: Any) -> bool:
 
 def _csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
     """Return the CSR array or matrix that a saved model took apart; raise a ValueError where it is none."""
-    if (
-        kind not in _CSR
-        or type(shape) is not tuple
-        or len(shape) != 2
-        or not all(type(n) is int and 0 <= n < 2**63 for n in shape)
-    ):
+    whole = type(shape) is tuple and len(shape) == 2 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
+    if kind not in _CSR or not whole:
         raise ValueError(_NO_CSR)
     return _CSR[kind]((_checked_values(shape, values, indices, starts), indices, starts), shape=shape)
 

@@ -147,7 +147,8 @@ class Refitting(Windowed):
         """
         if source is not None:
             self.collect(source, y, label=label, format=format, limit=limit)
-        self._check_obstacle()
+        if obstacle := self._obstacle():
+            raise ValueError(f"{obstacle}: there is nothing to fit")
         if self._running is not None:  # of rows before these
             self._running.stop()
             self._running = None
@@ -197,10 +198,6 @@ class Refitting(Windowed):
         """Return why the window cannot be fitted, if that is known without trying."""
         return None if self.n_window else "the window has no rows"
 
-    def _check_obstacle(self) -> None:
-        if obstacle := self._obstacle():
-            raise ValueError(f"{obstacle}: there is nothing to fit")
-
     @property
     def _stays(self) -> str:
         """Say which model answers if there is no new one; empty if there is none at all."""
@@ -224,7 +221,9 @@ class Refitting(Windowed):
             return
         try:
             if self.background:
-                self._begin_refit()
+                before, now = self._attempted, self._window.n_put
+                self._running = BackgroundFit(self._job(), before, now)
+                self._attempted, self._warned = now, False
             else:
                 self._refit()
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -239,11 +238,6 @@ class Refitting(Windowed):
     def _refit(self) -> None:
         self._attempted, self._warned = self._window.n_put, False
         self._take(self._job().run(), self._attempted)
-
-    def _begin_refit(self) -> None:
-        before, now = self._attempted, self._window.n_put
-        self._running = BackgroundFit(self._job(), before, now)
-        self._attempted, self._warned = now, False
 
     def _take(self, fit: Fit, begun_at: int) -> None:
         self._fit = fit  # one assignment: an interrupt before it leaves the last fit

@@ -71,17 +71,8 @@ _ROUNDING = 1e-10  # relative to the matrix: smaller differences count as zero
 class ErrorEstimate:
     """Random rows of the exact matrix, in the tree's order: their norms, and their products with random vectors. O(n d).
 
-    With ``zero_sum`` the vectors' sums are zero, and norms are taken after subtracting each row's mean.
-
-    Attributes
-    ----------
-    row_norm : float
-        Root of the mean squared norm of a row.
-
-    Raises
-    ------
-    ValueError
-        Kernel values are so large that their squares overflow.
+    With ``zero_sum`` the vectors' sums are zero, and norms are taken after subtracting each row's mean. ``row_norm`` is the root
+    of the mean squared norm of a row. A ValueError says that squares of kernel values overflow.
     """
 
     def __init__(self, blocks: KernelBlocks, zero_sum: bool, rng: np.random.Generator) -> None:
@@ -212,11 +203,7 @@ class Compression(NamedTuple):
 class Compressor:
     """Compresses the kernel matrix of rows X [n, d] to any tolerance, with one tree and one estimate of the error.
 
-    Attributes
-    ----------
-    tree : ClusterTree
-    blocks : KernelBlocks
-        Rows in the tree's order.
+    The rows of its ``blocks`` are in the order of the ``tree``.
     """
 
     def __init__(
@@ -256,12 +243,9 @@ class Compressor:
         n_neighbors, neighbors, previous_error = self._n_neighbors, self._neighbors, np.inf
         best = Compression([], np.inf, 0.0, False) if start is None else start
         for _ in range(_MAX_ATTEMPTS):
-            order = shown(range(len(self.tree.begin)), "compression", self._verbose)
             in_single = tolerance > _SINGLE_TOLERANCE and rounds == 1 and norm < _SINGLE_MAX_NORM
-            selection_blocks = self._single if in_single else self.blocks
             precision = Precision(threshold, self._max_rank, columns, rounds)
-            nodes = compress(self.tree, order, self.blocks, selection_blocks, neighbors, precision, rng)
-            error = self._estimate.error(self.tree, nodes)
+            nodes, error = self._attempt(self._single if in_single else self.blocks, neighbors, precision, rng)
             limited = max(len(node.skeleton) for node in nodes) >= self._max_rank
             if error < best.error or not best.nodes:
                 best = Compression(nodes, error, threshold, False)
@@ -283,11 +267,17 @@ class Compressor:
 
     def at_rank(self) -> Compression:
         """Compress once, with skeletons of ``max_rank`` rows wherever rows differ, whatever the error is then."""
-        order, norm = shown(range(len(self.tree.begin)), "compression", self._verbose), self._estimate.row_norm
-        precision = Precision(_RANK_THRESHOLD * norm, self._max_rank, _COLUMNS, 1)
-        rng = np.random.default_rng(self._seed)
-        nodes = compress(self.tree, order, self.blocks, self.blocks, self._neighbors, precision, rng)
-        return Compression(nodes, self._estimate.error(self.tree, nodes), precision.threshold, True)
+        precision = Precision(_RANK_THRESHOLD * self._estimate.row_norm, self._max_rank, _COLUMNS, 1)
+        found = self._attempt(self.blocks, self._neighbors, precision, np.random.default_rng(self._seed))
+        return Compression(*found, precision.threshold, True)
+
+    def _attempt(
+        self, selection_blocks: KernelBlocks, neighbors: np.ndarray, precision: Precision, rng: np.random.Generator
+    ) -> tuple[list[Node], float]:
+        """Compress once; return the nodes and the estimated error."""
+        order = shown(range(len(self.tree.begin)), "compression", self._verbose)
+        nodes = compress(self.tree, order, self.blocks, selection_blocks, neighbors, precision, rng)
+        return nodes, self._estimate.error(self.tree, nodes)
 
 
 def _reduction(tolerance: float, error: float) -> float:

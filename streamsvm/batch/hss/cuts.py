@@ -284,17 +284,18 @@ def join(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> Forest:
 
 def check_forest(forest: Any, machines: int, vectors: int, features: int) -> Forest:
     """Return a saved forest; raise a ValueError where a walk through it could lead out of its arrays."""
+    corrupt = ValueError("the saved model is corrupt: its trees and weights do not fit together")
     try:
         found = Forest(*forest)
     except TypeError:
-        raise ValueError(_CORRUPT) from None
+        raise corrupt from None
     kinds = [np.int64] * 3 + [np.float64] * 2 + [np.int64, np.int32, np.float64]
     dimensions = [1, 1, 1, 2, 1, 1, 1, 2]
     if not all(
         isinstance(array, np.ndarray) and array.dtype == kind and array.ndim == dimension and array.flags.c_contiguous
         for array, kind, dimension in zip(found, kinds, dimensions, strict=True)
     ):
-        raise ValueError(_CORRUPT)
+        raise corrupt
     nodes, cuts, leaves, entries = len(found.right), len(found.thresholds), len(found.starts) - 1, len(found.rows)
     numbers = np.arange(nodes)
     inner = found.right >= 0
@@ -315,11 +316,8 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> For
         and all(np.isfinite(array).all() for array in (found.axes, found.thresholds, found.weights))
     )
     if not good:
-        raise ValueError(_CORRUPT)
+        raise corrupt
     return found
-
-
-_CORRUPT = "the saved model is corrupt: its trees and weights do not fit together"
 
 
 def pack(forest: Forest, X: np.ndarray, kernel: Kernel, *, single: bool = True) -> PackedForest:
@@ -337,14 +335,7 @@ def pack(forest: Forest, X: np.ndarray, kernel: Kernel, *, single: bool = True) 
 
 
 @compiled(nogil=True)
-def _pack(
-    X: np.ndarray,
-    starts: np.ndarray,
-    which: np.ndarray,
-    centred: bool,
-    centres: np.ndarray,
-    rows: np.ndarray,
-) -> None:
+def _pack(X: np.ndarray, starts: np.ndarray, which: np.ndarray, centred: bool, centres: np.ndarray, rows: np.ndarray) -> None:
     d = X.shape[1]
     for leaf in range(len(starts) - 1):
         begin, m = starts[leaf], starts[leaf + 1] - starts[leaf]

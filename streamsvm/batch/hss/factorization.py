@@ -75,11 +75,7 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
     Each level is eliminated by a Cholesky factorisation: with S block-diagonal, M the couplings of the levels above and
     E = (P' S^-1 P)^-1, (S + P M P')^-1 = (S^-1 - S^-1 P E P' S^-1) + S^-1 P E (M + E)^-1 E P' S^-1, and M + E is the next level's
     matrix. In the coordinates of the skeleton and of N, P is (1, 0): E is the Schur complement of N'SN, and no digits are lost.
-
-    Raises
-    ------
-    ValueError
-        The matrix is not positive definite in float64.
+    A ValueError says that the matrix is not positive definite in float64.
     """
     factors: list[Factor] = []
     reduced: list[np.ndarray] = []  # E of each node

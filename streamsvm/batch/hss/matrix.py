@@ -124,10 +124,6 @@ class HSSMatrix:
         verbose
             Whether to show progress on standard error.
 
-        Returns
-        -------
-        HSSMatrix
-
         Raises
         ------
         ValueError
@@ -163,25 +159,12 @@ class HSSMatrix:
     def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
         """Compress the same kernel matrix to a smaller tolerance, with the same tree and neighbours.
 
-        Parameters
-        ----------
-        rel_tol, abs_tol
-            As in `compress`.
+        Parameters, errors and warnings are as in `compress`.
 
         Returns
         -------
         HSSMatrix
             The closer matrix; this one if it is exact enough, or if no better one was found.
-
-        Raises
-        ------
-        ValueError
-            A tolerance is out of its range.
-
-        Warns
-        -----
-        RuntimeWarning
-            The estimated error is more than half above the tolerance.
         """
         _check_tolerances(rel_tol, abs_tol)
         compression = self._compressor.compress(rel_tol, abs_tol, self._compression)
@@ -245,10 +228,6 @@ class HSSMatrix:
         verbose
             Whether to show progress on standard error.
 
-        Returns
-        -------
-        HSSFactorization
-
         Raises
         ------
         ValueError
@@ -281,16 +260,10 @@ class HSSMatrix:
         return self._blocks.expand(Z, coefficients[self.order])
 
     def compositional(self) -> tuple[Cuts, CompositionalMatrix]:
-        """Return the tree and K~ in float32, as flat arrays that compiled code can walk through.
+        """Return the tree and K~ in float32, as flat arrays that compiled code can walk through. Rows are in ``order``.
 
-        Returns
-        -------
-        ``streamsvm.batch.hss.cuts.Cuts``, ``streamsvm.batch.hss.compositional.CompositionalMatrix``
-            The tree, and the matrix without inverses. Rows are in ``order``.
-
-        Notes
-        -----
-        O(n (m + r)) time and half the memory of K~. Interpolations have no large weights, so float32 is enough for them.
+        O(n (m + r)) time and half the memory of K~. Interpolations have no large weights, so float32 is enough for them. The
+        matrix has no inverses.
         """
         cuts, tree = self._tree.cuts, self._tree
         number_of = {place: number for number, place in enumerate(zip(tree.begin.tolist(), tree.end.tolist(), strict=True))}
@@ -305,26 +278,10 @@ class HSSMatrix:
         return float(np.concatenate([self._nodes[leaf].block.diagonal() for leaf in self._tree.leaves]).mean())
 
     def extension(self, coefficients: np.ndarray) -> Forest:
-        """Return the product of K~ with coefficients in a form that new rows can be evaluated with.
+        """Return the product of K~ with coefficients, float64 [n] or [n, k], in a form that new rows can be evaluated with.
 
-        Parameters
-        ----------
-        coefficients
-            Coefficients of the rows, float64 [n] or [n, k].
-
-        Returns
-        -------
-        ``streamsvm.batch.hss.cuts.Forest``
-            A forest of one tree, whose leaves have weights of their rows. Rows are numbered as they were compressed.
-
-        Raises
-        ------
-        ValueError
-            There are not n coefficients.
-
-        Notes
-        -----
-        O(n (m + r) k + n r^2) for leaves of m rows and ranks of r.
+        It is a forest of one tree, whose leaves have weights of their rows. Rows are numbered as they were compressed. A
+        ValueError says that there are not n coefficients. O(n (m + r) k + n r^2) for leaves of m rows and ranks of r.
         """
         columns = self._tree.columns(coefficients)
         weights = leaf_weights(self._tree, self._nodes, columns.reshape(len(columns), -1)[self.order])

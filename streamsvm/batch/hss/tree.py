@@ -21,19 +21,7 @@ _MIN_HALF = 0.125  # of a node's rows: deep trees cost
 class ClusterTree:
     """A binary tree over n rows. Nodes are numbered so that parents come after their children; the root is last.
 
-    Attributes
-    ----------
-    order
-        int64 [n]: the rows in the order of the leaves.
-    begin, end
-        int64 [nodes]: the places in ``order`` of each node's rows.
-    children
-        int64 [nodes, 2]: numbers of the two halves; -1 for a leaf.
-    level
-        int64 [nodes]: 0 for the root.
-    cuts
-        The same tree as new rows go down it, to a leaf; its nodes have other numbers, its leaves the same order. Rows that are
-        equal along the axis of a cut may have been told apart there; new ones are not.
+    Rows that are equal along the axis of a cut may have been told apart; new rows, which go down the ``cuts``, are not.
 
     Examples
     --------
@@ -42,12 +30,12 @@ class ClusterTree:
     ([1, 3, 2, 0], [2, 4, 4], [[-1, -1], [-1, -1], [0, 1]])
     """
 
-    order: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
-    children: np.ndarray
-    level: np.ndarray
-    cuts: Cuts
+    order: np.ndarray  # int64 [n]: the rows in the order of the leaves
+    begin: np.ndarray  # int64 [nodes]: the place in ``order`` of each node's first row
+    end: np.ndarray  # int64 [nodes]: one after that of its last
+    children: np.ndarray  # int64 [nodes, 2]: numbers of the two halves; -1 for a leaf
+    level: np.ndarray  # int64 [nodes]: 0 for the root
+    cuts: Cuts  # the same tree as new rows go down it; its nodes have other numbers, its leaves the same order
 
     @staticmethod
     def build(X: np.ndarray, leaf_size: int, split: Split = "principal-axis", seed: int | None = 0) -> ClusterTree:
