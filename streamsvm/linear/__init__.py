@@ -14,7 +14,7 @@ from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
 from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.convert import write_blocks
 from streamsvm.linear.estimators import OutOfCoreLinearSVC, OutOfCoreLinearSVR
-from streamsvm.linear.online import to_online
+from streamsvm.linear.fit import to_online
 from streamsvm.linear.rows import write_rows
 from streamsvm.linear.solution import Pass
 

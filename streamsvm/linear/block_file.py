@@ -232,13 +232,8 @@ class BlockFile:
         self._file.seek(begin)
         if self._file.readinto(data.data) != len(data) or self._stat() != self._opened:
             raise BlockFileError(f"{self.path} was changed while it was read")
-        sizes = [
-            8 * n,
-            8 * n * self.numbered,
-            8 * n * self.weighted,
-            *((0, 0) if self.dense else (4 * (n + 1), 4 * values)),
-            4 * values,
-        ]
+        of_sparse = (0, 0) if self.dense else (4 * (n + 1), 4 * values)
+        sizes = [8 * n, 8 * n * self.numbered, 8 * n * self.weighted, *of_sparse, 4 * values]
         ends = itertools.accumulate(sizes)
         labels, numbers, weights, starts, indices, found = (
             data[end - size : end].view(kind) for end, size, kind in zip(ends, sizes, KINDS, strict=True)

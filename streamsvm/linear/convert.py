@@ -9,10 +9,9 @@ import math
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -149,37 +148,20 @@ def _number(text: np.ndarray, at: int) -> tuple[float, int]:
     return sign * (number / 10.0**-scale if scale < 0 else number * 10.0**scale), at
 
 
-class WeightLines:
-    r"""Reads the weights of rows, some at a time; None for a path: there are none.
+class _WeightLines:
+    """Reads the weights of rows, some at a time, from a file of text; None: there are none."""
 
-    Raises
-    ------
-    ValueError
-        A line is no number of at least 0, or there are not as many as rows; the message says where.
-    OSError
-        The file cannot be read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "weights.txt")
-    >>> _ = path.write_text("1\n0.5\n")
-    >>> with WeightLines(path) as weights:
-    ...     weights.take(2, Path("rows.txt"))
-    array([1. , 0.5])
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._line, self._stack = path, 0, ExitStack()
+    def __init__(self, file: IO[str] | None) -> None:
+        self._file, self._line = file, 0
 
     def take(self, n: int, source: Path) -> np.ndarray | None:
-        """Return the weights of the next n rows of the text ``source``, float64 [n]; None where there are none."""
-        if self._path is None:
+        """Return the weights of the next n rows of the text ``source``, float64 [n]; ValueError where they are none or few."""
+        if self._file is None:
             return None
         found = np.empty(n)
         lines = list(itertools.islice(self._file, n))
         if len(lines) < n:
-            raise ValueError(f"{self._path} ends after {self._line + len(lines):,} weights, and {source} has more rows")
+            raise ValueError(f"{self._file.name} ends after {self._line + len(lines):,} weights, and {source} has more rows")
         for i, text in enumerate(lines):
             self._line += 1
             try:
@@ -187,21 +169,14 @@ class WeightLines:
             except ValueError:
                 found[i] = math.nan
             if not 0.0 <= found[i] < math.inf:
-                raise ValueError(f"{self._path}, line {self._line:,}: {text.strip()[:30]!r} is no weight, a number of at least 0")
+                where = f"{self._file.name}, line {self._line:,}"
+                raise ValueError(f"{where}: {text.strip()[:30]!r} is no weight, a number of at least 0")
         return found
 
     def end(self, source: Path) -> None:
         """Raise a ValueError where weights are left, other than blank lines."""
-        if self._path is not None and any(line.strip() for line in self._file):
-            raise ValueError(f"{self._path} has more weights than {source} has rows, {self._line:,}")
-
-    def __enter__(self) -> Self:
-        if self._path is not None:
-            self._file = self._stack.enter_context(self._path.open(encoding="utf-8"))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
+        if self._file is not None and any(line.strip() for line in self._file):
+            raise ValueError(f"{self._file.name} has more weights than {source} has rows, {self._line:,}")
 
 
 #: If more than this part of all values is not zero, rows are written without indices, which takes less space.
@@ -301,9 +276,9 @@ def write_blocks(
     weighted = weight is not None
     with (
         mixing_writer(path, dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer,
-        WeightLines(None if weight is None else Path(weight)) as weights,
+        nullcontext() if weight is None else Path(weight).open(encoding="utf-8") as file,
     ):
-        line = 0
+        line, weights = 0, _WeightLines(file)
         for text in _texts(source, size, int(memory_limit / 4), verbose):
             line = _write(writer, text, source, line, zero_based, weights)
         weights.end(source)
@@ -375,7 +350,7 @@ def _read(file: IO[bytes], source: Path, size: int) -> bytes:
         raise ValueError(f"{source} cannot be unpacked: {error}") from error
 
 
-def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_based: bool, weights: WeightLines) -> int:
+def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_based: bool, weights: _WeightLines) -> int:
     """Write the rows of some lines, of which ``line`` came before; return how many lines there were so far."""
     lines = int(np.count_nonzero(text == ord("\n")))
     labels, starts = np.empty(lines + 1), np.empty(lines + 2, np.uint32)

@@ -75,11 +75,10 @@ class Coefficients:
         return [self._from, size, crc]
 
     def read(self, first: int, count: int) -> np.ndarray:
-        """Return float64 [count], from row ``first`` on."""
+        """Return the coefficients, float64 [count], of the rows from ``first`` on."""
         return self._read(self._from, first, count)
 
     def write(self, first: int, b: np.ndarray) -> None:
-        """Write the coefficients of the rows from ``first`` on."""
         file = self._files[self._to]
         file.seek(8 * first)
         with explained("coefficients were written", self._paths[self._to]):
@@ -106,12 +105,10 @@ class Coefficients:
         return b
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._files:
             file.close()
 
     def remove(self) -> None:
-        """Close and remove the files."""
         self.close()
         for path in self._paths:
             path.unlink(missing_ok=True)
@@ -253,12 +250,10 @@ class StoredRows(NamedTuple):
     b: Coefficients
 
     def close(self) -> None:
-        """Close the files."""
         self.file.close()
         self.b.close()
 
     def remove(self) -> None:
-        """Close and remove the files."""
         self.close()
         self.file.path.unlink(missing_ok=True)
         self.b.remove()
@@ -287,11 +282,9 @@ def working_set_writer(
 def take(block: Block, rows: np.ndarray) -> Block:
     """Return some rows, int64, of a block, with the numbers that they have in the file of all rows."""
     numbers = block.numbers[rows] if len(block.numbers) else rows.astype(np.uint64) + np.uint64(block.first)
-    values: tuple[np.ndarray, np.ndarray, np.ndarray]
     if len(block.starts):
-        values = take_sparse(block, rows)
+        starts, indices, values = take_sparse(block, rows)
     else:
-        values = block.starts, block.indices, block.values.reshape(len(block.labels), -1)[rows].reshape(-1)
-    starts, indices, found = values
+        starts, indices, values = block.starts, block.indices, block.values.reshape(len(block.labels), -1)[rows].reshape(-1)
     weights = block.weights[rows] if len(block.weights) else block.weights
-    return Block(0, block.labels[rows], numbers, starts, indices, found, weights)
+    return Block(0, block.labels[rows], numbers, starts, indices, values, weights)

@@ -124,12 +124,8 @@ def _chunks(block: Block) -> Iterator[Block]:
     size, features = max(n // _DENSE_CHUNKS, 1), len(block.values) // n
     for begin in range(0, n, size):
         end = min(begin + size, n)
-        labels, weights, values = (
-            block.labels[begin:end],
-            block.weights[begin:end],
-            block.values[begin * features : end * features],
-        )
-        yield block._replace(labels=labels, weights=weights, values=values)
+        values = block.values[begin * features : end * features]
+        yield block._replace(labels=block.labels[begin:end], weights=block.weights[begin:end], values=values)
 
 
 def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
