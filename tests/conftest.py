@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 import checkpoints
+from command_words import Done, main
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
 
@@ -63,3 +64,21 @@ def folder(tmp_path):
     """A folder for checkpoints, which is locked."""
     with CheckpointFolder(tmp_path / "state") as folder:
         yield folder
+
+
+@pytest.fixture
+def call(capfd):
+    """Calls the command line in this process, with `with_a_model`; checks its status, and something that it says as an error."""
+
+    def run(*words, status=0, says=""):
+        capfd.readouterr()
+        try:
+            found = main(words)
+        except SystemExit as left:
+            found = left.code
+        done = Done(found, *capfd.readouterr())
+        assert done.status == status, done.stderr
+        assert says in done.stderr, done.stderr
+        return done
+
+    return run

@@ -1,23 +1,31 @@
-"""A call of the command line."""
-
-from types import SimpleNamespace
+"""Files of rows for the command line."""
 
 import pytest
-
-from command_words import main
+from river import datasets
 
 
 @pytest.fixture
-def call(capfd):
-    """Calls the command line in this process, with `with_a_model`."""
+def file(tmp_path):
+    """Writes a file of lines of text."""
 
-    def run(*words):
-        capfd.readouterr()
-        try:
-            status = main(words)
-        except SystemExit as left:
-            status = left.code
-        output, errors = capfd.readouterr()
-        return SimpleNamespace(returncode=status, stdout=output, stderr=errors)
+    def write(name, *lines):
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
 
-    return run
+    return write
+
+
+@pytest.fixture
+def bananas(file):
+    """Writes so many rows of ``a,b,y``, with labels of these names."""
+
+    def write(n=5300, labels=(False, True), name="bananas.csv"):
+        return file(name, "a,b,y", *(f"{x['1']!r},{x['2']!r},{labels[y]}" for x, y in datasets.Bananas().take(n)))
+
+    return write
+
+
+@pytest.fixture
+def rows(file):
+    return file("rows.csv", "a,b,y", *(f"{i % 7},{i % 5},{i % 2}" for i in range(60)))

@@ -20,16 +20,11 @@ def files(tmp_path):
 WORDS = "--label", "y", "--quiet"
 
 
-def end_of(done):
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
     rows, labels, *paths = files
 
     def learn(state, *more):
-        return end_of(call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / state, *more))
+        return call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / state, *more).end
 
     whole = learn("whole")
     check_sums(whole["delayed"], len(rows), len(labels))
@@ -45,28 +40,24 @@ def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
 
 def test_rows_are_predicted_without_their_key_and_time(files, tmp_path, call):
     rows, _, *paths = files
-    end_of(call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / "state"))
-    done = call("predict", paths[0], "--model", tmp_path / "state", "--to", "-")
-    assert done.returncode == 0, done.stderr
+    call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / "state")
+    predicted = [row["y_pred"] for row in call("predict", paths[0], "--model", tmp_path / "state", "--to", "-").rows]
     model = load(tmp_path / "state")
-    predicted = [json.loads(line)["y_pred"] for line in done.stdout.splitlines()]
     assert predicted == [model.predict_one({"a": row["a"], "b": row["b"]}) for row in rows]
 
 
-def test_keys_of_csv_are_texts(tmp_path, call):
-    rows, labels, out = tmp_path / "rows.csv", tmp_path / "labels.csv", tmp_path / "out.csv"
-    keys = "007", "7", "1e3", "q"
-    rows.write_text("id,at,a\n" + "".join(f"{key},1970-01-01T00:00:0{i},{i}\n" for i, key in enumerate(keys)))
-    labels.write_text("y,id,at\n" + "".join(f"{i % 2},{key},{i + 10}\n" for i, key in enumerate(reversed(keys))))
-    end = end_of(call("learn", rows, "--labels", f"{labels}?key=id&time=at", *WORDS, "--to", out))
+def test_keys_of_csv_are_texts(file, tmp_path, call):
+    keys, out = ("007", "7", "1e3", "q"), tmp_path / "out.csv"
+    rows = file("rows.csv", "id,at,a", *(f"{key},1970-01-01T00:00:0{i},{i}" for i, key in enumerate(keys)))
+    labels = file("labels.csv", "y,id,at", *(f"{i % 2},{key},{i + 10}" for i, key in enumerate(reversed(keys))))
+    end = call("learn", rows, "--labels", f"{labels}?key=id&time=at", *WORDS, "--to", out).end
     assert (end["learned"], end["delayed"]["pending"]) == (4, 0)
     with out.open() as lines:
         assert [line["key"] for line in csv.DictReader(lines)] == list(keys)
 
 
 def test_progress_says_what_waits(files, call):
-    done = call("learn", files[2], "--labels", files[3], *WORDS[:-1])
-    line = done.stderr.splitlines()[-1]
+    line = call("learn", files[2], "--labels", files[3], *WORDS[:-1]).last
     for what in ("expired", "labels too late", "duplicate rows", "duplicate labels", "labels without a row"):
         assert what in line
 
@@ -75,7 +66,7 @@ def test_expired_rows(files, tmp_path, call):
     letters = tmp_path / "letters.jsonl"
 
     def learn(how, *words):
-        return end_of(call("learn", files[2], "--labels", files[3] + how, *WORDS, *words))
+        return call("learn", files[2], "--labels", files[3] + how, *WORDS, *words).end
 
     dropped = learn("")
     written = learn("&expired=dead-letter", "--on-error", letters)
@@ -109,19 +100,14 @@ def test_expired_rows(files, tmp_path, call):
 )
 def test_wrong_flags_are_told(files, call, labels, words, message):
     named = {"labels": files[3].partition("?")[0]}
-    done = call("learn", files[2], "--label", "y", "--labels", labels.format(**named), *(word.format(**named) for word in words))
-    assert done.returncode == 2
-    assert message.format(**named) in done.stderr
+    words = [word.format(**named) for word in ("--labels", labels, *words)]
+    call("learn", files[2], "--label", "y", *words, status=2, says=message.format(**named))
 
 
-def test_what_is_wrong_with_the_streams_is_told(files, call, tmp_path):
+def test_what_is_wrong_with_the_streams_is_told(files, file, call):
     place = files[3].partition("?")[0]
-    done = call("learn", files[2], "--labels", f"{place}?key=id", "--label", "y")
-    assert (done.returncode, "Name the column: time=NAME" in done.stderr) == (1, True)
-    inside = tmp_path / "inside.jsonl"
-    inside.write_text('{"id": 1, "t": 1.0, "a": 1.0, "y": true}\n')
-    done = call("learn", inside, "--labels", files[3], *WORDS)
-    assert (done.returncode, "has its label inside" in done.stderr) == (1, True)
+    call("learn", files[2], "--labels", f"{place}?key=id", "--label", "y", status=1, says="Name the column: time=NAME")
+    inside = file("inside.jsonl", '{"id": 1, "t": 1.0, "a": 1.0, "y": true}')
+    call("learn", inside, "--labels", files[3], *WORDS, status=1, says="has its label inside")
     missing = Path(place).with_name("none.jsonl")
-    done = call("learn", files[2], "--labels", f"{missing}?key=id&time=t", *WORDS)
-    assert (done.returncode, f"{missing}: No such file" in done.stderr) == (1, True)
+    call("learn", files[2], "--labels", f"{missing}?key=id&time=t", *WORDS, status=1, says=f"{missing}: No such file")

@@ -1,50 +1,41 @@
-"""``streamsvm predict``: the rows of a file as people have them, with the label in it or other columns."""
+"""``streamsvm predict``: rows as people have them, with the label in them or other columns; and runs that go on."""
 
 import json
+import threading
 
 import pytest
+from river import tree
 
-from streamsvm.stream.checkpoint import CheckpointFolder
+from streamsvm import BSGDClassifier
+from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
 
-ROWS = "city,age,income\n" + "".join(
-    f"{'Oslo' if i % 2 else 'Rome'},{20 + i % 9},{'low' if i % 2 else 'high'}\n" for i in range(80)
-)
+ROWS = [("Oslo" if i % 2 else "Rome", str(20 + i % 9), "low" if i % 2 else "high") for i in range(80)]
 
 
 @pytest.fixture
-def table(tmp_path, call):
-    path = tmp_path / "people.csv"
-    path.write_text(ROWS)
-    words = ["learn", path, "--label", "income", "--columns", "city:category", "--checkpoint", tmp_path / "state"]
-    assert call(*words).returncode == 0
+def table(file, tmp_path, call):
+    path = file("people.csv", "city,age,income", *(",".join(row) for row in ROWS))
+    call("learn", path, "--label", "income", "--columns", "city:category", "--checkpoint", tmp_path / "state")
     return path
 
 
-def labels(done):
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    return [row["y_pred"] for row in rows], [row["y_true"] for row in rows]
-
-
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_the_label_of_the_checkpoint_is_no_feature(table, tmp_path, call, kind):
-    rows = [dict(zip(("city", "age", "income"), line.split(","), strict=True)) for line in ROWS.splitlines()[1:]]
+def test_the_label_of_the_checkpoint_is_no_feature(table, file, tmp_path, call, kind):
+    rows = [dict(zip(("city", "age", "income"), row, strict=True)) for row in ROWS]
     bare = [{name: value for name, value in row.items() if name != "income"} for row in rows]
     for some, answer in ((rows, ["high", "low"]), (bare, [None, None])):
-        path = tmp_path / f"new.{kind}"
+        name = f"new.{kind}"
         if kind == "parquet":
             pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-            parquet.write_table(pa.Table.from_pylist(some), path)
+            parquet.write_table(pa.Table.from_pylist(some), tmp_path / name)
         elif kind == "csv":
-            path.write_text("\n".join([",".join(some[0]), *(",".join(row.values()) for row in some)]) + "\n")
+            file(name, ",".join(some[0]), *(",".join(row.values()) for row in some))
         else:
-            path.write_text("".join(json.dumps(row) + "\n" for row in some))
-        predicted, true = labels(call("predict", path, "--model", tmp_path / "state", "--to", "-"))
-        assert (predicted[:2], true[:2]) == (["high", "low"], answer)
-    assert (
-        "no column 'wage' for the label"
-        in call("predict", table, "--model", tmp_path / "state", "--to", "-", "--label", "wage").stderr
-    )
+            file(name, *map(json.dumps, some))
+        found = call("predict", tmp_path / name, "--model", tmp_path / "state", "--to", "-").rows[:2]
+        assert [(row["y_pred"], row["y_true"]) for row in found] == list(zip(["high", "low"], answer, strict=True))
+    wage = ["--to", "-", "--label", "wage"]
+    call("predict", table, "--model", tmp_path / "state", *wage, status=1, says="no column 'wage' for the label")
 
 
 @pytest.mark.parametrize("position", [{"label": 7}, {"label": ["income"], "table": [1]}, {}])
@@ -53,27 +44,74 @@ def test_a_label_of_a_checkpoint_that_is_no_name(table, tmp_path, call, position
         model = folder.newest().model
     with CheckpointFolder(tmp_path / "other") as folder:
         folder.save(model, None, rows=1, position=position)
-    done = call("predict", table, "--model", tmp_path / "other", "--to", "-")
-    assert (done.returncode, "feature 'income' is 'low'" in done.stderr or "feature 'income' is 'high'" in done.stderr) == (
-        1,
-        True,
-    )
+    said = call("predict", table, "--model", tmp_path / "other", "--to", "-", status=1).stderr
+    assert "feature 'income' is 'low'" in said or "feature 'income' is 'high'" in said
 
 
-def test_a_column_that_the_model_does_not_know_can_be_dropped(table, tmp_path, call):
-    path = tmp_path / "new.csv"
-    path.write_text("city,age,remark\nOslo,22,good\n")
+def test_a_column_that_the_model_does_not_know_can_be_dropped(table, file, tmp_path, call):
+    path = file("new.csv", "city,age,remark", "Oslo,22,good")
     words = ["predict", path, "--model", tmp_path / "state", "--to", "-"]
-    assert "feature 'remark' is 'good'" in (said := call(*words).stderr)
+    said = call(*words, status=1, says="feature 'remark' is 'good'").stderr
     assert "To leave out the column: drop='remark' (--columns remark:drop)" in said
-    assert labels(call(*words, "--columns", "remark:drop"))[0] == ["low"]
+    assert call(*words, "--columns", "remark:drop").end["y_pred"] == "low"
     for known in ("city", "age"):
-        done = call(*words, "--columns", f"remark:drop,{known}:drop")
-        assert f"--columns {known}:drop contradicts the model, which has learned it" in done.stderr
+        contradicts = f"--columns {known}:drop contradicts the model, which has learned it"
+        call(*words, "--columns", f"remark:drop,{known}:drop", status=1, says=contradicts)
 
 
-def test_a_run_says_what_it_has_predicted_itself(table, tmp_path, call):
-    words = ["predict", table, "--model", tmp_path / "state", "--to", tmp_path / "out.csv", "--checkpoint", tmp_path / "own"]
-    assert call(*words, "--max-rows", 1).stderr.endswith("1 row predicted\n")
-    assert call(*words).stderr.endswith("80 rows predicted, 79 of them in this run\n")
-    assert call(*words).stderr.endswith("80 rows predicted, 0 of them in this run\n")
+@pytest.mark.filterwarnings("default")
+def test_a_model_of_other_rows(rows, file, tmp_path, call):
+    state, other = tmp_path / "state", file("other.csv", "A,B", "1,2", "3,4")
+    call("learn", rows, "--label", "y", "--checkpoint", state)
+    predict = ["predict", other, "--model", state, "--to", tmp_path / "out.csv"]
+    warning, error = call(*predict, status=1).stderr.splitlines()
+    assert warning.endswith("the row has none of the features that the model knows (it has 'A', 'B'; known are 'a', 'b')")
+    assert warning.startswith(f"streamsvm: warning: {other}, line 2: ")
+    assert "to the end" in error
+    file("other.csv", "A,b", "1,2")
+    call(*predict)
+
+
+def test_predictions_go_on_where_they_ended(rows, tmp_path, call):
+    call("learn", rows, "--label", "y", "--regression", "--checkpoint", tmp_path / "model")
+    words = ["predict", rows, "--label", "y", "--model", tmp_path / "model"]
+    call(*words, "--to", tmp_path / "whole.csv")
+    pieces = [*words, "--to", tmp_path / "pieces.csv", "--checkpoint", tmp_path / "own"]
+    assert call(*pieces, "--max-rows", 1).stderr.endswith("1 row predicted\n")
+    done = call(*pieces, says="continuing after row 1")
+    assert done.stderr.endswith("60 rows predicted, 59 of them in this run\n")
+    assert call(*pieces).stderr.endswith("60 rows predicted, 0 of them in this run\n")
+    assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    more, no_model = ["--to", tmp_path / "more.csv"], "holds no model: name the file or folder of the model"
+    call("predict", rows, "--label", "y", "--model", tmp_path / "own", *more, status=1, says=no_model)
+    call(*words, *more, "--checkpoint", tmp_path / "model", status=1, says="not written by a prediction loop")
+
+
+def test_a_model_that_does_not_predict_before_it_has_learned(bananas, tmp_path, call):
+    rows = bananas(30)
+    with CheckpointFolder(tmp_path / "state") as folder:
+        folder.save(tree.HoeffdingTreeClassifier(), None, rows=0, position={"rows": 0})
+    for name in ("out.csv", "out.jsonl"):
+        call("predict", rows, "--label", "y", "--model", tmp_path / "state", "--to", tmp_path / name)
+    labels = [line.rpartition(",")[2] for line in rows.read_text().splitlines()[1:]]
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == [f"{row},,{y}," for row, y in enumerate(labels)]
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert first == {"row": 0, "y_pred": None, "y_true": labels[0] == "True", "probability": None}
+
+
+def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call):
+    words = ["predict", rows, "--label", "y", "--to", tmp_path / "out.jsonl", "--follow", "--model"]
+    call(*words, file("file.ckpt"), status=2, says="must be a folder or topic of checkpoints, which a learner writes")
+
+    def learn():
+        with CheckpointFolder(tmp_path / "state") as folder:
+            source = IterableSource([({"a": i % 7, "b": i % 5}, i % 2) for i in range(50)])
+            LearningLoop(source, BSGDClassifier(budget=10), checkpoints=folder).run()
+
+    (tmp_path / "state").mkdir()
+    started = threading.Timer(0.2, learn)
+    started.start()
+    call(*words, tmp_path / "state", says="waiting for the first checkpoint in")
+    started.join()
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(record["row"], record["model"]) for record in records] == [(row, 50) for row in range(60)]

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from river import compose, drift, linear_model, preprocessing
 from river.datasets import synth
 
-from command_words import main
 from lists import first
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
@@ -24,7 +23,6 @@ from streamsvm.stream import (
     IterableSource,
     JoinedSource,
     LearningLoop,
-    load,
 )
 from streamsvm.stream.logs import json_lines
 from streamsvm.stream.monitor_metrics import Families
@@ -316,49 +314,3 @@ def test_a_model_that_cannot_begin_anew():
 
     with pytest.raises(ValueError, match=r"Model has no clone\(\)"):
         DriftWatch(drift.ADWIN(), "anew").begin(Model(), False, "rows")
-
-
-@pytest.fixture
-def csv_file(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("a,b,y\n" + "".join(f"{x[0]},{x[1]},{int(y)}\n" for x, y in rows_of(2000)))
-    return path
-
-
-def test_command_line(csv_file, tmp_path, capsys):
-    words = [
-        "learn",
-        csv_file,
-        "--label",
-        "y",
-        "--drift",
-        "PageHinkley(threshold=20)",
-        "--on-drift",
-        "anew",
-        "--learner",
-        "bsgd,budget=30",
-    ]
-    assert main([*words, "--quiet", "--checkpoint", tmp_path / "state"]) == 0
-    end = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert end["drifts"] >= 1
-    assert load(tmp_path / "state").n_learned < 2000
-    assert main(words) == 0
-    assert f"{end['drifts']} drift" in capsys.readouterr().err
-    assert main(["learn", csv_file, "--label", "y", "--drift", "KSWIN", "--max-rows", 50]) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--on-drift", "anew"], "there is no --drift DETECTOR"),
-        (["--drift", "ADWEN"], "--drift ADWEN: there is no such detector. Known are ADWIN, KSWIN, PageHinkley, DDM"),
-        (["--drift", "DDM", "--regression"], "there is no such detector; it is for errors of labels. Known are ADWIN"),
-        (["--drift", "ADWIN(delta='x')"], "--drift ADWIN(delta='x'): "),
-        (["--drift", "ADWIN(nothing=1)"], "unexpected keyword argument 'nothing'"),
-        (["--drift", "KSWIN(alpha=7)"], "Alpha must be between 0 and 1"),
-    ],
-)
-def test_mistakes_of_the_command_line(csv_file, words, reason, capsys):
-    with pytest.raises(SystemExit):
-        main(["learn", csv_file, "--label", "y", *words])
-    assert reason in capsys.readouterr().err

@@ -1,11 +1,9 @@
 """Predictions with the newest model of a learner that goes on."""
 
-import json
 import threading
 
 import pytest
 
-from command_words import main
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
     CheckpointFolder,
@@ -147,24 +145,6 @@ def test_a_wait_for_the_first_model(tmp_path):
     assert follow.newer() is None
     thread.join()
     learner.close()
-
-
-def test_the_command_line(tmp_path, capfd, learner):
-    data, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
-    data.write_text("".join(json.dumps(x | {"y": y}) + "\n" for x, y in rows(20)))
-    (tmp_path / "file.ckpt").write_text("")
-    words = ["predict", data, "--to", out, "--follow", "--model"]
-    with pytest.raises(SystemExit):
-        main([*words, tmp_path / "file.ckpt"])
-    assert "must be a folder or topic of checkpoints, which a learner writes" in capfd.readouterr().err
-    started = threading.Timer(0.2, learner.learn, [50])
-    started.start()
-    assert main([*words, tmp_path / "state"]) == 0
-    assert "waiting for the first checkpoint in" in capfd.readouterr().err
-    started.join()
-    records = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [record["row"] for record in records] == list(range(20))
-    assert {record["model"] for record in records} == {50}
 
 
 def test_without_newer_models_records_are_as_they_were(tmp_path, learner):

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from river import metrics
 
-from command_words import main
 from patience import until
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import (
@@ -193,23 +192,11 @@ def test_slow_clients_are_few_and_hung_up_on(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_port_that_is_taken(tmp_path, capfd):
+def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MonitorError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use. Give another port"):
             Monitor(LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10)), port)
-        (tmp_path / "rows.csv").write_text("a,y\n1,0\n2,1\n")
-        assert main(["learn", tmp_path / "rows.csv", "--label", "y", "--metrics-port", port]) == 1
-    assert f"--metrics-port: cannot listen at 127.0.0.1:{port}" in capfd.readouterr().err
-
-
-def test_the_command_line_says_where(tmp_path, capfd):
-    (tmp_path / "rows.csv").write_text("a,y\n1,0\n2,1\n3,0\n")
-    assert main(["learn", tmp_path / "rows.csv", "--label", "y", "--metrics-port", 0]) == 0
-    assert "metrics, and a page, at http://127.0.0.1:" in capfd.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["learn", tmp_path / "rows.csv", "--label", "y", "--metrics-port", "70000"])
-    assert "must be a port from 0" in capfd.readouterr().err
 
 
 def test_quantiles_are_ends_of_buckets():

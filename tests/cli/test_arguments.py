@@ -1,0 +1,205 @@
+"""Flags: wrong ones, each told in a line; those of a file; and the help about them."""
+
+import json
+import re
+
+import pytest
+
+from streamsvm import load
+from streamsvm.cli.arguments import names
+from streamsvm.cli.main import _parser
+from streamsvm.cli.screens import EXAMPLES
+
+#: What follows ``streamsvm learn FILE --label y``, and what is said.
+OF_LEARN = [
+    (["--learner", "bsgd,gama=1"], "--learner bsgd,gama=1: bsgd has no parameter gama; is it gamma?"),
+    (["--learner", "bsgd,gamma"], "gamma is no KEY=VALUE"),
+    (["--learner", "bsgd,gamma=1,gamma=2"], "gamma stands there twice"),
+    (["--learner", "bsgd,"], "nothing is no KEY=VALUE"),
+    (["--learner", "bsgd,class_weight={{[1]: 2}}"], "class_weight"),
+    (["--learner", "svm"], "the name of a learner: auto, bsgd, bsca, linear"),
+    (["--learner", "budget=9"], "the name of a learner: auto, bsgd, bsca, linear"),
+    (["--learner", "bsgd,gamma=-1"], "gamma must be"),
+    (["--learner", "bsgd,maintenance=Merge('gs')"], "search must be one of"),
+    (["--learner", "bsgd,budget=0"], "budget must be"),
+    (["--learner", "bsgd,maintenance=Merge(find='gss')"], "unexpected keyword argument 'find'"),
+    (["--learner", "bsgd,maintenance=Merge(**dict(search='gss'))"], "maintenance must be"),
+    (["--learner", "bsca,l2=1"], "bsca has no parameter l2"),
+    (["--learner", "linear,budget=5"], "linear has no parameter budget"),
+    (["--labels-are", "a,b,c", "--learner", "bsgd,max_classes=2"], "3 classes are declared"),
+    (["--metric", "MAE"], "no such metric for classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC; MAE goes with"),
+    (["--metric", "__import__('os')"], "no such metric for classifiers"),
+    (["--metric", "ConfusionMatrix"], "ConfusionMatrix does not give one number"),
+    (["--metric", "FBeta"], "missing 1 required positional argument: 'beta'"),
+    (["--metric", "F1(pos_val='spam')"], "--positive LABEL"),
+    (["--metric", "F1(cm=1)"], "--metric F1(cm=1): "),
+    (["--metric", "FBeta(beta=1e308)"], "--metric FBeta(beta=1e308): "),
+    (["--positive", "spam"], "Accuracy treats all labels alike"),
+    (["--regression", "--metric", "F1"], "no such metric for regressors; try MAE, RMSE or R2"),
+    (["--regression", "--positive", "1"], "--positive is about labels, and --regression predicts a number"),
+    (["--regression", "--labels-are", "1,2"], "--labels-are is about labels, and --regression predicts a number"),
+    (["--regression", "--learner", "bsgd,max_classes=3"], "bsgd has no parameter max_classes: it has budget, "),
+    (["--bound", "1"], "must be a number of at least 2, or 0, not 1"),
+    (["--scale", "none", "--bound", "3"], "--bound 3 bounds scaled values, and nothing is scaled: leave it out"),
+    (["--scale", "none", "--bound", "3", "--regression"], "--bound 3 bounds scaled values, and nothing is scaled: leave it out"),
+    (
+        ["--format", "libsvm", "--bound", "3"],
+        "nothing is scaled of libsvm text unless --scale standard asks for it: leave it out",
+    ),
+    (["--to", "{csv}"], "would overwrite SOURCE"),
+    (["--to", "-", "--quiet"], "standard output"),
+    (["--checkpoint-every", "0"], "--checkpoint-every"),
+    (["--max-rows", "0"], "--max-rows"),
+    (["--on-error", "{csv}"], "--on-error {csv} would overwrite SOURCE"),
+    (["--on-error", "x.jsonl", "--to", "x.jsonl"], "--to x.jsonl would overwrite --on-error"),
+    (["--on-error", "-", "--quiet"], "--on-error - and --quiet both write to standard output"),
+    (["--labels-are", "a"], "--labels-are a: classes must be at least two"),
+    (["--error-limit", "-1"], "--error-limit"),
+    (["--error-share", "2"], "--error-share"),
+    (["--log-level", "debug"], "--log-level is about lines of JSON"),
+    (["--metrics-port", "70000"], "must be a port from 0"),
+    (["--on-drift", "anew"], "there is no --drift DETECTOR"),
+    (["--drift", "ADWEN"], "--drift ADWEN: there is no such detector. Known are ADWIN, KSWIN, PageHinkley, DDM"),
+    (["--drift", "DDM", "--regression"], "there is no such detector; it is for errors of labels. Known are ADWIN"),
+    (["--drift", "ADWIN(delta='x')"], "--drift ADWIN(delta='x'): "),
+    (["--drift", "ADWIN(nothing=1)"], "unexpected keyword argument 'nothing'"),
+    (["--drift", "KSWIN(alpha=7)"], "Alpha must be between 0 and 1"),
+    (["--format", "libsvm", "--columns", "1:drop"], "--columns 1:drop means nothing for LIBSVM text"),
+    (["--format", "parquet", "--delimiter", ";"], "--delimiter ';' means nothing for parquet"),
+    (["--when-missing", "median"], "invalid choice"),
+    (["--columns", "a"], "a cannot be read: it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"),
+    (["--columns", "a:drop,b:town"], "b:town cannot be read"),
+    (["--columns", "a:drop,a:number"], "a stands there twice"),
+    (["--columns", "a:drop b:category"], "a:drop b:category cannot be read"),
+    (["--columns", ":drop"], "a name is empty"),
+    (["--columns", "*:drop"], "nothing is left to learn from"),
+    (["--columns", "a:drop,*:drop"], "nothing is left to learn from"),
+    (["--columns", "a:drop,y:category"], "y is the label"),
+    (["--columns", "a:drop=x"], "only dates have a format, and a is of kind drop"),
+    (["--columns", "*:number"], "* stands for all other columns, which can be dropped: *:drop"),
+    (["--columns", "*:drop,a:number"], "*:drop is about all other columns, and stands at the end"),
+    (["--columns", '"a:drop'], '"a:drop cannot be read'),
+]
+OF_OTHERS = [
+    (["learn", "{csv}"], "--label NAME"),
+    (["learn", "--config", "none.toml"], "none.toml: No such file"),
+    (["predict", "--config", "none.toml"], "none.toml: No such file"),
+    (["predict", "{csv}", "--model", "state", "--to", "-", "--quiet"], "standard output"),
+    (["inspect", "state", "--plot", "out.unknown"], "its suffix says no format of pictures: end it in .png, .svg or .pdf"),
+    (["inspect", "state", "--plot", "none/out.png"], "make it first"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [*((["learn", "{csv}", "--label", "y", *words], message) for words, message in OF_LEARN), *OF_OTHERS]
+)
+def test_wrong_command_lines(rows, call, words, message):
+    done = call(*(word.format(csv=rows) for word in words), status=2)
+    assert message.format(csv=rows) in done.last
+    assert done.stderr.startswith(f"usage: streamsvm {words[0]} ")
+    assert done.stdout == ""
+
+
+def test_words_that_are_read_later(rows, call):
+    call("grow", status=2, says="invalid choice")
+    done = call("learn", rows, "--label", "y", "--columns", "a:date", "--cycles", "moon", status=2)
+    assert "--cycles must be of day, week, year" in done.last
+
+
+PEOPLE = "id,city,since,age,y", *(f"n{i},{'ab'[i % 2]},{1 + i % 28:02d}.01.2024,{20 + i % 40},{i % 2}" for i in range(300))
+
+
+def test_flags_from_a_file(file, tmp_path, call):
+    people, state = file("people.csv", *PEOPLE), tmp_path / "state"
+    text = (
+        f"source = '{people}'\nlabel = 'y'\nquiet = true\nstop-at-end = false\n"
+        f"missing = ['?']\ncolumns = {{id = 'drop', city = 'category', since = 'date=%d.%m.%Y'}}\n"
+        f"[learn]\ncheckpoint = '{state}'\nlearner = 'bsgd,budget=20,l2=0.001,gamma=0.25'\nmax_rows = 7\n"
+        f"[predict]\nmodel = '{state}'\nto = '-'\nquiet = false\n"
+    )
+    config = file("flags.toml", text)
+    assert call("learn", "--config", config, "--max-rows", 300).stderr == ""
+    facts = json.loads(call("inspect", state, "--json").stdout)
+    assert (facts["budget"], facts["effective_gamma"], facts["rows"]) == (20, 0.25, 300)
+    assert "l2=0.001" in facts["parameters"]
+    file("flags.toml", text.replace("quiet = true\n", ""))
+    assert len(call("predict", "--config", config).rows) == 300
+    done = call("predict", people.with_name("none.csv"), "--config", config, status=1)
+    assert done.stderr.endswith("No such file or directory\n")
+
+
+def test_columns_of_a_file_as_a_list_and_flags_that_are_added(file, tmp_path, call):
+    people = file("people.csv", *PEOPLE)
+    config = file("flags.toml", "columns = ['id:drop', 'since:drop', '\"city\":category']", "missing = '?'", "learner = 'bsgd'")
+    call("learn", people, "--label", "y", "--config", config)
+    file("flags.toml", "columns = {id = 'drop', city = 'drop'}", "missing = '?'")
+    words = ["--label", "y", "--config", config, "--learner", "linear", "--columns", "since:date=%d.%m.%Y"]
+    call("learn", people, *words, "--columns", "city:category", "--checkpoint", tmp_path / "state")
+    encoder = load(tmp_path / "state")["TableEncoder"]
+    assert [[*of] for of in (encoder.drop, encoder.categorical, encoder.dates)] == [["id"], ["city"], ["since"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lable = 'y'", "lable is no flag of learn or predict"),
+        ("[learn]\nto-do = 1", "to-do is no flag of learn"),
+        ("[predict]\nbudget = 1", "budget is no flag of predict"),
+        ("learn = 1", "learn must be a table"),
+        ("config = 'x'", "config is no flag"),
+        ("label = 2024-01-01", "label cannot be"),
+        ("label =", "not TOML"),
+        ("label = " + "[" * 5000, "not TOML"),
+        ("budget = " + "9" * 5000, "not TOML"),
+        ("window = 'many'", "must be a whole number"),
+        ("label = 'y'", "required: SOURCE"),
+        ("columns = {id = true}", "id in columns must be drop, category, number, date or date=FORMAT, not True"),
+        ("columns = {id = 'drop, city:category'}", "id in columns must be"),
+        ("columns = true", "columns cannot be True"),
+        ("columns = {id = 'drop', '*' = 'drop'}", "nothing is left to learn from"),
+    ],
+)
+def test_a_file_of_flags_that_is_wrong(file, call, text, words):
+    source = ["rows.csv", "--label", "y"] if text.startswith("columns") else []
+    call("learn", *source, "--config", file("flags.toml", text), status=2, says=words)
+
+
+def test_a_folder_of_another_command_in_a_file_of_flags(rows, file, tmp_path, call):
+    config = file("flags.toml", "label = 'y'", f"checkpoint = '{tmp_path / 'state'}'")
+    call("learn", rows, "--config", config)
+    predict = ["predict", rows, "--config", config, "--model", tmp_path / "state", "--to", tmp_path / "out.csv"]
+    call(*predict, status=1, says="each of [learn] and [predict] its own")
+
+
+def test_names_with_commas():
+    assert names('a, "b, c",d') == ["a", "b, c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "group"),
+    [
+        ("learn", "--labels-are", "rows that cannot be used"),
+        ("learn", "--columns", "the table"),
+        ("learn", "--trusted", "the run"),
+        ("predict", "--model", "the model"),
+        ("predict", "--trusted", "the model"),
+        ("predict", "--checkpoint", "the run"),
+    ],
+)
+def test_help_shows_a_flag_in_its_group(call, command, flag, group):
+    text = call(command, "--help", "all").stdout
+    headings = re.findall(r"^(\S.*):$", text[: text.index(f"\n  {flag} ")], re.MULTILINE)
+    assert headings[-1] == group
+
+
+def test_what_help_says_and_examples_that_parse(call):
+    text = call("learn", "--help", "all").stdout
+    assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
+    assert "stop after this many rows" in (text := " ".join(text.split()))
+    assert "CSV if it ends in .csv, otherwise JSON lines" in text
+    text = " ".join(call("predict", "--help", "all").stdout.split())
+    assert "loading can then run any code that is in the file. Without this flag, loading runs no code" in text
+    assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5
+    parser, _ = _parser()
+    for command in re.findall(r"streamsvm (.*)", EXAMPLES.replace("\\\n", "")):
+        parser.parse_args([word.strip("'") for word in command.split()])

@@ -1,0 +1,236 @@
+"""``streamsvm learn``: learners, labels and targets, runs that go on, and what is said of a stream that is not as it seems."""
+
+import json
+
+import pytest
+from river import datasets, evaluate, metrics, tree
+from river.datasets import synth
+
+from streamsvm.cli import parsing
+from streamsvm.stream import load
+
+LABELS = ("ham", "spam")
+
+
+def test_learners_by_name(bananas, call):
+    ends = {}
+    for name, setting in (("bsgd", "l2=0.001"), ("bsca", "C=2.0")):
+        done = call("learn", bananas(), "--label", "y", "--learner", f"{name},{setting}", "--max-rows", 2000, "--quiet")
+        assert done.stderr == ""
+        ends[name] = done.end["metric"]
+        assert ends[name] > 0.85
+    assert ends["bsgd"] != ends["bsca"]
+
+
+def test_a_linear_learner_of_many_features(file, tmp_path, call):
+    rows, state = (f"{i % 2} {i % 97 + 1}:1 {1000 + i % 2}:1 {2000 + i}:0.5" for i in range(2000)), tmp_path / "state"
+    path = file("rows.libsvm", *rows)
+    done = call("learn", path, "--learner", "linear,C=1.0", "--checkpoint", state, "--quiet")
+    assert done.stderr == ""
+    assert done.end["metric"] > 0.95
+    assert "n_support" not in done.end
+    assert "support vectors" not in call("learn", path, "--learner", "linear", "--max-rows", 100).stderr
+    facts = json.loads(call("inspect", state, "--json").stdout)
+    assert (facts["n_learned"], len(facts["feature_names"])) == (2000, 97 + 2 + 2000)
+
+
+def test_learn_inspect_predict(bananas, file, tmp_path, call):
+    state, out = tmp_path / "state", tmp_path / "out.csv"
+    done = call("learn", bananas(), "--label", "y", "--learner", "bsgd,budget=50", "--checkpoint", state, "--to", out, "--quiet")
+    assert done.stderr == ""
+    end = done.end
+    assert (end["event"], end["rows"], end["learned"], end["interrupted"]) == ("end", 5300, 5300, False)
+    assert end["metric"] > 0.87
+    assert 0 < end["n_support"] <= 50
+    assert end["n_merges"] > 0
+    lines = out.read_text().splitlines()
+    assert (lines[0], len(lines)) == ("row,y_pred,y_true,probability", 5301)
+
+    facts = json.loads(call("inspect", state, "--json").stdout)
+    assert (facts["rows"], facts["budget"], facts["feature_names"]) == (5300, 50, ["a", "b"])
+    assert "support" in call("inspect", state).stdout
+
+    rows = call("predict", file("new.jsonl", '{"a": 0.1, "b": 0.2}', '{"a": -1.0, "b": 1.0}'), "--model", state, "--to", "-").rows
+    assert [row["row"] for row in rows] == [0, 1]
+    assert all(row["y_pred"] in (True, False) and 0.5 <= row["probability"] <= 1.0 for row in rows)
+
+
+def test_same_command_again_goes_on_and_gives_the_same_bytes(bananas, tmp_path, call):
+    def learn(state, *more):
+        call("learn", bananas(), "--label", "y", "--learner", "bsgd,budget=30", "--checkpoint", state, "--quiet", *more)
+        return (state / "checkpoint-000000005300.ckpt").read_bytes() if not more else b""
+
+    learn(tmp_path / "pieces", "--max-rows", 1234)
+    assert learn(tmp_path / "pieces") == learn(tmp_path / "whole")
+    learn(tmp_path / "whole")
+
+
+def test_text_labels_and_metrics_with_parameters(bananas, call):
+    learn = ["learn", bananas(500, LABELS), "--label", "y", "--quiet"]
+
+    def score(*words):
+        return call(*learn, *words).end["metric"]
+
+    said = "which one is not known: is it 'ham', or the other? So name the positive label"
+    call(*learn, "--metric", "F1", status=1, says=said)
+    f1, f2 = score("--metric", "F1", "--positive", "spam"), score("--metric", "FBeta(beta=2)", "--positive", "spam")
+    assert 0.5 < f1 < 1.0
+    assert 0.5 < f2 < 1.0
+    assert len({f1, f2, score("--metric", "F1", "--positive", '"ham"')}) == 3
+    said = "no label so far is 'eggs', which was named as the positive one: there are 'ham' and 'spam'"
+    call(*learn, "--metric", "F1", "--positive", "eggs", status=1, says=said)
+    assert score("--learner", 'bsgd,maintenance=Merge(search="gss"),budget=10') > 0.5
+
+
+@pytest.mark.parametrize("metric", ["Accuracy", "MacroF1", "CrossEntropy", "LogLoss"])
+def test_a_model_that_does_not_predict_before_it_has_learned(monkeypatch, tmp_path, bananas, call, metric):
+    monkeypatch.setitem(parsing.LEARNERS, "bsgd", (tree.HoeffdingTreeClassifier, tree.HoeffdingTreeRegressor))
+    rows = [({"a": x["1"], "b": x["2"]}, LABELS[y]) for x, y in datasets.Bananas().take(300)]
+    learn = ["learn", bananas(300, LABELS), "--label", "y", "--scale", "none", "--metric", metric]
+    learn += ["--positive", "spam"] if metric == "LogLoss" else []
+    last = call(*learn, "--max-rows", 1).last
+    assert last.startswith("1 row ")
+    assert metric not in last  # of no row, there is no score
+    end = call(*learn, "--to", tmp_path / "out.csv", "--quiet").end
+    assert end["learned"] == 300
+    assert (tmp_path / "out.csv").read_text().splitlines()[1] == f"0,,{rows[0][1]},"
+    if metric != "LogLoss":
+        expected = evaluate.progressive_val_score(rows, tree.HoeffdingTreeClassifier(), getattr(metrics, metric)())
+        assert end["metric"] == pytest.approx(expected.get(), abs=1e-12)
+
+
+def test_labels_that_are_declared(file, call):
+    path = file("rows.csv", "a,y", *(f"{i % 7},{'AB7'[i % 3]}" for i in range(60)), "1,C")
+    end = call("learn", path, "--label", "y", "--labels-are", "A,B,7", "--on-error", "skip", "--quiet").end
+    assert (end["learned"], end["refused"]) == (60, {"label": 1})
+    done = call("learn", path, "--label", "y", "--on-error", "skip")
+    assert "21 refused  20 label" not in done.stderr
+    assert "20 refused  20 label" in done.last
+
+
+def test_a_label_that_never_comes_is_an_error(file, tmp_path, call):
+    path = file("rows.jsonl", *(f'{{"a": {i}, "y": {i % 2}}}' for i in range(30)))
+    words = ["learn", path, "--label", "lable", "--checkpoint", tmp_path / "state", "--checkpoint-every", 10]
+    said = "none of its 30 rows had a label: nothing was learned. Is its name right? The last row had 'a', 'y'"
+    call(*words, status=1, says=said)
+    call(*words, "--max-rows", 20, status=1, says="none of 20 rows had a label")
+    call("learn", path, "--label", "y", "--checkpoint", tmp_path / "other")
+
+
+@pytest.mark.parametrize("label", ['["yes"]', '{"yes": 1}'])
+def test_a_label_that_is_no_value_costs_its_row(file, call, label):
+    good = [f'{{"a": {i % 5}, "y": {i % 2}}}' for i in range(40)]
+    path = file("rows.jsonl", *good[:20], f'{{"a": 1, "y": {label}}}', *good[20:])
+    end = call("learn", path, "--label", "y", "--on-error", "skip", "--quiet").end
+    assert (end["learned"], end["refused"]) == (40, {"label": 1})
+
+
+def test_a_source_without_rows_is_an_error(file, tmp_path, call):
+    path = file("rows.csv", "a,b,y")
+    learn = "learn", path, "--label", "y", "--checkpoint", tmp_path / "state", "--to", tmp_path / "out.csv"
+    assert call(*learn, status=1).last == f"streamsvm: {path} has no rows: there is nothing to learn"
+    assert not list((tmp_path / "state").glob("*.ckpt"))
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
+    words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
+    call(*words, says="starting")
+    assert "starting" not in call(*words, says="continuing after row 60").stderr
+    for flags in (["--learner", "bsgd,budget=7"], ["--metric", "F1"], ["--to", tmp_path / "out.csv"]):
+        assert len(call(*words, *flags, status=1).stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--learner", "bsgd,budget=7"], "it was learned with budget=500, and asked for is budget=7. Ask for the same"),
+        (["--scale", "none"], 'it was learned with scaling="auto", and asked for is scaling=None. Ask for the same'),
+        (
+            ["--learner", "bsgd,l2=1e-5", "--bound", "9"],
+            'scaling="auto", l2=0.0001, and asked for is Pipeline, BoundedScaler, deviations=9., ',
+        ),
+    ],
+)
+def test_only_what_differs_is_named(rows, tmp_path, call, flags, text):
+    words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
+    call(*words)
+    said = call(*words, *flags, status=1, says=text).stderr
+    assert f"{tmp_path / 'state'} holds a model with other parameters: " in said
+
+
+def test_more_features_than_columns_names_the_flags(file, call):
+    path = file("rows.libsvm", *(f"{i % 2} {3 * i + 1}:1 {3 * i + 2}:2 {3 * i + 3}:1" for i in range(100)))
+    said = "max_features=256 names are known. In --learner bsgd, give max_features=N, overflow=hash or overflow=ignore."
+    assert said in call("learn", path, "--learner", "bsgd,l2=0.1", status=1).last
+    for setting in ("max_features=400", "overflow=ignore"):
+        call("learn", path, "--learner", f"bsgd,{setting}")
+
+
+def test_detectors_of_drift(file, tmp_path, call):
+    flipped = (f"{x[0]},{x[1]},{int(y) ^ (i >= 1000)}" for i, (x, y) in enumerate(synth.Sine(seed=1).take(2000)))
+    path = file("rows.csv", "a,b,y", *flipped)
+    words = ["learn", path, "--label", "y", "--learner", "bsgd,budget=30"]
+    words += ["--drift", "PageHinkley(threshold=20)", "--on-drift", "anew"]
+    end = call(*words, "--quiet", "--checkpoint", tmp_path / "state").end
+    assert end["drifts"] >= 1
+    assert load(tmp_path / "state").n_learned < 2000
+    call(*words, says=f"{end['drifts']} drift")
+    call("learn", path, "--label", "y", "--drift", "KSWIN", "--max-rows", 50)
+
+
+def test_where_metrics_are_shown(rows, call):
+    call("learn", rows, "--label", "y", "--metrics-port", 0, says="metrics, and a page, at http://127.0.0.1:")
+
+
+# Targets ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trump(file):
+    rows = list(datasets.TrumpApproval().take(300))
+    return file("trump.csv", ",".join([*rows[0][0], "y"]), *(",".join(map(repr, [*x.values(), y])) for x, y in rows))
+
+
+@pytest.mark.parametrize("model", ["bsgd", "bsca", "linear"])
+def test_a_regression(trump, tmp_path, call, model):
+    learn = ["learn", trump, "--label", "y", "--regression", "--quiet", "--checkpoint", tmp_path / "state"]
+    learn += ["--to", tmp_path / "out.csv", "--learner"]
+    end = call(*learn, model).end
+    assert (end["metric_name"], end["learned"]) == ("MAE", 300)
+    assert end["metric"] < 1.5  # the targets are 37 to 46
+    facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)
+    assert facts["n_learned"] == 300
+    assert "C=" in facts["parameters"] or "l2=" in facts["parameters"]  # of the regressor within the scaler of targets
+    call(*learn, f"{model},epsilon=0.2", status=1, says="other parameters")
+    call("predict", trump, "--model", tmp_path / "state", "--label", "y", "--to", tmp_path / "later.csv")
+    y_pred, y_true, probability = (tmp_path / "later.csv").read_text().splitlines()[-1].split(",")[1:]
+    assert float(y_pred) == pytest.approx(float(y_true), abs=2.0)
+    assert probability == ""
+
+
+@pytest.mark.filterwarnings("default")
+def test_targets_of_libsvm_text_are_scaled(file, call):
+    path = file("rows.libsvm", *(f"{5000 + 300 * (i % 11)} 1:{i % 11} 7:{i % 3}" for i in range(400)))
+    wrong = call("learn", path, "--regression", "--quiet", "--scale", "none", says="standard deviation").end["metric"]
+    right = call("learn", path, "--regression", "--quiet")
+    assert right.stderr == ""
+    for done in (right, call("learn", path, "--regression", "--quiet", "--bound", "0")):
+        assert done.end["metric"] < 0.2 * wrong
+
+
+def test_a_number_to_predict_is_noticed(trump, call):
+    words = ["learn", trump, "--label", "y", "--max-rows", 30]
+    call(*words, "--learner", "bsgd,max_classes=1000", says="looks like a number to predict: --regression")
+    done = call(*words, "--regression", "--metric", "R2")
+    assert "looks like a number to predict" not in done.stderr
+    assert "R2 " in done.last
+
+
+def test_a_number_as_text_among_labels_may_be_one_to_predict(file, call):
+    prices = ["a,price", *(f"{i},{i}.5" for i in range(9))]
+    learn = ["learn", file("prices.csv", *prices, "9,959.00"), "--label", "price"]
+    said = call(*learn, status=1, says="label '959.00' is a str").stderr
+    assert "If they are numbers to predict: --regression, or a regressor." in said
+    file("prices.csv", *prices, "9,many")
+    assert "--regression" not in call(*learn, "--quiet", status=1).stderr

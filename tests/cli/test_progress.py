@@ -1,0 +1,98 @@
+"""Progress: a live line on a terminal, lines elsewhere, JSON if quiet; and no figures of nothing."""
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from command_words import with_a_model
+from streamsvm import BSGDClassifier
+from streamsvm.cli.logs import Output
+from streamsvm.cli.progress import Display
+from streamsvm.stream import Progress
+
+
+def on_a_terminal(*words):
+    """Run the command with a terminal as standard error; what it showed."""
+    main_end, other_end = pty.openpty()
+    command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
+    environment, shown = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}, b""
+    how = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": other_end, "env": environment}
+    with subprocess.Popen(command, **how) as process:
+        os.close(other_end)
+        with contextlib.suppress(OSError):  # the other end was closed
+            while part := os.read(main_end, 4096):
+                shown += part
+    os.close(main_end)
+    assert process.returncode == 0, shown
+    return shown.decode()
+
+
+@pytest.mark.thorough
+def test_progress_and_the_next_step_on_a_terminal(bananas, tmp_path, call):
+    state, learn = tmp_path / "my state", ["learn", bananas(), "--label", "y"]
+    shown = on_a_terminal(*learn)
+    for text in ("5,300 rows", "Accuracy 0.8", "support vectors", "done after"):
+        assert text in shown
+    assert "the model was not saved: give --checkpoint FOLDER to keep it" in shown
+    shown = on_a_terminal(*learn, "--max-rows", 50, "--checkpoint", state)
+    assert f"streamsvm predict SOURCE --model '{state}' --to -" in shown
+    assert "to predict" not in call(*learn, "--max-rows", 50, "--checkpoint", state).stderr
+
+
+def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path, call):
+    path, state = bananas(30, name=f"{'long' * 40}.csv"), tmp_path / "state"
+    path.write_text(path.read_text().replace("a,b,y", "[red]a[/red],[b],y"))
+    said = call("learn", path, "--label", "y", "--checkpoint", state).stderr.splitlines()
+    look, _, *columns, first = said[:6]
+    assert look == f"first look at {path}, 30 rows"
+    assert [line.split()[0] for line in columns] == ["[red]a[/red]", "[b]", "y"]
+    assert first.startswith("starting")
+    *between, last = said[6:]
+    assert last.startswith("30 rows")
+    assert "last 30 rows" in last
+    assert last.endswith(" s")
+    assert all("rows/s" in line and line.endswith("merges") for line in between)  # on a slow machine
+    shown = call("inspect", state).stdout
+    assert "['[b]', '[red]a[/red]']" in shown
+    assert any(line.startswith("source ") and line.endswith(str(path)) for line in shown.splitlines())
+    assert 'scaling="auto"' in shown
+
+
+def test_no_figures_of_nothing(rows, tmp_path, call):
+    words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
+    assert call(*words, "--max-rows", 1).last.startswith("1 row  1 support vector")
+    assert "Accuracy" in (last := call(*words).last)
+    assert " rows/s" in last
+    assert call(*words).last.startswith("60 rows  Accuracy 0.")  # with nothing new
+    assert call("learn", rows, "--label", "y", "--max-rows", 1, "--quiet").end["metric"] is None
+
+
+def test_the_first_line_of_progress_is_not_of_one_row(rows, monkeypatch, call):
+    monkeypatch.setattr("streamsvm.stream.stream_loop._PROGRESS_SECONDS", 0.0)
+    found = call("learn", rows, "--label", "y", "--max-rows", 3, "--quiet").rows
+    assert [line["rows"] for line in found] == [2, 3]
+
+
+def test_json_has_no_nan(capsys):
+    progress = Progress(1, 1, 1.0, "F1", float("nan"), float("inf"), 10, None, 1.0, ended=True)
+    with Display(Output(quiet=True, json=False)) as display:
+        display.show(progress)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["metric"], facts["windowed"]) == (None, None)
+
+
+def test_a_stream_that_pauses_is_said_to(capsys):
+    progress = Progress(10, 10, 0.0, "Accuracy", 0.5, 0.5, 1000, BSGDClassifier(), 1.0, majority=("no", 0.75))
+    display = Display(Output(quiet=False, json=False))
+    for seconds in range(4):
+        display._last_line = -100.0
+        display.show(progress if seconds else replace(progress, rows=9))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
+    assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]

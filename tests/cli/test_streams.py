@@ -1,0 +1,188 @@
+"""Sources, sinks and signals of a command, in a process of its own where that matters: what ends it, and how it ends."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from river import datasets
+
+from command_words import with_a_model
+from patience import PATIENCE, until
+from streamsvm.cli import streams
+
+# What is said where a machine with other work takes more than a second to stop.
+SLOW_END = b"streamsvm: stopping after the step that is running; press Ctrl-C again to stop now\n"
+
+
+def command(*words):
+    return [sys.executable, "-m", "streamsvm", *with_a_model(words)]
+
+
+def start(*words):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command(*words), **pipes, bufsize=0)
+
+
+@pytest.mark.thorough
+def test_standard_input_and_libsvm_text():
+    text = "".join(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}\n" for x, y in datasets.Bananas().take(500))
+    words = "learn", "-", "--format", "libsvm", "--learner", "bsgd,budget=20,gamma=1.0", "--metric", "F1", "--quiet"
+    done = subprocess.run(command(*words), input=text, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert (end["metric_name"], end["rows"]) == ("F1", 500)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
+    with start("learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path, "--quiet") as learner:
+        learner.stdin.write(b"a,b,y\n")
+        rows = [f"{x['1']},{x['2']},{y}\n".encode() for x, y in datasets.Bananas()]
+        sent = False
+        try:
+            for row in rows * 1000:
+                learner.stdin.write(row)
+                if not sent and any(tmp_path.glob("*.ckpt")):
+                    learner.send_signal(number)
+                    sent = True
+            learner.stdin.close()
+        except BrokenPipeError:
+            pass
+        output, errors = learner.stdout.read(), learner.stderr.read()
+        learner.wait(timeout=PATIENCE)
+        with contextlib.suppress(BrokenPipeError):
+            learner.stdin.close()
+    assert learner.returncode == 130
+    assert errors in (b"", SLOW_END)
+    end = json.loads(output.splitlines()[-1])
+    assert end["interrupted"] is True
+    assert (tmp_path / f"checkpoint-{end['rows']:012d}.ckpt").exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
+    with start("learn", "-", "--format", "csv", "--label", "y", "--to", "-", "--checkpoint", tmp_path) as learner:
+        learner.stdin.write(b"a,b,y\n")
+        for row, line in enumerate((b"0.5,0.25,True\n", b"-1.5,0.5,False\n", b"1.0,1.0,True\n")):
+            learner.stdin.write(line)
+            assert json.loads(learner.stdout.readline())["row"] == row
+        learner.stdin.write(b"0.5,0.")
+        time.sleep(0.1)
+        learner.send_signal(number)
+        assert learner.wait(PATIENCE) == 130
+        assert learner.stdout.read() == b""
+        errors = learner.stderr.read().decode()
+    assert all(text in errors for text in ("3 rows", "last 3 rows", "interrupted")), errors
+    assert (tmp_path / "checkpoint-000000000003.ckpt").exists()
+
+
+def catches(pid, number):
+    (mask,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask.split()[1], 16) & 1 << (number - 1))
+
+
+@pytest.fixture
+def state(bananas, tmp_path, call):
+    """A folder with a model of few rows."""
+    call("learn", bananas(), "--label", "y", "--checkpoint", tmp_path / "state", "--max-rows", 10)
+    return tmp_path / "state"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["learn", "predict"])
+def test_an_end_before_there_is_a_writer(tmp_path, state, name):
+    os.mkfifo(tmp_path / "rows.csv")
+    options = {"learn": ["--label", "y"], "predict": ["--model", state, "--to", "-"]}[name]
+    with start(name, tmp_path / "rows.csv", *options) as waiting:
+        while not catches(waiting.pid, signal.SIGTERM):
+            assert waiting.poll() is None
+            time.sleep(0.05)
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(PATIENCE) == 130
+        assert b"Traceback" not in waiting.stderr.read()
+
+
+def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
+    monkeypatch.setattr(streams, "_SECONDS_TO_STOP", 0.05)
+    stopped = []
+    with streams.stopping(lambda: stopped.append(True)):
+        signal.raise_signal(signal.SIGINT)
+        assert stopped == [True]
+        until(lambda: "press Ctrl-C again to stop now" in caplog.text)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    caplog.clear()
+    monkeypatch.setattr(streams, "_SECONDS_TO_STOP", PATIENCE)
+    others = set(threading.enumerate())
+    with streams.stopping(lambda: None):
+        signal.raise_signal(signal.SIGTERM)  # and the end comes at once
+    until(lambda: set(threading.enumerate()) <= others)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["learn", "{csv}", "--label", "y", "--to", "-"],
+        ["learn", "{csv}", "--label", "y", "--quiet"],
+        ["predict", "{csv}", "--model", "{state}", "--to", "-"],
+        ["predict", "{csv}", "--model", "{state}", "--to", "/dev/null", "--quiet"],
+        ["inspect", "{state}"],
+    ],
+)
+def test_standard_output_that_is_full(bananas, state, call, monkeypatch, words):
+    words = [word.format(csv=bananas(), state=state) for word in words]
+    with Path("/dev/full").open("w") as full:  # to close it fails if there is something left to write, as an exit does
+        monkeypatch.setattr(sys, "stdout", full)
+        assert call(*words, status=1).last == "streamsvm: standard output: No space left on device"
+
+
+@pytest.mark.thorough
+def test_output_that_cannot_be_written(bananas, state, call):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command("inspect", state), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "streamsvm: standard output: No space left on device"
+    assert "Traceback" not in done.stderr
+    with start("predict", bananas(), "--model", state, "--to", "-") as piped:
+        assert piped.stdout.readline()
+        piped.stdout.close()
+        assert piped.wait(PATIENCE) == 1
+        assert piped.stderr.read() == b""
+    call("learn", bananas(), "--label", "y", "--to", "/dev/null", "--max-rows", 5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("words", "closed"), [(["-", "--format", "csv"], "<"), (["{csv}", "--to", "-"], ">")])
+def test_closed_streams(rows, words, closed):
+    learn = command("learn", "--label", "y", *(word.format(csv=rows) for word in words))
+    shell = ["sh", "-c", f'exec "$@" {closed}&-', "sh", *learn]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"streamsvm: standard {'input' if closed == '<' else 'output'} is closed"
+
+
+def test_a_sink_spoils_neither_model_nor_config(rows, file, tmp_path, call):
+    state, config = tmp_path / "state", file("flags.toml", "label = 'y'")
+    call("learn", rows, "--label", "y", "--checkpoint", state)
+    (model,) = state.glob("*.ckpt")
+    before = model.read_bytes()
+    for more in (
+        ["--model", model, "--to", model],
+        ["--model", model, "--to", tmp_path / "out.csv", "--on-error", model],
+        ["--model", state, "--to", state / "checkpoint-000000099999.ckpt"],
+        ["--model", model, "--to", config, "--config", config],
+        ["--model", model, "--to", tmp_path / "p" / "out.csv", "--checkpoint", tmp_path / "p"],
+    ):
+        said = call("predict", rows, "--label", "y", *more, status=2).stderr
+        assert "would write into" in said or "would overwrite" in said
+    assert (model.read_bytes(), config.read_text()) == (before, "label = 'y'\n")

@@ -1,0 +1,48 @@
+"""Log records in which no secret is shown."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from streamsvm.stream.logs import RedactingFilter, event, json_lines, redacting
+
+SECRET = 'an "open" secret with ünicode'
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda logger: logger.warning("the password is %s", SECRET),
+        lambda logger: logger.debug("%r", {"sasl_plain_password": SECRET}),
+        lambda logger: logger.info("%r", SECRET.encode()),
+        lambda logger: logger.info("sent %s", json.dumps({"password": SECRET})),
+        lambda logger: logger.info("a field", extra=event("told", options={"password": SECRET})),
+        lambda logger: logger.error("it failed", exc_info=ValueError(f"{SECRET} is wrong")),
+    ],
+)
+@pytest.mark.parametrize("name", ["streamsvm", "streamsvm_kafka.sink", "kafka.a.logger.that.did.not.exist"])
+def test_no_line_shows_a_secret(tell, name, monkeypatch):
+    monkeypatch.setattr(redacting, "_secrets", set())
+    stream = io.StringIO()
+    with json_lines(stream, "debug"):
+        redacting.add(SECRET)
+        tell(logging.getLogger(name))
+        monkeypatch.setattr(redacting, "_secrets", set())
+        tell(logging.getLogger(name))
+    hidden, *shown = map(json.loads, stream.getvalue().splitlines())
+    assert hidden["message"] == "(not shown, as it holds a secret)"
+    assert list(hidden) == ["time", "level", "logger", "message"]
+    assert all("secret" in str(line) for line in shown)  # so that it would have been seen
+
+
+def test_arguments_that_do_not_fit_are_looked_at_and_an_empty_secret_hides_nothing():
+    some = RedactingFilter()
+    some.add("")
+    some.add(SECRET)
+    record, other = (logging.makeLogRecord({"msg": "%s and %s", "args": (word,)}) for word in (SECRET, "nothing"))
+    plain = logging.makeLogRecord({"msg": "rows"})
+    assert all(map(some.filter, (record, other, plain)))
+    assert record.getMessage() == "(not shown, as it holds a secret)"
+    assert plain.getMessage() == "rows"
