@@ -8,7 +8,7 @@ from typing import Any
 from streamsvm.stream.endpoints import BadRow, Row, Rows
 from streamsvm.stream.rows import RawRows
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
-from streamsvm_kafka.codecs.headers import check_headers
+from streamsvm_kafka.codecs.names import check_headers
 
 
 class Decoder:

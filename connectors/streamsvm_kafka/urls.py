@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
+from streamsvm_kafka.codecs import AvroCodec, Codec, SchemaRegistry
+from streamsvm_kafka.codecs.names import CODECS
 from streamsvm_kafka.options import client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
+_COUNTED = [name for name, kind in CODECS.items() if "n_features" in signature(kind).parameters]  # of rows without names
+_NAMED = [name for name in CODECS if name not in _COUNTED]
 _SOURCE_FORM = (
-    "kafka://host:port/topic?codec=json (or arrow, avro), or kafka://host:port/topic?codec=float32&features=22 (or npy)"
+    f"kafka://host:port/topic?codec={_NAMED[0]} (or {', '.join(_NAMED[1:])}), or "
+    f"kafka://host:port/topic?codec={_COUNTED[0]}&features=22 (or {', '.join(_COUNTED[1:])})"
 )
-_CODECS = ("json", "float32", "arrow", "npy", "avro")
-_COUNTED = ("float32", "npy")  # codecs of rows without names, which need their number
 _SINK_FORM = "kafka://host:port/topic"
 _MODEL_FORM = "kafka://host:port/topic?name=rows"
 
@@ -218,22 +221,23 @@ def usual_name(source: str) -> str | None:
 
 
 def _codec(url: str, parameters: dict[str, str], label: str | None, options: Mapping[str, Any]) -> Codec:
-    kind, features = parameters.get("codec", "json"), parameters.get("features")
-    if kind not in _CODECS:
-        raise _mistake(url, f"codec={kind} is none of {', '.join(_CODECS)}", _SOURCE_FORM)
-    if kind in _COUNTED:
+    name, features = parameters.get("codec", "json"), parameters.get("features")
+    if name not in CODECS:
+        raise _mistake(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORM)
+    kind: Any = CODECS[name]
+    if name in _COUNTED:
         if features is None or not re.fullmatch("[0-9]{1,9}", features, re.ASCII):
-            raise _mistake(url, f"codec={kind} needs the number of features of a row, such as features=22", _SOURCE_FORM)
+            raise _mistake(url, f"codec={name} needs the number of features of a row, such as features=22", _SOURCE_FORM)
         try:
-            return Float32Codec(int(features)) if kind == "float32" else NpyCodec(int(features))
+            return kind(int(features))
         except ValueError as error:
             raise _mistake(url, str(error), _SOURCE_FORM) from error
     if features is not None:
-        raise _mistake(url, f"features belongs to codec=float32 and npy; rows of {kind} name their features", _SOURCE_FORM)
-    if kind == "json":
-        return JSONCodec(label)
-    if kind == "arrow":
-        return ArrowCodec(label)
+        raise _mistake(
+            url, f"features belongs to codec={' and '.join(_COUNTED)}; rows of {name} name their features", _SOURCE_FORM
+        )
+    if kind is not AvroCodec:
+        return kind(label)
     registry = SchemaRegistry.of(options)
     if registry is None:
         place = "in [kafka] of a --config file, or STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment"

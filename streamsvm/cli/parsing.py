@@ -11,7 +11,7 @@ from typing import Any
 from river import metrics
 
 from streamsvm.cli import UsageError
-from streamsvm.core.budget import Merge, Projection, Removal
+from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
@@ -37,7 +37,8 @@ _DEFAULT_BUDGET = 500
 _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
 #: What Python raises for a text that is no literal.
 _NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
-_STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
+#: The strategies that keep a budget, by name.
+_STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "strategy_for")}
 
 
 def make_model(

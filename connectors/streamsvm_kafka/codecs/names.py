@@ -1,15 +1,29 @@
-"""Headers of messages that name a codec."""
+"""Codecs by name: which there are, and headers of messages that name one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from streamsvm.files.messages import shown
+from streamsvm_kafka.codecs.arrow import ArrowCodec
+from streamsvm_kafka.codecs.avro import AvroCodec
+from streamsvm_kafka.codecs.float32 import Float32Codec
+from streamsvm_kafka.codecs.json_rows import JSONCodec
+from streamsvm_kafka.codecs.npy import NpyCodec
 from streamsvm_kafka.codecs.protocol import Codec
+
+#: The codecs that a URL can name. One whose rows have no names takes ``n_features``, the others the name of the label.
+CODECS: dict[str, Any] = {
+    "json": JSONCodec,
+    "float32": Float32Codec,
+    "arrow": ArrowCodec,
+    "npy": NpyCodec,
+    "avro": AvroCodec,
+}
 
 #: Names of the header, without regard to capitals: HTTP's, as frameworks for Kafka write it, and our own.
 _HEADERS = frozenset(("content-type", "contenttype", "content_type", "codec"))
-_CODECS = frozenset(("json", "float32", "npy", "arrow", "avro"))
 #: The names that a content type may have for a codec, beside ``application/NAME`` and ``application/SOMETHING+NAME``.
 _CONTENT_TYPES = {
     "text/json": "json",
@@ -53,7 +67,7 @@ def check_headers(headers: Iterable[tuple[str, bytes | None]], codec: Codec) -> 
             continue
         said = value[:200].decode("utf-8", "replace").partition(";")[0].strip(" \t\"'").lower()
         if said != _ANY and (found := _codec_of(said)) != codec.name:
-            known = "" if found in _CODECS else " (an unknown codec)"
+            known = "" if found in CODECS else " (an unknown codec)"
             raise ValueError(f"its header {header!r} says {shown(said)}{known}, but the topic is read with codec={codec.name}")
 
 
