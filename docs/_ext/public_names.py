@@ -41,7 +41,7 @@ BASES = (
     "streamsvm.learners.budgeted.BudgetedEstimator",
     "streamsvm.learners.classifier.OnlineClassifier",
     "streamsvm.learners.regressor.OnlineRegressor",
-    "streamsvm.stream.text_source.TextSource",
+    "streamsvm.stream.sources.TextSource",
     "streamsvm.export.c.writer.CFiles",
 )
 MOCKED = ["pyspark", "streamsvm_spark.versions"]

@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Unpack
 
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, Row, StreamError
-from streamsvm.stream.tables.reading import Dates, Names, Reading
+from streamsvm.stream.sources import TableSource
+from streamsvm.stream.tables.reading import ReadingOptions
 
 #: The formats.
 KINDS = ("parquet", "arrow")
@@ -18,7 +19,7 @@ _ROWS_AT_ONCE = 1024
 _DIGESTED = 2**16  # bytes at the beginning and at the end, where both formats have their index
 
 
-class ArrowSource:
+class ArrowSource(TableSource):
     """Rows of a Parquet file or an Arrow file (IPC, also called Feather).
 
     pyarrow reads it (``streamsvm[files]``). Numbers, booleans, texts and times become the Python objects for them; a null is a
@@ -65,22 +66,15 @@ class ArrowSource:
         path: str | Path,
         label: str | None = None,
         *,
-        features: Names | None = None,
-        drop: Names = (),
-        categorical: Names = (),
-        dates: Dates = (),
-        missing: Names = (),
-        decimal: str = ".",
         kind: str | None = None,
         label_needed: bool = True,
+        **reading: Unpack[ReadingOptions],
     ) -> None:
-        columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
-        self._reading = Reading(**columns, missing=missing, decimal=decimal)
+        super().__init__(label, reading)
         self.name: str = str(path)
-        self._label = label
         self._kind = kind or ("parquet" if self.name.lower().endswith(".parquet") else "arrow")
         self._rows = 0
-        self._begun = self._stopped = False
+        self._stopped = False
         self._open = contextlib.ExitStack()
         try:
             import pyarrow as pa  # noqa: PLC0415 - of an extra
@@ -159,8 +153,7 @@ class ArrowSource:
 
         It has the number of rows given, a digest of the file, the label, and how columns are read.
         """
-        options = {"table": self._reading.options} if self._reading.options else {}
-        return options | {"rows": self._rows, "file": self._digest, "label": self._label}
+        return self._columns_read | {"rows": self._rows, "file": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``; only before the first row was read.
@@ -172,20 +165,13 @@ class ArrowSource:
         RuntimeError
             Rows were read already.
         """
-        if self._begun:
-            raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, open a new source")
+        self._check_new()
         rows = position.get("rows")
         if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["file"] != self._digest:
             raise StreamError(f"{self.name} is not the file of the checkpoint, or was written anew. Give it, {START_AFRESH}")
-        here = self.position
-        for what in ("label", "table"):
-            if position.get(what) != here.get(what):
-                raise StreamError(
-                    f"{self.name}: the checkpoint was learned with the {what} {position.get(what)!r}, not {here.get(what)!r}. "
-                    f"Ask for the same, {START_AFRESH}"
-                )
+        self._check_columns(position)
         self._rows = rows
 
     def stop(self) -> None:
@@ -195,12 +181,6 @@ class ArrowSource:
     def close(self) -> None:
         """Close the file."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _digest(path: Path) -> str:

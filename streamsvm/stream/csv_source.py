@@ -10,8 +10,8 @@ from typing import Any, Unpack
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm.stream.labels import parse_label
-from streamsvm.stream.tables.reading import Reading, TextOptions
-from streamsvm.stream.text_source import MOST_LINES, TextSource
+from streamsvm.stream.sources import MOST_LINES, TextSource
+from streamsvm.stream.tables.reading import TextOptions
 
 
 class CSVSource(TextSource):
@@ -102,7 +102,7 @@ class CSVSource(TextSource):
             if not self._reader.stopped:
                 raise StreamError(f"{self.name} is empty: its first line must name the columns")
             names = []
-        elif problem := (self._reading or Reading()).problem(names, self._label if self._label_needed else None):
+        elif problem := self._reading.problem(names, self._label if self._label_needed else None):
             mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
             raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
         self._names: list[str] = names
@@ -130,7 +130,7 @@ class CSVSource(TextSource):
 
     def _swallowed(self, width: int) -> bool:
         # Whether a row of several lines has a line that would be a row like the last one: then a quote was not closed.
-        dates = [] if self._reading is None else self._reading.dates  # floats that were text
+        dates = self._reading.dates  # floats that were text
         numbers = [name for name, value in self._last.items() if isinstance(value, float) and name not in dates]
         end, line = self._reader.offset, self._line
         self._reader.rewind(self._first_offset)
@@ -174,8 +174,8 @@ class CSVSource(TextSource):
                     self._no_row()
                 continue
             y: Any = cells.pop(at) if at >= 0 else ""
-            y = parse_label(y if reading is None else reading.plain(y))
-            if reading is not None:
+            y = parse_label(reading.plain(y))
+            if self._reads:
                 self._last = reading.row(zip(features, cells, strict=True))
                 self._row_given()
                 yield Row(self._last, y)

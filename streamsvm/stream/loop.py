@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from river import base, compose, metrics
 
@@ -27,7 +27,7 @@ from streamsvm.stream.rows import (
     listed,
 )
 from streamsvm.stream.score import Score, ScoreError
-from streamsvm.stream.stream_loop import Progress, StreamLoop
+from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
 
 
 def parameters_of(model: Any) -> str:
@@ -50,7 +50,7 @@ def differing(then: str, now: str) -> str:
     return ", and ".join(parts) or "its steps have another order"
 
 
-class LearningLoop(StreamLoop):
+class LearningLoop(StreamLoop[Progress]):
     """Learns a stream row by row, and scores each prediction before the row is learned (prequentially).
 
     If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
@@ -76,24 +76,26 @@ class LearningLoop(StreamLoop):
         Sink for the predictions, such as a `FileSink`; None writes none. Checkpoints hold its position, so every run with the
         same folder needs the same sink.
     checkpoints
-        Place for checkpoints, such as a `CheckpointFolder`; None writes none. Once a row was learned, one is written every
-        ``checkpoint_every`` rows, and at the end.
+        Place for checkpoints, such as a `CheckpointFolder`; None, the default, writes none. Once a row was learned, one is
+        written every ``checkpoint_every`` rows, and at the end.
     checkpoint_every
-        Number of rows of the stream between two checkpoints. None writes them by time alone.
+        Number of rows of the stream between two checkpoints, by default 10,000. None writes them by time alone.
     checkpoint_seconds
-        Number of seconds after which one is also written, if rows have come since the last. None goes by rows alone.
+        Number of seconds after which one is also written, if rows have come since the last. None, the default, goes by rows
+        alone.
     window
         Number of last rows over which the windowed metric is computed.
     on_progress
         Function that is called with a `Progress` a few times a second, and at the end.
     on_error
-        What happens to a refused row. ``"stop"`` ends the run with a StreamError. ``"skip"`` counts the row and leaves it out.
-        A path, a URL or an open `Sink` also gets it as a dead letter (bytes, place, reason and time): a file once, however
-        often the run is killed, because checkpoints hold its position; a topic at least once.
+        What happens to a refused row. ``"stop"``, the default, ends the run with a StreamError. ``"skip"`` counts the row and
+        leaves it out. A path, a URL or an open `Sink` also gets it as a dead letter (bytes, place, reason and time): a file
+        once, however often the run is killed, because checkpoints hold its position; a topic at least once.
     error_limit
-        Maximum number of refused rows; one more ends the run with a StreamError. None sets no limit.
+        Maximum number of refused rows; one more ends the run with a StreamError. None, the default, sets no limit.
     error_share
-        Maximum share of refused rows among about the last 1,000, from 0 to 1, once 100 were refused; beyond, the run ends too.
+        Maximum share of refused rows among about the last 1,000, from 0 to 1, by default 0.5, once 100 were refused; beyond,
+        the run ends too.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
@@ -138,30 +140,12 @@ class LearningLoop(StreamLoop):
         *,
         positive: Hashable = None,
         sink: Sink | None = None,
-        checkpoints: Checkpoints | None = None,
-        checkpoint_every: int | None = 10_000,
-        checkpoint_seconds: float | None = None,
         window: int = 1000,
-        on_progress: Callable[[Progress], None] | None = None,
-        on_error: str | Path | Sink = "stop",
-        error_limit: int | None = None,
-        error_share: float = 0.5,
         classes: Iterable[Hashable] | None = None,
         drift: DriftWatch | None = None,
+        **options: Unpack[LoopOptions[Progress]],
     ) -> None:
-        super().__init__(
-            source,
-            model,
-            learns=True,
-            sink=sink,
-            checkpoints=checkpoints,
-            checkpoint_every=checkpoint_every,
-            checkpoint_seconds=checkpoint_seconds,
-            on_progress=on_progress,
-            on_error=on_error,
-            error_limit=error_limit,
-            error_share=error_share,
-        )
+        super().__init__(source, model, learns=True, sink=sink, **options)
         last = self._guarded.last
         self._regression = isinstance(last, base.Regressor)
         scored: Any = metric
@@ -190,8 +174,8 @@ class LearningLoop(StreamLoop):
             drift.begin(model, self._regression, source.name)
             self._at_once = self._at_once and not drift.renews  # for the next row is for another model
         self.drift = drift
-        if checkpoints is not None:
-            self._resume(checkpoints)
+        if self._checkpoints is not None:
+            self._resume(self._checkpoints)
 
     @property
     def metric(self) -> Any:
@@ -210,7 +194,7 @@ class LearningLoop(StreamLoop):
             return
         header, folder = found.header, checkpoints.path
         try:
-            parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
+            parameters, scored, _ = header["parameters"], header["scored"], header["sink"]
             rows, learned, unlabelled, empty = (
                 checked_count(key, header[key]) for key in ("rows", "learned", "unlabelled", "empty")
             )
@@ -231,7 +215,6 @@ class LearningLoop(StreamLoop):
             )
         if scored != repr(self._score):
             raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
-        self._check_sink(folder, sink)
         self._score.resume(metric, windowed, rows_anew)
         try:
             self._labels.resume(labels)
@@ -239,7 +222,6 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(f"{folder}: {error}: give another folder") from None
         self._score.admitted(self._labels.known)
         self._go_on(folder, found)
-        self.rows = self._saved_rows = rows
         self.curve = curve
         self._guarded = GuardedModel(found.model)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
@@ -256,33 +238,6 @@ class LearningLoop(StreamLoop):
         """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
         if facts is not None or parts:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
-
-    def run(self, max_rows: int | None = None) -> Progress:
-        """Learn until the stream ends or `stop` is called, and write a checkpoint at the end.
-
-        Parameters
-        ----------
-        max_rows
-            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
-
-        Returns
-        -------
-        Progress
-
-        Raises
-        ------
-        StreamError
-            The stream failed; a refused row ends the run (the message names its place); or the stream ended without any row or
-            label. The checkpoints stay as they were.
-        CheckpointError
-            A checkpoint cannot be written.
-        ValueError
-            ``max_rows`` is negative.
-        RuntimeError
-            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
-        """
-        progress: Progress = super().run(max_rows)
-        return progress
 
     def _predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""

@@ -10,9 +10,10 @@ from typing import Any, Unpack
 
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
+from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import FORMATS
+from streamsvm.stream.sources import JSONLinesSource, LIBSVMSource, TextSource
 from streamsvm.stream.tables.reading import TextOptions
 
 _SUFFIXES = (
@@ -22,7 +23,8 @@ _SUFFIXES = (
     | {".parquet": "parquet"}
     | dict.fromkeys((".arrow", ".feather"), "arrow")
 )
-_FORMATS = (*FORMATS, *KINDS)
+_TEXTS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSource, "libsvm": LIBSVMSource}
+_FORMATS = (*_TEXTS, *KINDS)
 
 
 def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
@@ -123,7 +125,7 @@ def open_source(
         how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         how |= {} if group is None else {"group": group}
         return _plugin("streamsvm.sources", spec)(spec, **how)
-    return FORMATS[kind](spec, label, **given)
+    return _TEXTS[kind](spec, label, **given)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:

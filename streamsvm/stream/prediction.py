@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from river import base, compose
 
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.stream.following import Followed
 from streamsvm.stream.logs import event
 from streamsvm.stream.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, steps_of, takes_many
-from streamsvm.stream.stream_loop import StreamLoop
+from streamsvm.stream.stream_loop import LoopOptions, StreamLoop
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class Predicted:
     refused: Mapping[str, int] = field(default_factory=dict)
 
 
-class PredictionLoop(StreamLoop):
+class PredictionLoop(StreamLoop[Predicted]):
     """Predicts a stream row by row, without learning.
 
     If the source cannot read a row, or the model cannot predict it, the row is refused, and ``on_error`` decides what happens
@@ -115,34 +114,16 @@ class PredictionLoop(StreamLoop):
         *,
         follow: Followed | None = None,
         version: int = 0,
-        checkpoints: Checkpoints | None = None,
-        checkpoint_every: int | None = 10_000,
-        checkpoint_seconds: float | None = None,
-        on_progress: Callable[[Predicted], None] | None = None,
-        on_error: str | Path | Sink = "stop",
-        error_limit: int | None = None,
-        error_share: float = 0.5,
+        **options: Unpack[LoopOptions[Predicted]],
     ) -> None:
-        super().__init__(
-            source,
-            model,
-            learns=False,
-            sink=sink,
-            checkpoints=checkpoints,
-            checkpoint_every=checkpoint_every,
-            checkpoint_seconds=checkpoint_seconds,
-            on_progress=on_progress,
-            on_error=on_error,
-            error_limit=error_limit,
-            error_share=error_share,
-        )
+        super().__init__(source, model, learns=False, sink=sink, **options)
         self._follow = follow
         self.version: int = version
         self._parts = _parts(self._guarded)
         self.predicted: int = 0
         self._mismatch = ""
         self._looked = False
-        if checkpoints is not None and (found := checkpoints.newest()) is not None:
+        if self._checkpoints is not None and (found := self._checkpoints.newest()) is not None:
             try:
                 rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
                 mismatch = found.header["mismatch"]
@@ -150,40 +131,11 @@ class PredictionLoop(StreamLoop):
                     raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
             except (KeyError, ValueError) as error:
                 raise CheckpointError(
-                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another folder (in "
-                    "a file of --config, each of [learn] and [predict] its own)"
+                    f"{self._checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another "
+                    "folder (in a file of --config, each of [learn] and [predict] its own)"
                 ) from None
-            self._mismatch = mismatch
-            self._check_sink(checkpoints.path, found.header.get("sink"))
-            self._go_on(checkpoints.path, found)
-            self.rows = self._saved_rows = rows
-            self.predicted = predicted
-
-    def run(self, max_rows: int | None = None) -> Predicted:
-        """Predict until the stream ends or `stop` is called, and write a checkpoint at the end.
-
-        Parameters
-        ----------
-        max_rows
-            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
-
-        Returns
-        -------
-        Predicted
-
-        Raises
-        ------
-        StreamError
-            The stream failed; a refused row ends the run; or no row of the stream had a feature that the model knows.
-        CheckpointError
-            A checkpoint cannot be written.
-        ValueError
-            ``max_rows`` is negative.
-        RuntimeError
-            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
-        """
-        progress: Predicted = super().run(max_rows)
-        return progress
+            self._go_on(self._checkpoints.path, found)
+            self.predicted, self._mismatch = predicted, mismatch
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
         self._parts = _parts(guarded)

@@ -1,18 +1,260 @@
-"""Sources of rows: JSON lines and LIBSVM text (plain, gzip, or standard input), and any iterable; which format has which."""
+"""Sources of rows: JSON lines and LIBSVM text (plain, gzip, or standard input), what all text shares, and any iterable."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, Unpack
 
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
-from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
 from streamsvm.stream.labels import parse_libsvm_label
-from streamsvm.stream.text_source import TextSource
+from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
+from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
+
+_MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
+MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
+
+
+class TableSource:
+    """A source whose rows have columns, read with `Reading`; it remembers the label and how columns are read."""
+
+    name: str
+    _begun = False
+
+    def __init__(self, label: str | None, reading: ReadingOptions) -> None:
+        self._label = label
+        self._reading = Reading(**reading)
+        self._options = self._reading.options  # where columns are not read as usual
+
+    @property
+    def _columns_read(self) -> dict[str, Any]:
+        return {"table": self._options} if self._options else {}
+
+    def _check_new(self) -> None:
+        if self._begun:
+            raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, open a new source")
+
+    def _check_columns(self, position: Position) -> None:
+        """Raise a StreamError where a position is that of rows with another label, or read in another way."""
+        if (label := position["label"]) != self._label:
+            raise StreamError(
+                f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
+                f"Ask for the same, {START_AFRESH}"
+            )
+        if (table := position.get("table", {})) != self._options:
+            then, now = (", ".join(f"{k}={v!r}" for k, v in each.items()) or "no options" for each in (table, self._options))
+            raise StreamError(
+                f"{self.name}: the checkpoint was learned from columns read with {then}, not with {now}. "
+                f"Ask for the same, {START_AFRESH}"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class TextSource(TableSource):
+    """The base of all sources that read lines of text.
+
+    A row is given as soon as its line has come, and `stop` ends a wait for the next one. A line that is malformed, too long or
+    not in the encoding is given as a `BadRow`.
+
+    The position is an offset in bytes of the uncompressed stream, with digests of the stream's first bytes and of those before
+    the offset. You can append rows to a file between two runs, but the rows that were learned must not change. A plain file is
+    resumed immediately. Gzip and standard input are read from the beginning again, so pipe in the same stream.
+
+    Parameters
+    ----------
+    path
+        Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
+    label
+        Name of the label. None if the rows have none.
+    features, drop, categorical, dates, missing, decimal
+        How columns are read, as in `streamsvm.stream.tables.Reading`: which of them are features, which hold names or dates, and
+        which texts mean that there is no value. Without any of these, rows are as the format has them.
+    encoding
+        Encoding of the text, such as ``"latin-1"``. A line must end with the byte of a newline.
+
+    Raises
+    ------
+    StreamError
+        The file cannot be opened or, while you iterate, read; or the encoding does not exist.
+    ValueError
+        A column is requested in two ways that exclude each other.
+    """
+
+    def __init__(self, path: str | Path, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
+        encoding = reading.pop("encoding", "utf-8")
+        super().__init__(label, reading)
+        self._encoding = checked_encoding(encoding)
+        self._reads = bool(self._options)
+        if self._encoding != "utf-8":
+            self._options["encoding"] = self._encoding
+        self._reader = LineReader(path)
+        self.name: str = self._reader.name
+        self._line = 0  # number of the line that was read last
+        self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
+        self._most_lines = math.inf  # the last line of a row of several lines
+        self._fault = ""  # of the line that was read last
+        self._cut: bytes | None = None  # the beginning of a row that was too long to hold
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        for line in self._lines():
+            try:
+                row = None if self._fault else self._parse(line)
+            except ValueError as error:
+                yield self._bad_row(str(error))
+                continue
+            if row is not None:
+                self._row_given()
+                yield row
+            elif self._fault:
+                yield self._bad_row("")
+            else:
+                self._no_row()
+
+    def _parse(self, line: str) -> Row | None:
+        """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> str:
+        """The stream and the line that was read last."""
+        return f"{self.name}, line {self._line:,}"
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of the row that was given last."""
+        return self._reader.row if self._cut is None else self._cut
+
+    @property
+    def position(self) -> Position:
+        """Where the next row is.
+
+        It has the offset, line and rows after the last row, digests of the bytes before it, the label, and how columns are
+        read.
+        """
+        reader = self._reader
+        return self._columns_read | {
+            "offset": reader.mark,
+            "line": self._row_line,
+            "rows": self._rows,
+            "head": digest(reader.head(reader.mark)),
+            "tail": digest(reader.before_mark()),
+            "label": self._label,
+        }
+
+    def seek(self, position: Position) -> None:
+        """Continue at ``position``; only before the first row was read.
+
+        Raises
+        ------
+        StreamError
+            The position is of another kind of stream or has another label, or the stream has changed before the position.
+        RuntimeError
+            Rows were read already.
+        """
+        self._check_new()
+        try:
+            offset, line, rows = (checked_count(key, position[key]) for key in ("offset", "line", "rows"))
+            head, tail, _ = (position[key] for key in ("head", "tail", "label"))
+            if not rows <= line <= offset + 1:
+                raise ValueError(f"{rows} rows in {line} lines")
+        except (KeyError, ValueError):
+            raise StreamError(
+                f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))}). "
+                f"Give that stream, {START_AFRESH}"
+            ) from None
+        self._check_columns(position)
+        if digest(self._reader.head(offset)) != head:
+            raise StreamError(
+                f"{self.name} is not the stream of the checkpoint: its first bytes differ. Give that stream, {START_AFRESH}"
+            )
+        if offset == 0:
+            return
+        self._begun = True
+        self._begin()
+        self._reader.skip_to(offset)
+        last = self._reader.before_mark()
+        if digest(last) != tail:
+            raise StreamError(
+                f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
+                f"Put it back, {START_AFRESH}"
+            )
+        if not last.endswith(b"\n") and self._reader.readline().strip():  # the last row had no newline then
+            raise StreamError(
+                f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
+                f"Put one where the row ends, {START_AFRESH}"
+            )
+        self._line = self._row_line = line
+        self._rows = rows
+
+    def stop(self) -> None:
+        """End a wait for rows. The beginning of an incomplete row is left for the next run."""
+        self._reader.stop()
+
+    def close(self) -> None:
+        """Close the file. Standard input stays open."""
+        self._reader.close()
+
+    def _begin(self) -> None:
+        """Read the lines before the first row, if the format has any."""
+
+    def _no_row(self) -> None:
+        # After a line without a row. The position stays behind the last row, but is not held through any number of such lines.
+        if self._reader.offset - self._reader.mark > _MOST_BLANK:
+            self._row_line = self._line
+            self._reader.set_mark()
+
+    def _row_given(self) -> None:
+        self._rows += 1
+        self._row_line = self._line
+        self._reader.set_mark()
+
+    def _lines(self) -> Iterator[str]:
+        self._begun = True
+        encoding = self._encoding
+        while line := self._reader.readline():
+            self._line += 1
+            if len(line) > LONGEST_LINE:
+                self._fault = f"the line is longer than {LONGEST_LINE:,} bytes"
+                self._cut = self._reader.skip_line()
+                if self._most_lines < math.inf:
+                    raise csv.Error(self._fault)
+                yield "\n"
+                continue
+            try:
+                text = line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
+            except UnicodeDecodeError as error:
+                self._fault = (
+                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
+                    "such as latin-1 or cp1252"
+                )
+                text = line.decode(encoding, errors="replace")
+            if self._line > self._most_lines:
+                raise csv.Error(f"a quote is not closed within {MOST_LINES:,} lines")
+            yield text
+
+    def _bad_row(self, reason: str) -> BadRow:
+        reason, self._fault = self._fault or reason, ""
+        self._row_given()
+        bad = BadRow(self.place, self.raw, reason)
+        self._cut = None
+        return bad
+
+    def _error(self, message: str) -> StreamError:
+        return StreamError(f"{self.place}: {message}")
 
 
 class JSONLinesSource(TextSource):
@@ -21,27 +263,19 @@ class JSONLinesSource(TextSource):
     A null is a missing feature. `TextSource` describes the parameters.
     """
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        for line in self._lines():
-            if self._fault:
-                yield self._bad_row("")
-                continue
-            if line.isspace():
-                self._no_row()
-                continue
-            try:
-                x = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield self._bad_row(f"not JSON ({error}): {shown(line)}")
-                continue
-            if not isinstance(x, dict):
-                yield self._bad_row(f"not a JSON object: {shown(line)}")
-                continue
-            y = x.pop(self._label, None) if self._label is not None else None
-            if self._reading is not None:
-                x = self._reading.row(x.items())
-            self._row_given()
-            yield Row({name: value for name, value in x.items() if value is not None}, y)
+    def _parse(self, line: str) -> Row | None:
+        if line.isspace():
+            return None
+        try:
+            x = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"not JSON ({error}): {shown(line)}") from None
+        if not isinstance(x, dict):
+            raise ValueError(f"not a JSON object: {shown(line)}")
+        y = x.pop(self._label, None) if self._label is not None else None
+        if self._reads:
+            x = self._reading.row(x.items())
+        return Row({name: value for name, value in x.items() if value is not None}, y)
 
 
 class LIBSVMSource(TextSource):
@@ -54,29 +288,22 @@ class LIBSVMSource(TextSource):
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
         super().__init__(path)
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        for line in self._lines():
-            label, *cells = line.partition("#")[0].split() or [""]
-            if not label and not cells and not self._fault:
-                self._no_row()
-                continue
-            x: dict[Hashable, Any] = {}
-            reason = self._fault
-            try:
-                for cell in cells:
-                    index, _, value = cell.partition(":")
-                    x[int(index)] = float(value)
-            except ValueError:
-                reason = f"{shown(cell)} is not index:value"
-            if len(x) < len(cells):
-                reason = reason or "an index comes twice"
-            if ":" in label:
-                reason = reason or f"the line must begin with a label, not {shown(label)}"
-            if reason:
-                yield self._bad_row(reason)
-                continue
-            self._row_given()
-            yield Row(x, parse_libsvm_label(label))
+    def _parse(self, line: str) -> Row | None:
+        label, *cells = line.partition("#")[0].split() or [""]
+        if not label and not cells:
+            return None
+        x: dict[Hashable, Any] = {}
+        try:
+            for cell in cells:
+                index, _, value = cell.partition(":")
+                x[int(index)] = float(value)
+        except ValueError:
+            raise ValueError(f"{shown(cell)} is not index:value") from None
+        if len(x) < len(cells):
+            raise ValueError("an index comes twice")
+        if ":" in label:
+            raise ValueError(f"the line must begin with a label, not {shown(label)}")
+        return Row(x, parse_libsvm_label(label))
 
 
 class IterableSource:
@@ -148,7 +375,3 @@ class IterableSource:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-#: The source of each format.
-FORMATS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSource, "libsvm": LIBSVMSource}

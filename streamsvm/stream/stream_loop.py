@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypedDict, TypeVar
 
 from river import base, compose
 
@@ -133,12 +133,27 @@ class Progress:
     majority: tuple[Any, float] | None = None
 
 
+P = TypeVar("P")
+
+
+class LoopOptions(TypedDict, Generic[P], total=False):
+    """The arguments that all loops have, as `LearningLoop` describes them."""
+
+    checkpoints: Checkpoints | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float | None
+    on_progress: Callable[[P], None] | None
+    on_error: str | Path | Sink
+    error_limit: int | None
+    error_share: float
+
+
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 _ROWS_AT_ONCE = 1000  # the most that are taken together: a signal waits for them
 _FEW = 8  # rows that are taken one by one where one of them needs it
 
 
-class StreamLoop:
+class StreamLoop(Generic[P]):
     """A run over a source, row by row, that can be stopped and continues from its newest checkpoint.
 
     `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_taker`), what a checkpoint holds
@@ -152,13 +167,13 @@ class StreamLoop:
         *,
         learns: bool,
         sink: Sink | None,
-        checkpoints: Checkpoints | None,
-        checkpoint_every: int | None,
-        checkpoint_seconds: float | None,
-        on_progress: Callable[[Any], None] | None,
-        on_error: str | Path | Sink,
-        error_limit: int | None,
-        error_share: float,
+        checkpoints: Checkpoints | None = None,
+        checkpoint_every: int | None = 10_000,
+        checkpoint_seconds: float | None = None,
+        on_progress: Callable[[P], None] | None = None,
+        on_error: str | Path | Sink = "stop",
+        error_limit: int | None = None,
+        error_share: float = 0.5,
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
@@ -214,7 +229,7 @@ class StreamLoop:
         return None if self._saved_rows < 0 else self._saved_rows
 
     @property
-    def progress(self) -> Any:
+    def progress(self) -> P:
         """The progress now, without rates and times. You can read it from another thread."""
         return self._progress(math.nan, math.nan)
 
@@ -234,7 +249,7 @@ class StreamLoop:
         """Return what a checkpoint holds: the model, the metric, and facts."""
         raise NotImplementedError
 
-    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Any:
+    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> P:
         raise NotImplementedError
 
     @property
@@ -251,27 +266,25 @@ class StreamLoop:
     def _check_end(self) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain."""
 
-    def _check_sink(self, folder: Path | str, saved: Any) -> None:
-        """Raise a CheckpointError where a checkpoint has a sink and this run none, or the other way round."""
+    def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
+        """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
+        header, saved = found.header, found.header.get("sink")
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
         if self.sink is None and saved is not None:
             name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
-
-    def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
-        """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
-        header = found.header
         try:
             position = checked_mapping("position", header.get("position"))
             refused = checked_mapping("refused", header.get("refused"))
-            sink = None if self.sink is None else checked_mapping("sink", header.get("sink"))
+            sink = None if saved is None else checked_mapping("sink", saved)
         except ValueError as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
-        self._refusals.resume(refused, found.header["rows"])
+        self._refusals.resume(refused, header["rows"])
         self.source.seek(position)
         if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)
+        self.rows = self._saved_rows = header["rows"]
 
     def stop(self) -> None:
         """End the run after the current row, with a checkpoint.
@@ -281,11 +294,33 @@ class StreamLoop:
         self._stopped = True
         self.source.stop()
 
-    def run(self, max_rows: int | None = None) -> Any:
-        """Process rows until the stream ends or `stop` is called."""
+    def run(self, max_rows: int | None = None) -> P:
+        """Learn or predict until the stream ends or `stop` is called, and write a checkpoint at the end.
+
+        Parameters
+        ----------
+        max_rows
+            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
+
+        Returns
+        -------
+        Progress or Predicted
+
+        Raises
+        ------
+        StreamError
+            The stream failed; a refused row ends the run (the message names its place); or the run was in vain, as no row had a
+            label, or a feature that the model knows. The checkpoints stay as they were.
+        CheckpointError
+            A checkpoint cannot be written.
+        ValueError
+            ``max_rows`` is negative.
+        RuntimeError
+            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
+        """
         return self._guard(max_rows, True)
 
-    def take(self, rows: int) -> Any:
+    def take(self, rows: int) -> P:
         """Process up to so many rows, or those that the source has ready, without a checkpoint at the end.
 
         The next call continues.
@@ -300,7 +335,7 @@ class StreamLoop:
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
             self._save(self._checkpoints)
 
-    def _guard(self, max_rows: int | None, ends: bool) -> Any:
+    def _guard(self, max_rows: int | None, ends: bool) -> P:
         if self._unusable:
             raise RuntimeError(
                 f"this loop {self._unusable}. Make a new source, sink and loop to continue from the newest checkpoint"
@@ -321,7 +356,7 @@ class StreamLoop:
             self._unusable = "was stopped"
         return progress
 
-    def _run(self, last: int | None, ends: bool) -> Any:
+    def _run(self, last: int | None, ends: bool) -> P:
         self._take, self._point = self._taker(self._guarded), self._next_point()
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from river import base, compose, metrics
 
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.rows import GuardedModel, reason_of
-from streamsvm.stream.stream_loop import Progress
+from streamsvm.stream.stream_loop import LoopOptions, Progress
 
 
-class LoopOptions(TypedDict, total=False):
+class LearningOptions(LoopOptions[Progress], total=False):
     """The further arguments of `LearningLoop`."""
 
     positive: Hashable
     sink: Sink | None
-    checkpoints: Checkpoints | None
-    checkpoint_every: int | None
-    checkpoint_seconds: float | None
     window: int
-    on_progress: Callable[[Progress], None] | None
-    on_error: str | Path | Sink
-    error_limit: int | None
-    error_share: float
     classes: Iterable[Hashable] | None
     drift: DriftWatch | None
 
@@ -93,7 +86,7 @@ class DelayedLearningLoop(LearningLoop):
         metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
         *,
         delayed: DelayedLabels,
-        **options: Unpack[LoopOptions],
+        **options: Unpack[LearningOptions],
     ) -> None:
         if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
             raise ValueError(

@@ -140,7 +140,7 @@ def test_what_an_arrow_file_refuses(table_file, tmp_path):
     source.stop()
     assert list(source) == []
     source.close()
-    for label, options, words in (("n", {}, "label 'y', not 'n'"), ("y", {"drop": "n"}, "table None, not")):
+    for label, options, words in (("n", {}, "label 'y', not 'n'"), ("y", {"drop": "n"}, "no options, not with")):
         with open_source(str(table_file), label=label, **options) as other, pytest.raises(StreamError, match=words):
             other.seek(position)
     with open_source(str(table_file), label="y") as other:
