@@ -6,16 +6,23 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from streamsvm.core.warning import warn
 from streamsvm.files.model_file import ModelFileError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_holds_model, checkpoint_bytes, checkpoint_of
-from streamsvm.stream.following import FollowedModel, check_says_rows
+from streamsvm.stream.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointWriter,
+    check_holds_model,
+    check_says_rows,
+    checkpoint_of,
+)
 from streamsvm.stream.logs import tell_checkpoint
+from streamsvm.stream.prediction import FollowedModel
 from streamsvm_kafka.connection import Connection, describe_topic
 from streamsvm_kafka.model_records import Whole, messages_of, name_of
 from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
@@ -33,7 +40,7 @@ def _check_name(name: str, place: str) -> None:
         raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
 
 
-class TopicCheckpoints:
+class TopicCheckpoints(CheckpointWriter):
     """The checkpoints of a run in a model topic. Use it in the place of a `CheckpointFolder`.
 
     A checkpoint, the predictions and dead letters before it (of sinks from `open_sink`) and the offsets of the ``group`` are
@@ -91,6 +98,9 @@ class TopicCheckpoints:
     streamsvm.stream.checkpoint.CheckpointError: kafka://localhost:9092/models: 'my rows' is no name of a model...
     """
 
+    path: str
+    _trusting = "TopicCheckpoints(..., trusted=True)"
+
     def __init__(
         self,
         bootstrap: str,
@@ -103,7 +113,7 @@ class TopicCheckpoints:
         transaction_seconds: float = TRANSACTION_SECONDS,
     ) -> None:
         self._place = f"kafka://{bootstrap}/{topic}"
-        self.path: str = f"{self._place}?name={name}"
+        self.path = f"{self._place}?name={name}"
         _check_name(name, self._place)
         self.group: str | None = group
         self._topic, self._name, self._trusted = topic, name, trusted
@@ -172,17 +182,6 @@ class TopicCheckpoints:
         tell_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - began)
         return self.path
 
-    def check(self, model: Any, metric: Any) -> None:
-        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
-        try:
-            self._bytes(model, metric, {}, 0, {})
-        except ModelFileError as error:
-            raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
-
-    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
-        hint = "TopicCheckpoints(..., trusted=True)"
-        return checkpoint_bytes(model, metric, facts, rows=rows, position=position, trusted=self._trusted, hint=hint)
-
     def newest(self) -> Checkpoint | None:
         """Read the newest committed checkpoint; None if there is none.
 
@@ -201,12 +200,6 @@ class TopicCheckpoints:
     def close(self) -> None:
         """Close the connection. Predictions since the last checkpoint are aborted."""
         self._transaction.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvm.stream.endpoints import BadRow, Row, Rows
-from streamsvm.stream.rows import RawRows
+from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
 from streamsvm_kafka.codecs.names import check_headers
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
-from streamsvm.stream.rows import WrappedSource
+from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.tables.reading import Reading, parsed
 
 ROWS = 200

@@ -19,7 +19,7 @@ from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.labels import LabelRules, parse_label, parse_libsvm_label
+from streamsvm.stream.rows import LabelRules, parse_label, parse_libsvm_label
 from streamsvm.stream.score import Score
 from streamsvm.stream.tables import TableEncoder
 

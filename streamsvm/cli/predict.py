@@ -13,9 +13,8 @@ from streamsvm.cli.job import PredictJob, predict_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
-from streamsvm.stream import CheckpointFolder, Predicted, PredictionLoop
+from streamsvm.stream import CheckpointFolder, FollowedFolder, Predicted, PredictionLoop
 from streamsvm.stream.checkpoint import Checkpoint, read_model
-from streamsvm.stream.following import FollowedFolder
 from streamsvm.stream.open import open_models
 
 

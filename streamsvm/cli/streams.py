@@ -14,7 +14,7 @@ from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.tables import Table
 from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, open_sink, open_source
-from streamsvm.stream.rows import WrappedSource
+from streamsvm.stream.endpoints import WrappedSource
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 

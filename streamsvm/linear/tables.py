@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package
 from streamsvm.linear.names import LabelCodes
-from streamsvm.stream.labels import parse_label
+from streamsvm.stream.rows import parse_label
 
 _KINDS = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 

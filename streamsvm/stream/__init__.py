@@ -6,7 +6,6 @@ It knows files and iterables. Other systems, such as Kafka, are in packages of t
 from streamsvm.stream.arrow import ArrowSource
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
 from streamsvm.stream.csv_source import CSVSource
-from streamsvm.stream.curve import CurvePoint, LearningCurve
 from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import (
@@ -23,11 +22,11 @@ from streamsvm.stream.endpoints import (
     StreamError,
     VersionedPrediction,
 )
-from streamsvm.stream.following import FollowedFolder
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
-from streamsvm.stream.prediction import Predicted, PredictionLoop
+from streamsvm.stream.prediction import FollowedFolder, Predicted, PredictionLoop
+from streamsvm.stream.score import CurvePoint, LearningCurve
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource, JSONLinesSource, LIBSVMSource
 from streamsvm.stream.stream_loop import Progress

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
+from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
 from streamsvm.files.model_file import (
@@ -91,25 +92,48 @@ class Checkpoints(Protocol):
         """Let other processes write there."""
 
 
-def checkpoint_bytes(
-    model: Any, metric: Any, facts: Mapping[str, Any], *, rows: int, position: Mapping[str, Any], trusted: bool, hint: str
-) -> bytes:
-    """Return the bytes of a checkpoint; ModelFileError where none can hold the model. Parameters as of `CheckpointFolder.save`.
+class CheckpointWriter:
+    """What the places of checkpoints share: their bytes, and that they are closed after a ``with`` statement."""
 
-    ``hint`` says how classes of the user's own are trusted.
-    """
-    facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
-    try:
-        return to_bytes({"model": model, "metric": metric}, facts, trusted)
-    except ModelFileError as error:
-        if str(error).endswith("trusted=True"):
-            raise ModelFileError(f"{error}: {hint}, or --trusted") from error
-        raise
+    path: Path | str
+    _trusted: bool
+    _trusting: str
+    """How classes of the user's own are trusted, in messages."""
+
+    def check(self, model: Any, metric: Any) -> None:
+        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
+        try:
+            self._bytes(model, metric, {}, 0, {})
+        except ModelFileError as error:
+            raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
+
+    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
+        """Return the bytes of a checkpoint; ModelFileError where none can hold the model."""
+        facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
+        try:
+            return to_bytes({"model": model, "metric": metric}, facts, self._trusted)
+        except ModelFileError as error:
+            if str(error).endswith("trusted=True"):
+                raise ModelFileError(f"{error}: {self._trusting}, or --trusted") from error
+            raise
+
+    def close(self) -> None:
+        """Let other processes write there."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
     """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
-    header, parts = _header_and_parts(place, trusted, data)
+    return _checkpoint(*_header_and_parts(place, trusted, data))
+
+
+def _checkpoint(header: dict[str, Any], parts: dict[str, Any]) -> Checkpoint:
     return Checkpoint(parts["model"], parts.get("metric"), header)
 
 
@@ -140,8 +164,7 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     CheckpointError
         It is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not ``trusted``.
     """
-    header, parts = _header_and_parts(Path(path), trusted)
-    return Checkpoint(parts["model"], parts.get("metric"), header)
+    return _checkpoint(*_header_and_parts(Path(path), trusted))
 
 
 @overload
@@ -202,6 +225,16 @@ def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
 
 
+def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:
+    """Raise a CheckpointError where a checkpoint does not say how many rows its model has seen: it is a model that was saved."""
+    try:
+        checked_count("rows", checkpoint.header.get("rows"))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} holds a model that is no checkpoint: it does not say how many rows it has seen ({error})"
+        ) from None
+
+
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read a checkpoint file, or the newest good checkpoint of a folder; see `load`."""
     path = Path(path)
@@ -211,7 +244,7 @@ def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     return checkpoint
 
 
-class CheckpointFolder:
+class CheckpointFolder(CheckpointWriter):
     """A folder that holds the newest two good checkpoints of a run.
 
     Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.
@@ -241,13 +274,18 @@ class CheckpointFolder:
     checkpoint-000000000003.ckpt {'a': 'model'}
     """
 
+    path: Path
     _N_GOOD = 2
+    _trusting = "CheckpointFolder(path, trusted=True)"
 
     def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
-        self.path: Path = Path(path)
+        self.path = Path(path)
         self._trusted = trusted
         try:
-            _make_folder(self.path)
+            missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+            self.path.mkdir(parents=True, exist_ok=True)
+            for folder in missing:
+                sync_folder(folder.parent)
             if take_over:  # the other process has locked a file that is no longer there
                 (self.path / _LOCK).unlink(missing_ok=True)
             self._lock = (self.path / _LOCK).open("ab")  # open, and therefore locked, until `close`
@@ -313,17 +351,6 @@ class CheckpointFolder:
         except FileNotFoundError:
             return False
         return os.path.samestat(found, locked)
-
-    def check(self, model: Any, metric: Any) -> None:
-        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
-        try:
-            self._bytes(model, metric, {}, 0, {})
-        except ModelFileError as error:
-            raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
-
-    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
-        hint = "CheckpointFolder(path, trusted=True)"
-        return checkpoint_bytes(model, metric, facts, rows=rows, position=position, trusted=self._trusted, hint=hint)
 
     def _prune(self, written: Path | None = None) -> None:
         # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that
@@ -394,12 +421,6 @@ class CheckpointFolder:
         with contextlib.suppress(OSError):
             self._lock.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _checkpoints(path: Path) -> list[Path]:
     # Newest first; files with other names are the user's.
@@ -413,10 +434,3 @@ def _is_corrupt(file: Path) -> bool:
     except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
         return isinstance(error, CorruptCheckpointError)
     return False
-
-
-def _make_folder(path: Path) -> None:
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync_folder(folder.parent)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
-from streamsvm.stream.labels import parse_label
+from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, TextSource
 from streamsvm.stream.tables.reading import TextOptions
 

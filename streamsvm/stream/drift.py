@@ -75,6 +75,7 @@ class DriftWatch:
         if getattr(detector, "seed", 0) is None:
             raise ValueError(f"{type(detector).__name__} draws at random: give it a seed, so that a run can be repeated")
         self.detector: Any = detector
+        self._binary = isinstance(detector, base.BinaryDriftDetector)  # for errors that are 0 or 1
         self.renews: bool = on_drift == "anew"
         #: The detector and its parameters, taken before the first row, for some count in their parameters.
         self.described: str = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
@@ -89,20 +90,11 @@ class DriftWatch:
         # Since the last time that the detector told of something: errors, and how many; and their recent mean.
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
-    @property
-    def _binary(self) -> bool:
-        # Whether the detector is for errors that are 0 or 1.
-        return isinstance(self.detector, base.BinaryDriftDetector)
-
     def begin(self, model: Any, regression: bool, name: str) -> None:
         """Begin to watch a model over the stream of this name.
 
-        ``regression`` says whether the model predicts numbers.
-
-        Raises
-        ------
-        ValueError
-            The detector is for labels and the model predicts numbers, or the model cannot be cloned.
+        A ValueError says that the detector is for labels and the model predicts numbers (``regression``), or the model cannot be
+        cloned.
         """
         if self._binary and regression:
             raise ValueError(f"{self.described} is for errors of labels, and the model predicts numbers: try ADWIN")
@@ -158,13 +150,7 @@ class DriftWatch:
         return {"detector": self.described, "drifts": self.drifts, **sums}
 
     def resume(self, facts: Any, detector: Any) -> None:
-        """Continue from saved `facts` and the detector that was saved with them.
-
-        Raises
-        ------
-        ValueError
-            They are of another detector, or corrupt.
-        """
+        """Continue from saved `facts` and their detector; ValueError if they are of another detector, or corrupt."""
         saved = checked_mapping("drift", facts)
         if (before := str(saved.get("detector"))) != self.described:
             raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.described}: ask for the same")

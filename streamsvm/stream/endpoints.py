@@ -1,11 +1,11 @@
-"""The learning loop's view of a stream: a source of labelled rows with a resumable position, and a sink of predictions."""
+"""The loops' view of a stream: rows, from a source with a resumable position, and a sink of predictions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, NamedTuple, Protocol, final, overload, runtime_checkable
 
 import numpy as np
 
@@ -231,3 +231,88 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release the file or connection."""
+
+
+class RawRows(Sequence[Row | BadRow]):
+    """Rows that are read one by one as they are asked for, or one after the other with fewer checks.
+
+    ``read`` reads the row with a number of ``rows``, from the first to before the last. ``read_pairs`` gives the features and the
+    label of each row from one number to another, and ends early before one that needs a closer look. Values of features may be no
+    numbers.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], Row | BadRow],
+        read_pairs: Callable[[int, int], Iterator[tuple[Any, Any]]],
+        rows: tuple[int, int],
+    ) -> None:
+        self._read, self._read_pairs, self._rows = read, read_pairs, rows
+
+    def __len__(self) -> int:
+        return self._rows[1] - self._rows[0]
+
+    @overload
+    def __getitem__(self, i: int) -> Row | BadRow: ...
+    @overload
+    def __getitem__(self, i: slice) -> RawRows: ...
+    def __getitem__(self, i: int | slice) -> Row | BadRow | RawRows:
+        numbers = range(*self._rows)[i]
+        if isinstance(numbers, int):
+            return self._read(numbers)
+        return RawRows(self._read, self._read_pairs, (numbers.start, numbers.stop))
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Give the features and the label of each row, up to one that must be looked at by itself."""
+        return self._read_pairs(*self._rows)
+
+
+class OneByOne:
+    """The `BatchSource` of a source that only iterates."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._iterator = source, iter(source)
+
+    def take(self, most: int) -> list[Row | BadRow] | None:  # noqa: ARG002
+        row = next(self._iterator, None)
+        return None if row is None else [row]
+
+    def place_of(self, i: int) -> str:  # noqa: ARG002
+        return self._source.place
+
+    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002
+        return getattr(self._source, "raw", None)
+
+
+def batches_of(source: Source) -> BatchSource:
+    """Return what gives the rows at hand of a source: itself, if it can."""
+    found: Any = source if hasattr(source, "take") else OneByOne(source)
+    return found
+
+
+class WrappedSource:
+    """A source with other rows: those that a class below this one makes of them. All else is asked of the source."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._batches: BatchSource | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
+        if self._batches is None:
+            self._batches = batches_of(self._source)
+        rows = self._batches.take(most)
+        return self._changed(rows) if rows else rows
+
+    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
+        """Return what becomes of rows, of which there is at least one."""
+        raise NotImplementedError
+
+    def place_of(self, i: int) -> str:
+        place: str = self._source.place if self._batches is None else self._batches.place_of(i)
+        return place
+
+    def raw_of(self, i: int) -> bytes | None:
+        return None if self._batches is None else self._batches.raw_of(i)

@@ -44,40 +44,18 @@ def checked_encoding(name: str) -> str:
 
 
 class LineReader:
-    """Reads lines, and holds enough of the bytes before them to recognise the stream later.
+    """Reads lines of a file (``.gz``: unpacked), a FIFO or standard input (``"-"``), and can recognise the stream later.
 
-    Parameters
-    ----------
-    path
-        A file (``.gz``: unpacked), a FIFO, or ``"-"`` for standard input.
-
-    Attributes
-    ----------
-    name : str
-        The stream in messages.
-    offset : int
-        Bytes of the unpacked stream that were given out.
-    mark : int
-        The offset when `set_mark` was called last, after a row.
-    row_begin : int
-        The offset where that row begins.
-    header : int
-        The offset where the first row begins.
-    stopped : bool
-        Whether `stop` was called. Lines in memory are still given out, then the stream seems to end.
-
-    Raises
-    ------
-    StreamError
-        The stream cannot be opened; while reading: it is corrupt or cannot be read.
+    A StreamError says that the stream cannot be opened or, while reading, is corrupt or cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
         standard = str(path) == "-"
         self.name: str = "standard input" if standard else str(path)
-        self.mark: int = 0
-        self.row_begin: int = 0
-        self.header: int = 0
+        self.mark: int = 0  # the offset when `set_mark` was called last, after a row
+        self.row_begin: int = 0  # the offset where that row begins
+        self.header: int = 0  # the offset where the first row begins
+        #: Whether `stop` was called. Lines in memory are still given out, then the stream seems to end.
         self.stopped: bool = False
         # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
@@ -106,6 +84,7 @@ class LineReader:
 
     @property
     def offset(self) -> int:
+        """Bytes of the unpacked stream that were given out."""
         return self._base + self._at
 
     def readline(self) -> bytes:

@@ -14,19 +14,19 @@ from river import base, compose, metrics
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
-from streamsvm.stream.curve import LearningCurve
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
-from streamsvm.stream.labels import SETTLED, LabelRules
 from streamsvm.stream.rows import (
+    SETTLED,
     GuardedModel,
+    LabelRules,
     RowError,
     checked_number,
     columns_of,
     gives_probabilities,
     listed,
 )
-from streamsvm.stream.score import Score, ScoreError
+from streamsvm.stream.score import LearningCurve, Score, ScoreError
 from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
 
 

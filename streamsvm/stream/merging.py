@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from river import base
 
-from streamsvm.core.checks import checked_count
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, Checkpoints, read_model
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, Checkpoints, check_says_rows, read_model
 from streamsvm.stream.rows import learner_of, listed, steps_of
 
 _KIND = "merged"
@@ -83,12 +82,10 @@ def merged(models: Sequence[Any]) -> Any:
 
 
 class Merged(NamedTuple):
-    """A model that was made of several."""
+    """A model that was made of several: the rows that they have read together, its version, and those of each folder."""
 
     rows: int
-    """Rows that the parts have read together; the model's version."""
     parts: dict[str, int]
-    """The rows of each part, by its folder."""
 
 
 class PartMerger:
@@ -220,10 +217,7 @@ def _order(path: Path) -> tuple[int, str]:
 
 
 def _check(path: Path | str, checkpoint: Checkpoint) -> None:
-    try:
-        checked_count("rows", checkpoint.header.get("rows"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} holds a model that is no checkpoint of a run ({error})") from None
+    check_says_rows(path, checkpoint)
     if not isinstance(checkpoint.model, base.Estimator):
         raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
 

@@ -1,4 +1,4 @@
-"""A server of HTTP in a thread beside a loop."""
+"""The state of a loop over HTTP, from a thread beside it: metrics for Prometheus, health, and a page with curves."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any, Self
 
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.stream_loop import Timings
+from streamsvm.stream.stream_loop import BOUNDS, Histogram, Timings
 
 _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first
@@ -77,13 +79,11 @@ class Monitor:
 
     def __init__(self, loop: Any, port: int = 0, host: str = "127.0.0.1") -> None:
         try:
-            from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
-
-            from streamsvm.stream.monitor_metrics import Families  # noqa: PLC0415 - it, too
+            from prometheus_client import CollectorRegistry, core, generate_latest  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
-        self._loop, self._families = loop, Families
-        self._several = hasattr(loop, "loops")
+        self._loop, self._several = loop, hasattr(loop, "loops")
+        self._families = partial(Families, core, self._several)
         self._last: dict[str, Any] = {}
         loop.timings = Timings()
         registry = CollectorRegistry()
@@ -118,7 +118,7 @@ class Monitor:
 
     def collect(self) -> Any:
         """Yield the metrics, as a collector of `prometheus_client`."""
-        found, timings = self._families(self._several), self._loop.timings
+        found, timings = self._families(), self._loop.timings
         for partition, loop in self._loops().items():
             found.add(loop, self._progress(partition, loop), partition)
         for partition, count in (self._lag() or {}).items():
@@ -199,6 +199,111 @@ class Monitor:
         if path == "/":
             return 200, "text/html; charset=utf-8", files(__package__).joinpath("page.html").read_bytes()
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
+
+
+_COUNTERS = {
+    "rows": "Rows of the stream, those of earlier runs included",
+    "learned": "Rows that were learned",
+    "predicted": "Rows that were predicted",
+    "unlabelled": "Rows without a label, which were predicted only",
+    "empty": "Rows without any feature",
+}
+_GAUGES = {
+    "n_support": ("support_vectors", "Support vectors of the model"),
+    "nbytes": ("model_bytes", "Memory of the model"),
+}
+
+
+class Families:
+    """The state of one loop, or of ``several`` with the label ``partition``, as families of metrics by Prometheus' conventions.
+
+    ``core`` is ``prometheus_client.core``, of an extra.
+    """
+
+    def __init__(self, core: Any, several: bool) -> None:
+        self._core = core
+        self._families: dict[str, Any] = {}
+        self._several, self._partition = several, ""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._families.values())
+
+    def _add(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
+        if self._several and "partition" not in labels:
+            labels = {"partition": self._partition, **labels}
+        if name not in self._families:
+            self._families[name] = make(name, text, labels=list(labels))
+        self._families[name].add_metric(list(labels.values()), *value)
+
+    def counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
+        """Add the value of a counter."""
+        self._add(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+
+    def gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
+        """Add the value of a gauge."""
+        self._add(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+
+    def histogram(self, name: str, text: str, found: Histogram) -> None:
+        """Add the counts of a histogram, of all partitions."""
+        ends = [*map(str, BOUNDS), "+Inf"]
+        buckets = list(zip(ends, accumulate(found.counts), strict=True))
+        self._families[name] = self._core.HistogramMetricFamily(f"streamsvm_{name}", text, buckets=buckets, sum_value=found.total)
+
+    def about(self, source: str) -> None:
+        """Add what the process is."""
+        self._families["info"] = self._core.InfoMetricFamily(
+            "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
+        )
+
+    def add(self, loop: Any, progress: Any, partition: str = "") -> None:
+        """Add the metrics of a loop, of which ``progress`` is a snapshot."""
+        self._partition = partition
+        for name, text in _COUNTERS.items():
+            if hasattr(progress, name):
+                self.counter(name if name == "rows" else f"{name}_rows", text, getattr(progress, name))
+        for kind, count in progress.refused.items():
+            self.counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
+        if getattr(progress, "drifts", None) is not None:
+            self.counter("drifts", "Drifts that were found", progress.drifts)
+        if getattr(progress, "delayed", None) is not None:
+            self._add_delayed(progress.delayed)
+        if hasattr(progress, "metric"):
+            for window, value in (("all", progress.metric), (str(progress.window), progress.windowed)):
+                if math.isfinite(value):
+                    text = "The metric, over all rows and over the last ones"
+                    self.gauge("metric", text, value, name=progress.metric_name, window=window)
+        learner = learner_of(loop.model)
+        for name, (of, text) in _GAUGES.items():
+            if hasattr(learner, name):
+                self.gauge(of, text, getattr(learner, name))
+        if hasattr(learner, "n_merges"):
+            self.counter("merges", "Merges of support vectors", learner.n_merges)
+        if loop.saved_rows is not None:
+            self.gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
+
+    def _add_delayed(self, counts: Mapping[str, int]) -> None:
+        """Add the metrics of labels that come from another stream."""
+        for name, key, text in _DELAYED_GAUGES:
+            self.gauge(name, text, counts[key])
+        for name, key, text in _DELAYED_COUNTERS:
+            self.counter(name, text, counts[key])
+        for reason in ("age", "count", "bytes"):
+            self.counter("expired_rows", "Rows whose label did not come in time", counts[f"expired_{reason}"], reason=reason)
+
+
+_DELAYED_GAUGES = (
+    ("pending_rows", "pending", "Rows that wait for their label"),
+    ("pending_bytes", "bytes", "Bytes of the rows that wait, and of early labels"),
+    ("early_labels", "early", "Labels that wait for their row"),
+)
+_DELAYED_COUNTERS = (
+    ("labels", "labels", "Labels that came from another stream"),
+    ("joined_rows", "joined", "Rows that met their label"),
+    ("expired_labels", "expired_labels", "Labels whose row did not come in time"),
+    ("late_labels", "late_labels", "Labels of rows that had expired"),
+    ("duplicate_rows", "duplicate_rows", "Rows with a key that was there already"),
+    ("duplicate_labels", "duplicate_labels", "Further labels of a key"),
+)
 
 
 class _Server(ThreadingHTTPServer):

@@ -148,58 +148,34 @@ def open_worker(spec: str, **how: Any) -> Any:
     """Open a worker of a group that shares the partitions of the stream with a URL, each with a model of its own.
 
     It has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of the function
-    ``open_worker`` of the package that knows the scheme, beside its ``open_source``.
-
-    Raises
-    ------
-    StreamError
-        ``spec`` is no URL, or its package has no workers; or what that says.
+    of this name in the package that knows the scheme, beside its ``open_source``; a StreamError says that it has none.
     """
-    opener = _beside(spec, "open_worker")
-    if opener is None:
-        raise StreamError(f"{spec} has no partitions that workers could share: give a topic, kafka://host:port/topic")
-    return opener(spec, **how)
+    return _beside("open_worker", spec, "has no partitions that workers could share: give a topic", how)
 
 
 def open_checkpoints(spec: str, **how: Any) -> Any:
-    """Open the stream with a URL as a place for checkpoints, where another process may follow them.
+    """Open the stream with a URL as a place for checkpoints, where another process may follow them; as `open_worker`.
 
     It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
-    whose messages count from the next checkpoint on, or None. The arguments are those of the function ``open_checkpoints`` of the
-    package that knows the scheme, beside its ``open_source``.
-
-    Raises
-    ------
-    StreamError
-        Its package takes no checkpoints; or what that says.
+    whose messages count from the next checkpoint on, or None.
     """
-    opener = _beside(spec, "open_checkpoints")
-    if opener is None:
-        raise StreamError(f"{spec} takes no checkpoints: give a folder, or a topic, kafka://host:port/topic")
-    return opener(spec, **how)
+    return _beside("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
 
 
 def open_models(spec: str, **how: Any) -> Any:
-    """Open the stream with a URL that holds checkpoints, to read the newest model and follow it.
+    """Open the stream with a URL that holds checkpoints, to read the newest model and follow it; as `open_worker`.
 
-    It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``. The
-    arguments are those of the function ``open_models`` of the package that knows the scheme, beside its ``open_source``.
-
-    Raises
-    ------
-    StreamError
-        Its package has no models; or what that says.
+    It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``.
     """
-    opener = _beside(spec, "open_models")
-    if opener is None:
-        raise StreamError(f"{spec} holds no models: give a file or folder, or a topic, kafka://host:port/topic")
-    return opener(spec, **how)
+    return _beside("open_models", spec, "holds no models: give a file or folder, or a topic", how)
 
 
-def _beside(spec: str, name: str) -> Any:
-    """Return a function of the package that knows the scheme of a URL; None if it has none."""
+def _beside(name: str, spec: str, lacks: str, how: Mapping[str, Any]) -> Any:
     opened = _plugin("streamsvm.sources", spec) if "://" in spec else None
-    return getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), name, None)
+    opener = getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), name, None)
+    if opener is None:
+        raise StreamError(f"{spec} {lacks}, kafka://host:port/topic")
+    return opener(spec, **how)
 
 
 def _plugin(group: str, url: str) -> Any:

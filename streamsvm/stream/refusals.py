@@ -22,27 +22,7 @@ _LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error P
 
 
 class Refusals:
-    """Decides what becomes of a row that was refused.
-
-    Parameters
-    ----------
-    on_error
-        ``"stop"``: a StreamError. ``"skip"``: it is counted. Else the path or URL to which it is also written (`open_sink`), or
-        an open `Sink`, which stays open.
-    limit
-        The most rows that may be refused; None: no limit.
-    share
-        The most of the last rows (about 1,000) that may be refused, from 0 to 1, once 100 rows were.
-
-    Attributes
-    ----------
-    counts : dict of str to int
-        Refused rows by kind.
-
-    Raises
-    ------
-    ValueError
-        A limit is out of its range.
+    """Decides what becomes of a row that was refused. The parameters are those of `LearningLoop` that begin with ``error``.
 
     Examples
     --------
@@ -67,7 +47,7 @@ class Refusals:
         self._given: Sink | None = on_error if not isinstance(on_error, str | Path) else None
         self._sink: Sink | None = None
         self._position: Any = None  # after the dead letters that are durable; None if there were none
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}  # of refused rows, by kind
         # Refused rows, each worth less by a factor e after every `_WINDOW` rows; and the row when that was computed.
         self._recent, self._recent_row = 0.0, 0
 
@@ -77,21 +57,9 @@ class Refusals:
         return sum(self.counts.values())
 
     def add(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Count a row, and write it where dead letters go.
+        """Count a row, its bytes or a Python object, and write it where dead letters go.
 
-        Parameters
-        ----------
-        row
-            Rows of the stream before it.
-        place, kind, reason
-            As of `DeadLetter`.
-        raw
-            Its bytes, or a Python object.
-
-        Raises
-        ------
-        StreamError
-            The row is to stop the process, or is one too many, or its dead letter cannot be written.
+        A StreamError says that the row is to stop the process, or is one too many, or its dead letter cannot be written.
         """
         reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
         if self._stops:
@@ -123,13 +91,7 @@ class Refusals:
             self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown(raw)))
 
     def open(self) -> None:
-        """Open the file or connection for dead letters, if there is one, behind those that are durable.
-
-        Raises
-        ------
-        StreamError
-            It cannot be opened, or does not hold them.
-        """
+        """Open the file or connection for dead letters, if there is one, behind those that are durable, which it must hold."""
         if self._sink is None and (self._spec or self._given is not None):
             self._sink = open_sink(self._spec) if self._given is None else self._given
             if self._position is not None:
@@ -159,12 +121,7 @@ class Refusals:
     def resume(self, state: Mapping[str, Any], rows: int) -> None:
         """Go on from a saved `state`, after so many rows: `open` then drops the dead letters after it, if the medium can.
 
-        A run without a sink holds the position for the next run with one.
-
-        Raises
-        ------
-        StreamError
-            It is no such state.
+        A run without a sink holds the position for the next run with one. A StreamError says that it is no such state.
         """
         try:
             saved = checked_mapping("counts", state["counts"])

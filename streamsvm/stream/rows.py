@@ -1,124 +1,21 @@
-"""Rows at hand together; and checks of a row before any part of a model sees it, so that one which is refused leaves nothing."""
+"""Checks of a row and its label before any part of a model sees them, so that a row which is refused leaves nothing."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import numbers
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import checked_target
+from streamsvm.core.checks import checked_mapping, checked_target
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, BatchSource, Row, Rows, Source
-
-
-class RawRows(Sequence[Row | BadRow]):
-    """Rows that are read one by one as they are asked for, or one after the other with fewer checks.
-
-    Parameters
-    ----------
-    read
-        Reads the row with a number.
-    read_pairs
-        Gives the features and the label of each row from one number to another, and ends early before one that needs a closer
-        look. Values of features may be no numbers.
-    rows
-        The first number, and the one after the last.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[int], Row | BadRow],
-        read_pairs: Callable[[int, int], Iterator[tuple[Any, Any]]],
-        rows: tuple[int, int],
-    ) -> None:
-        self._read, self._read_pairs, self._rows = read, read_pairs, rows
-
-    def __len__(self) -> int:
-        return self._rows[1] - self._rows[0]
-
-    @overload
-    def __getitem__(self, i: int) -> Row | BadRow: ...
-    @overload
-    def __getitem__(self, i: slice) -> RawRows: ...
-    def __getitem__(self, i: int | slice) -> Row | BadRow | RawRows:
-        numbers = range(*self._rows)[i]
-        if isinstance(numbers, int):
-            return self._read(numbers)
-        return RawRows(self._read, self._read_pairs, (numbers.start, numbers.stop))
-
-    def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Give the features and the label of each row, up to one that must be looked at by itself."""
-        return self._read_pairs(*self._rows)
-
-
-class OneByOne:
-    """The `BatchSource` of a source that only iterates."""
-
-    def __init__(self, source: Source) -> None:
-        self._source, self._iterator = source, iter(source)
-
-    def take(self, most: int) -> list[Row | BadRow] | None:  # noqa: ARG002
-        """Return the next row; None at the end."""
-        row = next(self._iterator, None)
-        return None if row is None else [row]
-
-    def place_of(self, i: int) -> str:  # noqa: ARG002
-        """The place of the row."""
-        return self._source.place
-
-    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002
-        """The bytes of the row."""
-        return getattr(self._source, "raw", None)
-
-
-def batches_of(source: Source) -> BatchSource:
-    """Return what gives the rows at hand of a source: itself, if it can."""
-    found: Any = source if hasattr(source, "take") else OneByOne(source)
-    return found
-
-
-class WrappedSource:
-    """A source with other rows: those that a class below this one makes of them.
-
-    Parameters
-    ----------
-    source
-        The source; all else is asked of it.
-    """
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self._batches: BatchSource | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows, as `BatchSource.take`."""
-        if self._batches is None:
-            self._batches = batches_of(self._source)
-        rows = self._batches.take(most)
-        return self._changed(rows) if rows else rows
-
-    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
-        """Return what becomes of rows, at least one."""
-        raise NotImplementedError
-
-    def place_of(self, i: int) -> str:
-        """The place of a row of those that were taken last."""
-        place: str = self._source.place if self._batches is None else self._batches.place_of(i)
-        return place
-
-    def raw_of(self, i: int) -> bytes | None:
-        """The bytes of a row of those that were taken last."""
-        return None if self._batches is None else self._batches.raw_of(i)
-
+from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
 
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
@@ -149,47 +46,30 @@ class GuardedModel:
     transformers take from more than 1,000 names, nor what they take under river's ``compose.learn_during_predict`` or inside
     a wrapper.
 
-    Parameters
-    ----------
-    model
-        A river model or pipeline.
-    learns
-        Whether rows will be learned.
-
-    Attributes
-    ----------
-    prepare : callable or None
-        Checks a row, and transforms it for ``last``; None if neither is needed.
-    last : estimator
-        The step that predicts; the model itself if it is no pipeline.
-    check : callable or None
-        Raises a ValueError where ``last`` would refuse to learn a row and its label; None if it cannot tell.
-    new_names : bool
-        Whether the row that was prepared last is of a new kind: tell `learned` once it is.
-
-    Raises
-    ------
-    ValueError
-        It is no model that predicts.
+    A ValueError says that it is no model that predicts.
     """
 
     def __init__(self, model: Any, learns: bool = True) -> None:
         self.model = model
+        #: Checks a row, and transforms it for `last`; None if neither is needed.
         self.prepare: Callable[[Any], Any] | None = None
+        #: Whether the row that was prepared last is of a new kind: tell `learned` once it is.
         self.new_names: bool = False
         self._known: set[Hashable] = set()
         self._texts: set[Hashable] = set()
         steps, last = steps_of(model)
         self._steps = steps
+        #: The step that predicts; the model itself if it is no pipeline.
         self.last: Any = last
-        if isinstance(model, type) or not (hasattr(self.last, "predict_one") and hasattr(self.last, "learn_one")):
-            raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {_kind(model)}")
-        piped = bool(self._steps)
-        checker = self.last if hasattr(self.last, "check_one") else learner_of(self.last)
+        if isinstance(model, type) or not (hasattr(last, "predict_one") and hasattr(last, "learn_one")):
+            kind = repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
+            raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {kind}")
+        checker = last if hasattr(last, "check_one") else learner_of(last)
+        #: Raises a ValueError where `last` would refuse to learn a row and its label; None if it cannot tell.
         self.check: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
-        if piped:
+        if steps:
             self.prepare = self._prepare_learning if learns else self._prepare
-        elif self.check is None or checker is not self.last:
+        elif self.check is None or checker is not last:
             self.prepare = _checked
         else:  # a learner of this library, which checks all by itself
             self.check = None
@@ -322,10 +202,6 @@ def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | Non
     return None if X is None or len(ys) < len(rows) else Columns(X, None, ys, empty)
 
 
-def _kind(model: Any) -> str:
-    return repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
-
-
 def _check_row(x: Any) -> bool:
     """Check the numbers of a row, as `check_numbers`; whether all its values are numbers."""
     try:
@@ -399,3 +275,154 @@ def listed(names: Iterable[Any], most: int) -> str:
     """The first ``most`` names, for a message."""
     names = list(map(repr, names))
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+_MAX_NUMBER_LENGTH = 19  # a shorter number fits an int of 64 bits
+_LARGEST_WHOLE = 2**53  # larger floats do not tell whole numbers apart
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_label(text: str) -> Any:
+    """Parse a label: True, False, None if the text is empty, a number if it prints as that text, else the text.
+
+    Numbers that would print otherwise (``007``, ``1_000``, more digits than an int of 64 bits has) are names that look like
+    numbers, and stay text.
+
+    Examples
+    --------
+    >>> [parse_label(text) for text in ("true", "-1", "1.0", "007", "spam", "")]
+    [True, -1, 1.0, '007', 'spam', None]
+    """
+    text = text.strip()
+    lower = text.lower()
+    if lower in ("true", "false"):
+        return lower == "true"
+    if not text:
+        return None
+    if lower == "nan":  # a missing value of a table and no name: learners refuse it
+        return math.nan
+    for kind in (int, float):
+        try:
+            if len(text) < _MAX_NUMBER_LENGTH and str(number := kind(text)) == text and math.isfinite(number):
+                return number
+        except ValueError:
+            pass
+    return text
+
+
+def parse_libsvm_label(text: str) -> Any:
+    """Parse the label of LIBSVM text: a number however it is written (+1, 1 and 1.0 are equal), else as `parse_label`."""
+    try:
+        number = float(text)
+    except ValueError:
+        return parse_label(text)
+    return int(number) if number.is_integer() and abs(number) < _LARGEST_WHOLE else number
+
+
+#: After so many rows, a new label is seldom meant, and a label that has not come is seldom late.
+SETTLED = 1000
+_PLAIN = (bool, int, float, str)
+_MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
+
+
+class LabelRules:
+    """The labels that a stream may have: those declared as ``classes``, or else any of the type of the first one.
+
+    A whole float is as good as the int that it equals. A ValueError says that the labels are fewer than two, or two are equal, or
+    one is neither bool, int, float nor str.
+
+    Examples
+    --------
+    >>> rules = LabelRules()
+    >>> rules.add(1)
+    >>> rules.check("1")
+    Traceback (most recent call last):
+        ...
+    streamsvm.stream.rows.RowError: label '1' is a str, but the labels before it are ints (such as 1). ...
+    """
+
+    def __init__(self, classes: Iterable[Any] | None = None) -> None:
+        if isinstance(classes, str):
+            raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
+        self.classes: list[Any] | None = None if classes is None else [_plain(y) for y in classes]
+        #: The labels that were learned, or are declared, as keys.
+        self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
+        if self.classes is None:
+            return
+        if len(self.known) != len(self.classes) or len(self.known) < 2 or not all(isinstance(y, _PLAIN) for y in self.known):
+            raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
+
+    def check(self, y: Any) -> bool:
+        """Whether a label is a new one; RowError if it is none of the stream."""
+        try:
+            if y in self.known:
+                return False
+        except TypeError:
+            raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
+        y = _plain(y)
+        if self.classes is not None:
+            raise RowError("label", f"label {shown(y)} is not among those declared: {listed(self.classes, 10)}")
+        if y.__class__ is float and not math.isfinite(y):
+            raise RowError("label", f"label {y!r} is no label: do not learn rows without one")
+        if y.__class__ is str and not y.strip():
+            raise RowError("label", f"label {shown(y)} is empty. {_DECLARE}")
+        if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
+            raise RowError("label", f"label {shown(y)} is no text: it has half of a surrogate pair")
+        if not self.known:
+            return True
+        first = next(iter(self.known))
+        if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
+            return len(self.known) < _MOST_LABELS
+        if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
+            return len(self.known) < _MOST_LABELS
+        numbers = "If they are numbers to predict: --regression, or a regressor. " * (is_number(first) and _reads_as_number(y))
+        raise RowError(
+            "label",
+            f"label {shown(y)} is a {type(y).__name__}, but the labels before it are {type(first).__name__}s "
+            f"(such as {first!r}). {numbers}{_DECLARE}",
+        )
+
+    def add(self, y: Any) -> None:
+        """Know a label that `check` has called new, once its row was learned."""
+        self.known[_plain(y)] = None
+
+    def late(self, y: Any, rows: int) -> str:
+        """Return a warning where a new label comes after so many rows that it may be a mistake; else an empty text."""
+        if rows < SETTLED or self.classes is not None:
+            return ""
+        return (
+            f"the label {shown(y)} is new after {rows:,} rows with {listed(self.known, 5)}. If it is a mistake, declare the "
+            "labels, and rows with another one are refused: --labels-are A,B, or LearningLoop(classes=[...])"
+        )
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state that a checkpoint saves: the labels declared, and those known."""
+        known = [y for y in self.known if isinstance(y, _PLAIN)]
+        return {"classes": self.classes, "known": known}
+
+    def resume(self, state: Any) -> None:
+        """Go on from a saved `state`; ValueError if it is none. Labels that are declared now replace those declared then."""
+        saved = checked_mapping("label_rules", state)
+        classes: Any = saved.get("classes")
+        known: Any = saved.get("known")
+        for labels in (known, [] if classes is None else classes):
+            if type(labels) is not list or not all(isinstance(y, _PLAIN) for y in labels):
+                raise ValueError(f"the labels of the checkpoint are corrupt: {shown(labels)}")
+        if self.classes is None:
+            self.__init__(classes)  # type: ignore[misc]
+            self.known |= dict.fromkeys(known)
+
+
+_DECLARE = "If it is a label, declare all of them: --labels-are A,B,C, or LearningLoop(classes=[...])"
+
+
+def _reads_as_number(y: Any) -> bool:
+    try:
+        return math.isfinite(float(y)) and len(str(y)) < LONGEST_NUMBER
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _plain(y: Any) -> Any:
+    return y.item() if isinstance(y, np.generic) else y

@@ -1,4 +1,4 @@
-"""A metric of river over all rows of a stream and over the last ones; metrics that are counts, of many rows at once."""
+"""A metric of river over all rows of a stream and over the last ones, of many rows at once where it is counts; and its curve."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import math
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from river import metrics, utils
 
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 
 
 class CountedWindow:
-    """A metric over the last rows: river's ``utils.Rolling`` for metrics that are counts.
+    """A metric over the last rows: river's ``utils.Rolling`` for metrics that are a confusion matrix ``cm`` and nothing else.
 
     The labels of the last rows are held in two queues, which Python's garbage collector has not to look through as it has through
     a queue of pairs.
-
-    Parameters
-    ----------
-    metric
-        A metric of river that is a confusion matrix, its ``cm``, and nothing else. It has counted nothing.
-    size
-        The most rows.
 
     Examples
     --------
@@ -106,26 +100,9 @@ class Score:
     A row that leaves the last rows is taken from their sums. Of errors of regressors rounding leaves something there, so these
     sums are made anew each time that all of the last rows are others.
 
-    Parameters
-    ----------
-    metric
-        A river metric that is one number: for classifiers, or for regressors.
-    window
-        Rows of the windowed metric.
-    positive
-        The label that a binary metric counts as positive. None: True and 1 are positive, False, 0 and -1 negative, and other
-        labels are refused.
-    multiclass
-        Whether there may be more than two labels.
-    regression
-        Whether the labels are numbers to predict.
-
-    Raises
-    ------
-    ValueError
-        The metric is for the other kind of models, or not one number, or has no positive label.
-    ScoreError
-        From `admit`: which label is positive is not known, or there are two others (a warning if there may be more than two).
+    Without a ``positive`` label, True and 1 are positive, False, 0 and -1 negative, and other labels are refused. ``multiclass``
+    says whether there may be more than two labels, ``regression`` whether they are numbers to predict. A ValueError says that
+    the metric is for the other kind of models, or not one number, or has no positive label.
     """
 
     def __init__(
@@ -219,7 +196,10 @@ class Score:
         self.windowed.update_many(ys, predicted, pairs)
 
     def admit(self, y: Any) -> None:
-        """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
+        """Raise a ScoreError where a label cannot be counted; called where the score is `binary`, before `update`.
+
+        Then which label is positive is not known, or there are two others (a warning if there may be more than two).
+        """
         if y in self._seen:
             return
         if self._positive is None:
@@ -308,3 +288,132 @@ def _number(metric: Any) -> float:
         return float(value.real if isinstance(value, complex) else value)  # the root of a sum that rounding has made negative
     except (ArithmeticError, ValueError):
         return math.nan
+
+
+_MOST_POINTS = 200
+_LONGEST_NAME = 100
+_LARGEST = 1e300  # a picture has no room for larger ones
+_DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend on the order of their sums
+
+
+class CurvePoint(NamedTuple):
+    """The scores after some number of rows, to six digits.
+
+    A score is NaN if there is no value, or one beyond 1e300.
+    """
+
+    rows: int
+    metric: float
+    windowed: float
+
+
+class LearningCurve:
+    """A metric over the rows of a stream, at a bounded number of points.
+
+    There is a point every ``every`` rows. When there are 200 points, every second one is dropped, and ``every`` doubles. The
+    points therefore depend on the number of rows alone, and memory and time do not grow with the stream: n rows cost 100 log2(n
+    / 100) readings of the metric.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric; its first 100 characters are kept.
+    window
+        Number of rows of the windowed metric.
+
+    Attributes
+    ----------
+    metric : str
+        Name of the metric.
+    window : int
+        Number of rows of the windowed metric.
+    every : int
+        Number of rows between two points; a power of two.
+    points : list of CurvePoint
+        The points, in the order of rows; fewer than 200.
+
+    Examples
+    --------
+    >>> curve = LearningCurve("Accuracy", window=1000)
+    >>> for rows in range(1, 1001):
+    ...     if rows == curve.next_after(rows - 1):
+    ...         curve.add(rows, 1 - 1 / rows, 1.0)
+    >>> curve.every, len(curve.points), curve.points[-1]
+    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0))
+    """
+
+    def __init__(self, metric: str, window: int) -> None:
+        self.metric: str = metric[:_LONGEST_NAME]
+        self.window: int = window
+        self.every: int = 1
+        self.points: list[CurvePoint] = []
+
+    def __repr__(self) -> str:
+        return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
+
+    def next_after(self, rows: int) -> int:
+        """Return the number of rows at which the next point is due."""
+        return (rows // self.every + 1) * self.every
+
+    def add(self, rows: int, metric: float, windowed: float) -> None:
+        """Add the point that is due after this number of rows."""
+        self.points.append(CurvePoint(rows, _rounded(metric), _rounded(windowed)))
+        if len(self.points) == _MOST_POINTS:
+            self.every *= 2
+            self.points = [point for point in self.points if point.rows % self.every == 0]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The curve as JSON, for the header of a checkpoint."""
+        points = [[point.rows, *(x if math.isfinite(x) else None for x in point[1:])] for point in self.points]
+        return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
+
+    @classmethod
+    def of(cls, state: Any, rows: Any) -> LearningCurve:
+        """Make the curve of a saved `state` after this number of rows. Neither needs to be trusted.
+
+        Raises
+        ------
+        ValueError
+            The state is not that of a curve. The message names the value.
+        """
+        if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
+            raise ValueError(f"the learning curve is corrupt: {shown(state)}")
+        metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
+        if (
+            type(metric) is not str
+            or len(metric) > _LONGEST_NAME
+            or not _is_count(window)
+            or not (_is_count(every) and every.bit_count() == 1)
+        ):
+            raise ValueError(
+                f"the learning curve is corrupt: it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows"
+            )
+        if type(points) is not list or len(points) >= _MOST_POINTS:
+            raise ValueError(f"the learning curve is corrupt: its points are {shown(points)}")
+        if type(rows) is not int:
+            raise ValueError(f"the learning curve is corrupt: it is of {shown(rows)} rows")
+        curve, before = cls(metric, window), 0
+        curve.every = every
+        for point in points:
+            if not (type(point) is list and len(point) == 3 and _is_count(point[0]) and all(map(_is_value, point[1:]))):
+                raise ValueError(f"the learning curve is corrupt: {shown(point)} is no point")
+            if not before < point[0] <= rows or point[0] % every:
+                raise ValueError(
+                    f"the learning curve is corrupt: a point at row {point[0]}, after one at {before}, every {every} of {rows}"
+                )
+            before = point[0]
+            curve.points.append(CurvePoint(before, *(math.nan if x is None else float(x) for x in point[1:])))
+        return curve
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**63
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) <= _LARGEST)

@@ -12,8 +12,8 @@ from typing import Any, Self, Unpack
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
-from streamsvm.stream.labels import parse_libsvm_label
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
+from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held

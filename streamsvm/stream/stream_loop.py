@@ -16,9 +16,9 @@ from river import base, compose
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError, batches_of
 from streamsvm.stream.refusals import Refusals
-from streamsvm.stream.rows import GuardedModel, batches_of, reason_of, takes_many
+from streamsvm.stream.rows import GuardedModel, reason_of, takes_many
 
 #: Upper ends of the buckets in seconds; another one holds all above.
 BOUNDS = (*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0)

@@ -18,8 +18,7 @@ from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, SVMClassifie
 from streamsvm.learners import KernelPerceptron
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
-from streamsvm.stream.endpoints import Prediction, StreamError, VersionedPrediction
-from streamsvm.stream.rows import RawRows
+from streamsvm.stream.endpoints import Prediction, RawRows, StreamError, VersionedPrediction
 from streamsvm.stream.score import Score
 
 N = 600

@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, core, generate_latest
 from river import compose, drift, linear_model, preprocessing
 from river.datasets import synth
 
@@ -25,7 +25,7 @@ from streamsvm.stream import (
     LearningLoop,
 )
 from streamsvm.stream.logs import json_lines
-from streamsvm.stream.monitor_metrics import Families
+from streamsvm.stream.monitor import Families
 
 DETECTORS = {
     "ADWIN": drift.ADWIN,
@@ -193,7 +193,7 @@ def test_a_drift_is_told_and_shown():
 
     class Collector:
         def collect(self):
-            found = Families(several=False)
+            found = Families(core, several=False)
             found.add(loop, loop.progress)
             return iter(found)
 

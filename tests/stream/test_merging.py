@@ -232,7 +232,7 @@ def test_a_merged_model_whose_rows_are_no_number_is_refused(parts, result, rows,
     PartMerger([parts], result).step()
     newest = result.newest()
     monkeypatch.setattr(result, "newest", lambda: newest._replace(header={**newest.header, "rows": rows}))
-    with pytest.raises(CheckpointError, match=r"merged holds a model that is no checkpoint of a run \(rows"):
+    with pytest.raises(CheckpointError, match=r"merged holds a model that is no checkpoint: it does not say how many rows"):
         PartMerger([parts], result)
 
 

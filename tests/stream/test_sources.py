@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lists import first
 from patience import PATIENCE
 from streamsvm.stream import BadRow, IterableSource, Row, StreamError, open_sink, open_source
-from streamsvm.stream.labels import parse_label
+from streamsvm.stream.rows import parse_label
 
 TEXTS = {
     "csv": 'a,b c,y\n1,2,1\n\n3,,0\n"4","5.5",1\n',

@@ -42,10 +42,7 @@ class Labelled(NamedTuple):
 def checked_key(value: Any) -> str:
     """Return a key as text: 7, 7.0 and "7" are one key.
 
-    Raises
-    ------
-    RowError
-        It is missing, empty, longer than 256 characters, or neither a text nor a whole number.
+    A RowError says that it is missing, empty, longer than 256 characters, or neither a text nor a whole number.
 
     Examples
     --------
@@ -72,10 +69,7 @@ def checked_key(value: Any) -> str:
 def checked_time(value: Any, latest: float = math.inf) -> float:
     """Return an event time in seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC if it names no zone).
 
-    Raises
-    ------
-    RowError
-        It is missing, no time, or later than ``latest``.
+    A RowError says that it is missing, no time, or later than ``latest``.
 
     Examples
     --------
@@ -125,10 +119,8 @@ def checked_label(y: Any) -> Any:
 def pack_row(x: Any) -> str:
     """Return features as JSON, from which `unpack_row` makes equal ones.
 
-    Raises
-    ------
-    RowError
-        A name is neither text nor a whole number, or a value neither a number, a text nor a bool, or it is too long.
+    A RowError says that a name is neither text nor a whole number, or a value neither a number, a text nor a bool, or it is too
+    long.
 
     Examples
     --------
