@@ -29,7 +29,7 @@ from streamsvm.linear.mixing import files_of, mixing_writer
 from streamsvm.linear.names import StreamNames
 from streamsvm.linear.newton import NewtonSolver
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_solution, remove_stale_solutions, save_solution
-from streamsvm.stream.labels import parse_label
+from streamsvm.stream.rows import parse_label
 
 _KINDS = frozenset({"all", "working set", "gap", "newton"})
 

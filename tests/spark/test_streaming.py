@@ -21,13 +21,8 @@ from streamsvm.cli.main import main
 from streamsvm.stream import CheckpointFolder, DriftWatch
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import StreamError
-<<<<<<< HEAD
-from streamsvm.stream.following import FollowedFolder
-from streamsvm_spark import RowsError, StreamLearner, micro_batches
-=======
 from streamsvm.stream.prediction import FollowedFolder
-from streamsvm_spark import RowsError, StreamLearner, chunks, micro_batches
->>>>>>> 326a65b (Rows are in endpoints, their checks in rows; models that are followed, curves and families of metrics stand beside who uses them; what internal classes take is said once)
+from streamsvm_spark import RowsError, StreamLearner, micro_batches
 
 SCHEMA = "features array<double>, label long"
 FILES = 3
