@@ -96,7 +96,8 @@ def add_table_flags(group: Any) -> None:
     text = (
         "what columns hold, as NAME:KIND, with commas between them; KIND is drop (ignored, as ids), category (names, such as "
         "cities: the first 64 values get a feature each, all others share 32 hashed features), date (ISO 8601, as seconds), "
-        "date=%%d.%%m.%%Y (in that format) or number. Others are numbers, or with *:drop at the end ignored"
+        "date=%%d.%%m.%%Y (in that format; of numbers the unit, as date=ms) or number. Others are numbers, or with *:drop at the "
+        "end ignored"
     )
     group.add_argument("--columns", action="append", metavar="NAME:KIND,...", help=text)
     text = "also add the time of day, day of the week or day of the year of each date, as sine and cosine"
@@ -105,7 +106,11 @@ def add_table_flags(group: Any) -> None:
     group.add_argument("--missing", metavar="NA,-", help=text)
     text = "for a missing value: drop the feature from that row (the default), use its mean so far, or add a feature that says so"
     group.add_argument("--when-missing", choices=["drop", "mean", "indicator"], help=text)
-    group.add_argument("--decimal", choices=[".", ","], help="the decimal separator (default: a point)")
+    text = (
+        "the decimal mark of numbers that are written for people, with marks between groups of three digits, a currency or a "
+        "percent sign, such as 1,200.50 or 1.209,28 (default: plain numbers, with a point)"
+    )
+    group.add_argument("--decimal", choices=[".", ","], help=text)
     group.add_argument("--delimiter", metavar="C", help="the character between CSV cells (default: a comma; write tab for a tab)")
     group.add_argument("--encoding", metavar="NAME", help="the encoding of text (default: utf-8), such as latin-1 or cp1252")
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +15,13 @@ from streamsvm.cli import CommandError
 from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
 from streamsvm.stream.endpoints import WrappedSource
-from streamsvm.stream.tables.reading import Reading, parsed
+from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, unit_of
 
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
 _NUMBERED = "looks like an id: leave it out with "
-#: A number as people write it in documents: 1.209,28 or 1,209.28 or 1 209, with a sign, a currency or a percent sign.
-_DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
 #: The name of a column of ids, which few rows do not show by their values.
 _ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
 _LONGEST_NAME, _LONGEST_VALUE = 40, 20  # characters
@@ -31,8 +30,11 @@ _MOST_COLUMNS = 40
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers that may mean "missing", beside those that usually do
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "?", "-", "missing"}
-_DAYS, _TIMES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"), ("", " %H:%M", ", %H:%M", " %H:%M:%S")
-_FORMATS = (None, *(day + time for time in _TIMES for day in _DAYS))
+_SETTLING = 20_000  # rows in which it is looked for whether the day or the month comes first
+_DECIMALS = (".", ",")
+_TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
+_READS = ("features", "drop", "categorical", "dates", "missing", "decimal")  # with which answers are tried
+_TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
 
 
 class Column(NamedTuple):
@@ -76,23 +78,45 @@ def look(
     """
     if text_format in (None, "libsvm") or path == "-" or not Path(path).is_file():
         return 0, []
-    options = {name: table.source[name] for name in ("delimiter", "encoding", "missing", "decimal") if name in table.source}
-    source: Any = open_source(path, label=label, format=text_format, **options)
-    with contextlib.closing(source):
-        rows = [
-            row.x | ({} if label is None else {label: row.y}) for row in itertools.islice(source, ROWS) if isinstance(row, Row)
+    options = {name: table.source[name] for name in _TEXT_OPTIONS if name in table.source}
+    with contextlib.closing(open_source(path, label=label, format=text_format, **options)) as source:
+        given = (row for row in source if isinstance(row, Row))
+        rows: list[Mapping[Any, Any]] = [
+            row.x if label is None else row.x | {label: row.y} for row in itertools.islice(given, ROWS)
         ]
-    return len(rows), _described(rows, getattr(source, "columns", ()), text_format, label, table, regression, rows_may_fail)
+        forms = _settled(rows, given, {label, *table.encoder.get("dates", ())})
+        names = getattr(source, "columns", ())
+    return len(rows), _described(rows, names, label, table, regression, rows_may_fail, forms)
+
+
+def _settled(
+    rows: Sequence[Mapping[Any, Any]], more: Iterable[Row], known: Collection[str | None]
+) -> dict[Any, list[str | None]]:
+    """Return the formats of columns whose dates have several in the rows seen, as far as more rows do not tell them apart."""
+    values: dict[Any, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name not in known and value is not None:
+                values.setdefault(name, []).append(value)
+    found = {name: _date_formats(texts) for name, texts in values.items()}
+    found = {name: forms for name, forms in found.items() if len(forms) > 1}
+    for later in itertools.islice(more, _SETTLING) if found else ():
+        for name, forms in found.items():
+            if len(forms) > 1 and isinstance(text := later.x.get(name), str):
+                found[name] = [form for form in forms if is_date(text.strip(), form)] or forms
+        if all(len(forms) == 1 for forms in found.values()):
+            break
+    return found
 
 
 def _described(
     rows: Sequence[Mapping[Any, Any]],
     names: Iterable[str],
-    text_format: str | None,
     label: str | None,
     table: Table,
     regression: bool = False,
     rows_may_fail: bool = False,
+    forms: Mapping[Any, list[str | None]] | None = None,
 ) -> list[Column]:
     """Return the columns of rows, those of ``names`` first; as `look`."""
     answered = table.encoder
@@ -101,8 +125,8 @@ def _described(
         values = [value for row in rows if (value := row.get(name)) is not None and not (answered and value != value)]
         if name == label:
             floats = {y for y in values if isinstance(y, float)}
-            number = len(floats) > _ENOUGH and not all(map(float.is_integer, floats))
-            note = "looks like a number to predict: --regression" if number and not regression else ""
+            is_number = len(floats) > _ENOUGH and not all(map(float.is_integer, floats))
+            note = "looks like a number to predict: --regression" if is_number and not regression else ""
             columns.append(Column(name, "label", _most_common(values), note))
         elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
             columns.append(Column(name, "dropped", ""))
@@ -111,9 +135,7 @@ def _described(
         elif name in answered.get("dates", ()):
             columns.append(Column(name, "date", _most_common(values, 1), *_not_read(name, values, answered["dates"][name])))
         else:
-            columns.append(column_of(name, values, bool(answered), rows_may_fail))
-            if text_format == "csv" and _are_days(values):  # elsewhere a number that is a date is taken for seconds
-                columns[-1] = columns[-1]._replace(note=f"looks like a date: read it with {flags_of({'dates': {name: None}})}")
+            columns.append(column_of(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
             column = columns[-1]
             columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
@@ -151,7 +173,7 @@ class FirstRow(WrappedSource):
             values = {str(name): value for name, value in (row.x | {self._label: row.y} if labelled else row.x).items()}
             named = (*self._table.encoder.get("categorical", ()), *self._table.encoder.get("dates", ()))
             names = [*values, *named, *([] if self._label is None else [self._label])]
-            columns = _described([values], names, None, self._label, self._table)
+            columns = _described([values], names, self._label, self._table)
             columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
             self._show(drawn(self.place_of(0), 1, columns))
             asks = not (self._table.encoder or self._rows_may_fail)
@@ -161,10 +183,17 @@ class FirstRow(WrappedSource):
         return rows
 
 
-def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_may_fail: bool = False) -> Column:
+def column_of(
+    name: str,
+    values: Sequence[Any],
+    reads_text: bool = False,
+    rows_may_fail: bool = False,
+    forms: list[str | None] | None = None,
+) -> Column:
     """Say what a column of these values, without the missing ones, is taken for.
 
     Text that comes among ten times as many numbers is not what the column is for: where rows may fail, it needs no answer.
+    ``forms`` are the formats of its dates, where more rows have told them.
 
     Examples
     --------
@@ -172,8 +201,9 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
     Column(name='age', kind='number', values='29 to 40', note="'?' in 1 row is not a number", answer=('missing', ['?']))
     >>> column_of("since", ["02.01.2024", "31.12.2023"]).answer
     ('dates', ('since', '%d.%m.%Y'))
+    >>> column_of("amount", [950.0, "1,200", "$2,000.50"]).answer
+    ('decimal', '.')
     """
-    commas = Reading(decimal=",")
     numbers = [value for value in values if isinstance(value, int | float) and value == value]  # no NaN
     others = [value for value in values if not isinstance(value, int | float) or value != value]
     marks = Counter(str(value) for value in others)
@@ -186,6 +216,10 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
         return Column(name, "number", _range(numbers), _suspicion(name, numbers, distinct))
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", ("drop", name))
+    if decimals := _decimals(numbers, list(marks)):
+        what = "numbers with a decimal comma" if decimals == [","] else "numbers with thousands separators, currencies or %"
+        note = f"{what}, or with a decimal comma: --decimal ," if len(decimals) > 1 else what
+        return Column(name, "text", _most_common(values), note, ("decimal", decimals[0]))
     if numbers and (len(marks) <= _MOST_MARKS or all(text.strip().lower() in _USUAL_MARKS for text in marks)):
         note = ", ".join(f"{text!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
@@ -194,30 +228,67 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
         return Column(name, "number", _range(numbers), f"not a number in {len(others)} rows")
     if all(_is_number(value) for value in others):
         return Column(name, "number", _most_common(values), "numbers as text", None if reads_text else ("features", name))
-    if not numbers and (form := _date_format(others)) is not _NO_DATE:
-        return Column(name, "date", _most_common(values, 1), "looks like a date", ("dates", (name, form)))
-    if not numbers and sum(map(_is_dressed_number, marks)) * (_MOSTLY + 1) >= _MOSTLY * len(marks):
-        if all(_is_number(commas.plain(text)) for text in marks):
-            return Column(name, "text", _most_common(values), "numbers with decimal commas", ("decimal", ","))
-        note = "numbers with commas, currencies or %: to learn them, write them as 1234.5"
-        return Column(name, "text", _most_common(values), note, ("drop", name))
+    if not numbers and (forms := forms or _date_formats(others)):
+        either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
+        return Column(name, "date", _most_common(values, 1), f"looks like a date{either}", ("dates", (name, forms[0])))
     if distinct == len(values) >= _ENOUGH:
         return Column(name, "text", _most_common(values), "looks like an id", ("drop", name))
     note = "one value only" if distinct == 1 and len(values) >= _ENOUGH else ""
     return Column(name, "text", _most_common(values), note, ("drop" if note else "categorical", name))
 
 
-def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail: bool = False) -> CommandError | None:
+def _decimals(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
+    """The decimal marks with which all texts are numbers as people write them, beside numbers that are plain."""
+    if not texts or all(_is_number(text) for text in texts):
+        return []
+    found = []
+    for mark in _DECIMALS:
+        reading = Reading(decimal=mark)
+        plain = mark == "." or all(float(value).is_integer() for value in numbers)
+        if plain and all(_is_number(_or_none(reading.plain, text)) for text in texts):
+            found.append(mark)
+    return found
+
+
+def unanswered(
+    path: str,
+    columns: Iterable[Column],
+    table: Table,
+    rows_may_fail: bool = False,
+    try_out: Callable[[Mapping[str, Any]], set[str]] | None = None,
+) -> CommandError | None:
     """Return the error that names the columns that need a flag, and the flags to try; None if no column needs one.
 
-    Where rows may fail, a text among numbers costs its row and needs no answer.
+    Where rows may fail, a text among numbers costs its row and needs no answer. ``try_out`` returns the columns that cannot be
+    learned with some options.
     """
     columns = list(columns)
     open_ = [column for column in columns if column.answer is not None and not (rows_may_fail and column.answer[0] == "missing")]
     if not open_:
         return None
     numbered = [column.name for column in columns if column.note.startswith(_NUMBERED) and column.name not in table.numbers]
-    options: dict[str, Any] = {"drop": numbered} if numbered else {}
+    options = _options(open_, numbered, table)
+    if try_out is not None:
+        before = {*table.encoder.get("dates", ()), *table.encoder.get("categorical", ())}
+        while bad := try_out(options) - before - {*options.get("drop", ())}:
+            reads_decimals = [column for column in open_ if column.answer is not None and column.answer[0] == "decimal"]
+            if reads_decimals and bad - {column.name for column in open_}:  # it does not suit the other columns
+                bad = {column.name for column in reads_decimals}
+            named = {column.name: column for column in columns}
+            changed = [named[name]._replace(answer=("drop", name)) for name in bad if name in named]
+            open_ = [column for column in open_ if column.name not in bad] + changed
+            options = _options(open_, numbered, table)
+        if all(column.kind in ("label", "dropped") or column.name in options.get("drop", ()) for column in columns):
+            seen = ", ".join(f"{column.name} ({column.note or column.kind})" for column in columns if column.kind != "label")
+            return CommandError(f"{path}: no column is left to learn from: {_cut(seen, 400)}")
+    names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
+    count = "1 column needs a flag" if len(open_) == 1 else f"{len(open_)} columns need a flag"
+    return CommandError(f"{path}: {count}: {names}{', ...' * (len(open_) > 10)}. Try: {flags_of(options)}")
+
+
+def _options(open_: Sequence[Column], numbered: Sequence[str], table: Table) -> dict[str, Any]:
+    """Return the options that answer for columns, with what was answered before."""
+    options: dict[str, Any] = {"drop": list(numbered)} if numbered else {}
     for flag, value in (column.answer for column in open_ if column.answer is not None):
         if flag == "decimal":
             options[flag] = value
@@ -237,9 +308,24 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
         options = {name: said[name] for name in ROLES if name in said} | options
     if decimal is not None:
         options["decimal"] = decimal
-    names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
-    count = "1 column needs a flag" if len(open_) == 1 else f"{len(open_)} columns need a flag"
-    return CommandError(f"{path}: {count}: {names}{', ...' * (len(open_) > 10)}. Try: {flags_of(options)}")
+    return options
+
+
+def tried(path: str, text_format: str | None, label: str | None, table: Table, options: Mapping[str, Any]) -> set[str]:
+    """Return the columns that cannot be learned when the first rows of a file are read with options.
+
+    Rows that cannot be read at all are left out.
+    """
+    given = {name: value for name, value in {**table.encoder, **options}.items() if name in _READS}
+    reading, bad = Reading(**given), set()
+    how = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
+    with contextlib.closing(open_source(path, label=label, format=text_format, **how, **given)) as source:
+        for row in itertools.islice(source, ROWS):
+            for name, value in row.x.items() if isinstance(row, Row) else ():
+                is_number = isinstance(value, int | float) or (not reading.options and _is_number(value))
+                if not (is_number or reading.category_of(name)):
+                    bad.add(str(name))
+    return bad
 
 
 def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:
@@ -257,10 +343,6 @@ def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-def _is_dressed_number(text: str) -> bool:
-    return _DRESSED.fullmatch(text.strip()) is not None
-
-
 def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     numbered = _NUMBERED + flags_of({"drop": [name]})
@@ -268,57 +350,57 @@ def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
         return numbered if whole and _ID.search(name) else ""
     if distinct == 1:
         return "one value only"
+    if whole and (unit := _unit(numbers)) is not None:
+        as_time = flags_of({"dates": {name: unit}})
+        return (
+            f"looks like a date: read it with {flags_of({'dates': {name: None}})}"
+            if not unit
+            else f"a time since 1970, with {as_time}"
+        )
     rising = all(a < b for a, b in itertools.pairwise(numbers))
     return numbered if whole and rising else ""
 
 
-def _are_days(values: Sequence[Any]) -> bool:
-    """Whether all are dates such as 20240131."""
-    return len(values) > 0 and all(
-        isinstance(value, float) and 19e6 < value < 21e6 and value.is_integer() and _is_date(str(int(value)), "%Y%m%d")
-        for value in values
-    )
+def _unit(numbers: Sequence[float]) -> str | None:
+    """The unit of whole numbers that look like times since 1970; an empty text if they look like days such as 20240131."""
+    if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
+        return ""
+    units = {unit_of(number) for number in numbers}
+    unit = units.pop()
+    if units or unit == "s":  # which are whole numbers like others
+        return None
+    return unit if all(_TIMES[0] < number / UNITS[unit][0] < _TIMES[1] for number in numbers) else None
 
 
 def _not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, tuple[str, Any] | None]:
-    wrong = [value for value in values if isinstance(value, str) and not _is_date(value, form)]
-    wrong = [value for value in wrong if not _is_number(value)]  # seconds
+    """Say what is wrong with the dates of a column in a format, and the answer to it."""
+    wrong = [value for value in values if isinstance(value, str) and not is_date(value.strip(), form)]
+    if form is None or form in UNITS:
+        wrong = [value for value in wrong if not _is_number(value)]
     if not wrong:
         return "", None
-    note, other, marks = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}", _date_format(wrong), list(dict.fromkeys(wrong))
-    if other is _NO_DATE and len(marks) <= _MOST_MARKS:
+    note, forms, marks = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}", _date_formats(wrong), list(dict.fromkeys(wrong))
+    if not forms and len(marks) <= _MOST_MARKS:
         return note, ("missing", marks)
-    return note, ("dates", (name, "FORMAT" if other is _NO_DATE else other))
+    return note, ("dates", (name, forms[0] if forms else "FORMAT"))
 
 
-_NO_DATE = ""
-
-
-def _date_format(values: Sequence[Any]) -> str | None:
-    """The first format in which all values are dates, None for ISO 8601; `_NO_DATE` if there is none."""
+def _date_formats(values: Sequence[Any]) -> list[str | None]:
+    """The formats in which all values are dates, as of `formats_of`."""
     if all(isinstance(value, date) for value in values):
-        return None
-    if all(isinstance(value, str) for value in values):
-        for form in _FORMATS:
-            if all(_is_date(value, form) for value in values):
-                return form
-    return _NO_DATE
-
-
-def _is_date(value: str, form: str | None) -> bool:
-    try:
-        parsed(value, form)
-    except ValueError:
-        return False
-    return True
+        return [None]
+    return formats_of(values) if all(isinstance(value, str) for value in values) else []
 
 
 def _is_number(value: Any) -> bool:
+    return _or_none(number if isinstance(value, str) else float, value) is not None
+
+
+def _or_none(reads: Callable[[Any], Any], value: Any) -> Any:
     try:
-        float(value)
+        return reads(value)
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
 
 
 def _range(numbers: Sequence[float]) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import printable
-from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
+from streamsvm.cli.first_look import FirstRow, drawn, look, tried, unanswered
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
@@ -100,7 +100,8 @@ def _look(job: LearnJob, table: Table) -> bool:
     n_rows, columns = look(job.source, job.format, job.label_in_rows, seen, job.regression, job.rows_may_fail)
     if columns and job.output.for_people:
         print(printable(drawn(job.source, n_rows, columns), newlines=True), file=sys.stderr)
-    if (error := unanswered(job.source, columns, table, job.rows_may_fail)) is not None:
+    try_out = partial(tried, job.source, job.format, job.label_in_rows, table) if columns else None
+    if (error := unanswered(job.source, columns, table, job.rows_may_fail, try_out)) is not None:
         raise error
     return n_rows > 0
 

@@ -222,7 +222,7 @@ def table_of(
     numbers = given.pop("numbers", [])
     encoder = {name: value for name, value in given.items() if name not in _TEXT}
     if numbers and not encoder and text_format != "csv":  # which reads text as numbers anyway
-        encoder = {"decimal": "."}
+        encoder = {"drop": []}
     source = {name: given[name] for name in wanted if name in given}
     return Table(source | ({"drop": dropped} if dropped else {}), encoder, numbers)
 
@@ -263,6 +263,6 @@ def _saved(checkpoint: Any) -> dict[str, Any]:
     found: dict[str, Any] = {name: value for name, value in table.items() if name in _TEXT and isinstance(value, str)}
     for name in (*_READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
-        if value and not (name == "when_missing" and value == "drop") and not (name == "decimal" and value == "."):
+        if value and not (name == "when_missing" and value == "drop"):
             found[name] = value
     return found

@@ -11,7 +11,8 @@ from typing import Any, Unpack
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm.stream.sources import TableSource
-from streamsvm.stream.tables.reading import ReadingOptions
+from streamsvm.stream.tables.reading import ReadingOptions, plain_value
+from streamsvm.stream.tables.values import DEEPEST, flat
 
 #: The formats.
 KINDS = ("parquet", "arrow")
@@ -23,9 +24,9 @@ class ArrowSource(TableSource):
     """Rows of a Parquet file or an Arrow file (IPC, also called Feather).
 
     pyarrow reads it (``streamsvm[files]``). Numbers, booleans, texts and times become the Python objects for them; a null is a
-    missing feature. At most 1,024 rows are held as Python objects, and for Parquet, the pages that pyarrow decodes. Such files
-    are written as a whole, so a run can resume only with the same file: one of the same size that is equal in the first and the
-    last 64 KiB.
+    missing feature. The fields of a struct are columns of their own, named by their path (``after.amount``). At most 1,024 rows
+    are held as Python objects, and for Parquet, the pages that pyarrow decodes. Such files are written as a whole, so a run can
+    resume only with the same file: one of the same size that is equal in the first and the last 64 KiB.
 
     Parameters
     ----------
@@ -95,13 +96,16 @@ class ArrowSource(TableSource):
         except self._errors as error:
             self._open.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-        names = schema.names
-        if problem := self._reading.problem(names, label if label_needed else None):
+        paths = [path for field in schema for path in _paths(field)]
+        names, within = [path[-1] for path in paths], {name for path in paths for name in path[:-1]}
+        if problem := self._reading.problem(names, label if label_needed else None, within):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
+        kept = [path for path in paths if dropped.isdisjoint(path)]
         #: The columns that are read, in their order.
-        self.columns: list[str] = [name for name in names if name not in dropped]
+        self.columns: list[str] = [path[-1] for path in kept]
+        self._fields, self._is_nested = list(dict.fromkeys(path[0] for path in kept)), bool(within)
 
     def __iter__(self) -> Iterator[Row]:
         self._begun = True
@@ -110,13 +114,17 @@ class ArrowSource(TableSource):
             for batch in self._batches(self._rows):
                 names = [name for name in batch.schema.names if name != label]
                 columns = [batch.column(name).to_pylist() for name in names]
-                labels = batch.column(label).to_pylist() if label in self.columns else [None] * batch.num_rows
+                labels = batch.column(label).to_pylist() if label in batch.schema.names else [None] * batch.num_rows
                 # Of no columns there is no row to zip.
                 for y, *cells in zip(labels, *columns, strict=True):
                     if self._stopped:
                         return
                     self._rows += 1
-                    yield Row(self._reading.row(zip(names, cells, strict=True)), y)
+                    x = dict(zip(names, cells, strict=True))
+                    if self._is_nested:
+                        x = flat(x, dropped=self._reading.drop)
+                        y = y if label is None else x.pop(label, y)
+                    yield Row(self._reading.row(x.items()), self._reading.label(plain_value(y)))
         except self._errors as error:
             raise StreamError(f"{self.name}, after row {self._rows:,}: {error}") from error
 
@@ -132,9 +140,9 @@ class ArrowSource(TableSource):
                 skipped -= sizes[group]
                 continue
             if self._kind == "parquet":
-                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self.columns, use_threads=False)
+                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self._fields, use_threads=False)
             else:
-                batch = self._file.get_batch(group).select(self.columns)
+                batch = self._file.get_batch(group).select(self._fields)
                 batch.validate(full=True)  # pyarrow reads wherever the offsets of a corrupt file say
                 batches = iter([batch])
             for batch in batches:
@@ -181,6 +189,16 @@ class ArrowSource(TableSource):
     def close(self) -> None:
         """Close the file."""
         self._open.close()
+
+
+def _paths(field: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The columns that a field is read as: the names of the structs that each is in, and its own."""
+    path = (*before, f"{before[-1]}.{field.name}" if before else field.name)
+    children = [field.type.field(i) for i in range(field.type.num_fields)] if str(field.type).startswith("struct<") else []
+    if not children or len(path) == DEEPEST:
+        yield path
+    for child in children if len(path) < DEEPEST else ():
+        yield from _paths(child, path)
 
 
 def _digest(path: Path) -> str:

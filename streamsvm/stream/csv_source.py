@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import warnings
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any, Unpack
@@ -12,6 +14,7 @@ from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, TextSource
 from streamsvm.stream.tables.reading import TextOptions
+from streamsvm.stream.tables.values import number
 
 
 class CSVSource(TextSource):
@@ -39,12 +42,12 @@ class CSVSource(TextSource):
         Names of the columns whose values are names, even if they look like numbers.
     dates
         Names of the columns of dates and times, which become seconds since 1970. A dictionary also gives the format of each
-        column, as in `datetime.datetime.strptime`; None is ISO 8601.
+        column, as in `datetime.datetime.strptime`, or of numbers the unit, as ``"ms"``; None is ISO 8601.
     missing
         Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
     decimal
-        Decimal mark of the numbers, ``"."`` or ``","``. With a comma, points, blanks and apostrophes between groups of three
-        digits are ignored.
+        Decimal mark of numbers that are written for people: ``","`` as in ``"1.209,28 €"``, or ``"."`` as in ``"$1,200.50"``.
+        None: plain numbers, with a point.
     encoding
         Encoding of the text, such as ``"utf-8"`` or ``"latin-1"``. A line must end with the byte of a newline.
 
@@ -89,6 +92,7 @@ class CSVSource(TextSource):
     _table: Any = None
     _first_line = _first_offset = 0  # of the row at hand
     _last: dict[Any, Any]  # the row before it
+    _has_warned = False
 
     def _begin(self) -> None:
         self._last = {}
@@ -120,6 +124,7 @@ class CSVSource(TextSource):
     def _cells(self) -> list[str] | None:
         self._first_line, self._first_offset = self._line + 1, self._reader.offset
         self._most_lines = self._line + MOST_LINES
+        self._is_plain = True
         try:
             return next(self._table, None)
         except csv.Error as error:
@@ -128,10 +133,12 @@ class CSVSource(TextSource):
             self._fault = self._fault or str(error)
             return []
 
-    def _swallowed(self, width: int) -> bool:
-        # Whether a row of several lines has a line that would be a row like the last one: then a quote was not closed.
+    def _warn_of_rows_within(self, width: int) -> None:
+        # Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed.
         dates = self._reading.dates  # floats that were text
         numbers = [name for name, value in self._last.items() if isinstance(value, float) and name not in dates]
+        if self._has_warned or not numbers:
+            return
         end, line = self._reader.offset, self._line
         self._reader.rewind(self._first_offset)
         self._reader.readline()
@@ -139,15 +146,19 @@ class CSVSource(TextSource):
             for _ in range(self._first_line, line - 1):
                 text = self._reader.readline().decode(self._encoding, errors="replace")
                 cells = next(csv.reader([text], delimiter=self._delimiter, skipinitialspace=True), [])
-                if numbers and len(cells) == width:
+                if len(cells) == width:
                     x = dict(zip(self._names, cells, strict=True))
-                    if all(isinstance(_cell(x[name]), float) for name in numbers):
-                        return True
+                    self._has_warned = self._has_warned or all(isinstance(_cell(x[name]), float) for name in numbers)
         except csv.Error:
             pass
         finally:
             self._reader.rewind(end)
-        return False
+        if self._has_warned:
+            warnings.warn(
+                f"{self.name}, lines {self._first_line:,} to {line:,}: a cell in quotes has a line that looks like a row. If it "
+                "is one, a quote before it is not closed",
+                stacklevel=2,
+            )
 
     def _bad_cells(self, reason: str) -> BadRow:
         # Of a row of several lines, the first is at fault: perhaps it opened a quote that others only seem to close.
@@ -165,8 +176,8 @@ class CSVSource(TextSource):
         at = names.index(self._label) if self._label in names else -1
         features = [name for i, name in enumerate(names) if i != at]
         while (cells := self._cells()) is not None:
-            if self._line > self._first_line and len(cells) == width and self._swallowed(width):
-                self._fault = self._fault or "a quote is not closed: the lines after it are rows"
+            if self._line > self._first_line and len(cells) == width:
+                self._warn_of_rows_within(width)
             if len(cells) != width or self._fault:
                 if cells or self._fault:  # no empty line
                     yield self._bad_cells(f"{len(cells)} cells for {width} columns: {shown(','.join(cells))}")
@@ -174,15 +185,19 @@ class CSVSource(TextSource):
                     self._no_row()
                 continue
             y: Any = cells.pop(at) if at >= 0 else ""
-            y = parse_label(reading.plain(y))
+            if self._reads:
+                y = reading.label(y)
+            y = None if y is None else parse_label(y)
             if self._reads:
                 self._last = reading.row(zip(features, cells, strict=True))
                 self._row_given()
                 yield Row(self._last, y)
                 continue
-            try:
-                x: dict[Hashable, Any] = dict(zip(features, map(float, cells), strict=True))
-            except ValueError:
+            x: dict[Hashable, Any] | None = None
+            if self._is_plain:  # float reads nothing that is no number
+                with contextlib.suppress(ValueError):
+                    x = dict(zip(features, map(float, cells), strict=True))
+            if x is None:
                 x = {name: _cell(cell) for name, cell in zip(features, cells, strict=True) if cell.strip()}
             self._row_given()
             self._last = x
@@ -191,6 +206,6 @@ class CSVSource(TextSource):
 
 def _cell(text: str) -> float | str:
     try:
-        return float(text)
+        return number(text)
     except ValueError:
         return text

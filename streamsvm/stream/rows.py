@@ -16,6 +16,7 @@ from river import base, compose
 from streamsvm.core.checks import checked_mapping, checked_target
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
+from streamsvm.stream.tables.values import number
 
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
@@ -265,8 +266,8 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
 def checked_number(y: Any) -> float:
     """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
     try:
-        is_text = isinstance(y, str) and len(y) < LONGEST_NUMBER and "_" not in y
-        return checked_target(float(y) if is_text or isinstance(y, numbers.Real | Decimal) else y)
+        is_text = isinstance(y, str) and len(y) < LONGEST_NUMBER
+        return checked_target(number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
     except (ValueError, OverflowError):
         raise RowError("label", f"label {shown(y)} is not a finite number to predict") from None
 
@@ -313,10 +314,10 @@ def parse_label(text: str) -> Any:
 def parse_libsvm_label(text: str) -> Any:
     """Parse the label of LIBSVM text: a number however it is written (+1, 1 and 1.0 are equal), else as `parse_label`."""
     try:
-        number = float(text)
+        value = number(text)
     except ValueError:
         return parse_label(text)
-    return int(number) if number.is_integer() and abs(number) < _LARGEST_WHOLE else number
+    return int(value) if value.is_integer() and abs(value) < _LARGEST_WHOLE else value
 
 
 #: After so many rows, a new label is seldom meant, and a label that has not come is seldom late.

@@ -15,6 +15,7 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Stre
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
+from streamsvm.stream.tables.values import flat, number
 
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
@@ -107,6 +108,7 @@ class TextSource(TableSource):
         self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
         self._most_lines = math.inf  # the last line of a row of several lines
         self._fault = ""  # of the line that was read last
+        self._is_plain = True  # whether the lines since it was set have only what Python and we read as the same numbers
         self._cut: bytes | None = None  # the beginning of a row that was too long to hold
 
     def __iter__(self) -> Iterator[Row | BadRow]:
@@ -242,6 +244,8 @@ class TextSource(TableSource):
                     "such as latin-1 or cp1252"
                 )
                 text = line.decode(encoding, errors="replace")
+            if "_" in text or not text.isascii():
+                self._is_plain = False
             if self._line > self._most_lines:
                 raise csv.Error(f"a quote is not closed within {MOST_LINES:,} lines")
             yield text
@@ -260,7 +264,8 @@ class TextSource(TableSource):
 class JSONLinesSource(TextSource):
     """Rows of a file with one JSON object on each line.
 
-    A null is a missing feature. `TextSource` describes the parameters.
+    A null is a missing feature. The values of an object within the object are columns of their own, named by their path:
+    ``payload.after.amount``. `TextSource` describes the parameters.
     """
 
     def _parse(self, line: str) -> Row | None:
@@ -271,10 +276,13 @@ class JSONLinesSource(TextSource):
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON ({error}): {shown(line)}") from None
         if not isinstance(x, dict):
-            raise ValueError(f"not a JSON object: {shown(line)}")
+            hint = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
+            raise ValueError(f"not a JSON object{hint * isinstance(x, list)}: {shown(line)}")
+        if "{" in line[1:]:
+            x = flat(x, self._label, self._reading.drop)
         y = x.pop(self._label, None) if self._label is not None else None
         if self._reads:
-            x = self._reading.row(x.items())
+            x, y = self._reading.row(x.items()), self._reading.label(y)
         return Row({name: value for name, value in x.items() if value is not None}, y)
 
 
@@ -293,9 +301,12 @@ class LIBSVMSource(TextSource):
         if not label and not cells:
             return None
         x: dict[Hashable, Any] = {}
+        strict = "_" in line or not line.isascii()  # Python reads some of that as numbers
         try:
             for cell in cells:
                 index, _, value = cell.partition(":")
+                if strict:
+                    number(index), number(value)
                 x[int(index)] = float(value)
         except ValueError:
             raise ValueError(f"{shown(cell)} is not index:value") from None

@@ -5,13 +5,14 @@ import re
 import shlex
 import subprocess
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
 from command_words import with_a_model
 from streamsvm import load
 from streamsvm.cli.first_look import column_of
+from streamsvm.files.messages import quoted
 
 
 @pytest.mark.parametrize(
@@ -127,9 +128,103 @@ def test_odd_values(file, call):
     call("learn", path, "--label", "y", "--columns", "id:drop", says="missing in 1")
 
 
-@pytest.mark.parametrize("texts", [["$6.73", "$12.00", "$1,024.50"], ["97%", "12.5%", "3 %"]])
-def test_numbers_with_marks_are_told(file, call, texts):
-    path = file("rows.csv", "a;b;y", *(f"{texts[i % 3]};{i};{i % 2}" for i in range(60)))
-    said = call("learn", path, "--label", "y", "--delimiter", ";", status=1).stderr
-    assert "numbers with commas, currencies or %: to learn them, write them as 1234.5" in said
-    assert "category" not in said
+@pytest.mark.parametrize(
+    ("texts", "served"),
+    [
+        (["$6.73", "$12.00", "$1,024.50"], "."),
+        (["97%", "12.5%", "3 %"], "."),
+        (["1,200", "950", "12,345"], "."),
+        (["6,73", "12,00", "1.024,50"], ","),
+    ],
+)
+def test_numbers_as_people_write_them_are_told(file, call, texts, served):
+    path = file("rows.csv", "a;b;y", *(f"{texts[i % 3]};{i % 7};{i % 2}" for i in range(60)))
+    learn = ["learn", path, "--label", "y", "--delimiter", ";"]
+    assert call(*learn, status=1).stderr.endswith(f"Try: --decimal {served}\n")
+    assert call(*learn, "--decimal", served, "--quiet").end["learned"] == 60
+
+
+def test_an_answer_is_not_given_where_it_does_not_serve(file, call):
+    """Amounts with decimal commas beside numbers with points: no decimal mark reads both."""
+    path = file("rows.csv", "a;b;y", *(f"{i},25;{i % 7}.5;{i % 2}" for i in range(60)))
+    learn = ["learn", path, "--label", "y", "--delimiter", ";"]
+    assert call(*learn, status=1).stderr.endswith("Try: --columns a:drop\n")
+    path = file("one.csv", "a,y", *(f"x{i},{i % 2}" for i in range(60)))
+    assert "no column is left to learn from: a (looks like an id)" in call("learn", path, "--label", "y", status=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "served"),
+    [
+        ("%Y-%m-%d %H:%M:%S UTC", None),
+        ("%m/%d/%Y %I:%M:%S %p", None),
+        ("%a, %d %b %Y %H:%M:%S GMT", None),
+        ("%d/%b/%Y:%H:%M:%S +0000", "%d/%b/%Y:%H:%M:%S %z"),
+        ("%B %d, %Y %H:%M", None),
+        ("%d.%m.%y, %H:%M", None),
+        ("%Y%m%dT%H%M%SZ", ""),
+    ],
+)
+def test_dates_in_many_formats_are_told(file, call, form, served):
+    times = [datetime(2024, 1, 1) + timedelta(hours=7 * i) for i in range(150)]
+    path = file("rows.csv", "at;n;y", *(f"{time.strftime(form)};{i % 7};{i % 2}" for i, time in enumerate(times)))
+    learn = ["learn", path, "--label", "y", "--delimiter", ";"]
+    served = form if served is None else served
+    columns = f"at:date={quoted(served) if ',' in served else served}" if served else "at:date"
+    assert call(*learn, status=1).stderr.endswith(f"Try: --columns {shlex.quote(columns)}\n")
+    assert call(*learn, "--columns", columns, "--quiet").end["learned"] == 150
+
+
+def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
+    times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
+    lines = [f"{time:%m/%d/%Y %H:%M},{i % 7},{i % 2}" for i, time in enumerate(times)]
+    said = call("learn", file("rows.csv", "at,n,y", *lines), "--label", "y", status=1).stderr
+    assert said.endswith("Try: --columns 'at:date=%m/%d/%Y %H:%M'\n")
+    said = call("learn", file("rows.csv", "at,n,y", *lines[:240]), "--label", "y", status=1).stderr
+    assert "at (looks like a date, or in the format %m/%d/%Y %H:%M: these rows fit both)" in said
+    assert "at:date=%d/%m/%Y %H:%M" in said
+
+
+def test_a_column_without_a_name(file, call):
+    path = file("rows.csv", ",a,y", *(f"{i},{i % 7},{int(i % 7 > 3)}" for i in range(60)))
+    learn = ["learn", path, "--label", "y"]
+    assert """leave it out with --columns '"":drop'""" in call(*learn, "--max-rows", 1).stderr
+    assert "dropped" in call(*learn, "--columns", '"":drop').stderr
+
+
+def test_objects_within_rows(file, call):
+    """A change event: what was before is dropped with all that is in it."""
+    rows = [{"op": "c", "payload": {"before": None if i else {"a": 1}, "after": {"a": i % 7, "y": i % 7 > 3}}} for i in range(60)]
+    path = file("rows.jsonl", *(json.dumps(row) for row in rows))
+    learn = ["learn", path, "--label", "payload.after.y", "--quiet"]
+    said = call(*learn, status=1).stderr
+    assert said.endswith("Try: --columns op:drop\n")
+    assert call(*learn, "--columns", "op:drop,payload.before:drop").end["learned"] == 60
+    path = file("rows.json", json.dumps([{"a": 1, "y": 0}]))
+    assert "to_json(orient='records', lines=True)" in call("learn", path, "--label", "y", status=1).stderr
+
+
+def test_times_of_every_unit_are_one_time(file, call):
+    """Epochs in seconds, ms, us and ns, with the unit or without, learn the same model."""
+    ends = []
+    for factor, unit in ((1, ""), (1000, ""), (1000, "=ms"), (10**6, ""), (10**9, ""), (10**9, "=ns")):
+        times = [factor * (1_709_251_200 + 3600 * i) for i in range(400)]
+        path = file("rows.csv", "at,n,y", *(f"{at},{i % 7},{int(i % 24 > 11)}" for i, at in enumerate(times)))
+        end = call("learn", path, "--label", "y", "--columns", f"at:date{unit}", "--cycles", "day", "--quiet").end
+        ends.append((end["learned"], end["metric"]))
+    assert len(set(ends)) == 1
+    assert ends[0][1] > 0.9
+    path = file("rows.csv", "at,n,y", *(f"{1000 * (1_709_251_200 + 3600 * i)},{i % 7},{i % 2}" for i in range(60)))
+    assert "a time since 1970, with --columns at:date=ms" in call("learn", path, "--label", "y").stderr
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("regression", [False, True])
+def test_marks_of_missing_values_are_no_labels(file, call, suffix, regression):
+    rows = [{"a": i % 7, "y": ["NA", -999][i % 2] if i % 10 > 7 else i % 7} for i in range(100)]
+    lines = [json.dumps(row) for row in rows] if suffix == "jsonl" else ["a,y", *(f"{row['a']},{row['y']}" for row in rows)]
+    words = ["--label", "y", "--missing=NA,-999", "--quiet", *["--regression"] * regression]
+    end = call("learn", file(f"rows.{suffix}", *lines), *words).end
+    assert (end["learned"], end["unlabelled"]) == (80, 20)
+    if regression:
+        assert end["metric"] < 3.0

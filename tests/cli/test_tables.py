@@ -113,13 +113,35 @@ def test_decimal_commas(file, tmp_path, call, regression):
         ("-3", -3.0),
         ("13 100,0", 13100.0),
         ("1'000", 1000.0),
-        ("1.5", 1.5),
+        ("1.209 €", 1209.0),
+        ("1.5", "1.5"),
+        ("0.512", "0.512"),
         ("a,b", "a,b"),
         ("1,2,3", "1,2,3"),
     ],
 )
 def test_numbers_with_a_decimal_comma(text, value):
     assert Reading(decimal=",").row([("a", text)]) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,200", 1200.0),
+        ("$1,209.28", 1209.28),
+        ("-$5", -5.0),
+        ("12.5%", 12.5),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("950", 950.0),
+        ("1,20", "1,20"),
+        ("0,512", "0,512"),
+        ("$", "$"),
+        ("", None),
+    ],
+)
+def test_numbers_as_people_write_them(text, value):
+    assert Reading(decimal=".").row([("a", text)]) == ({} if value is None else {"a": value})
 
 
 @given(

@@ -447,14 +447,25 @@ def test_iterables(tmp_path):
         IterableSource(rows).seek({"offset": 6})
 
 
-def test_a_stray_quote_does_not_swallow_rows_up_to_the_next_one(tmp_path):
+def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("note,a,y\n" + "".join(f'"ticket\nhello,{i},1\nthanks",{i % 7},{int(i % 7 > 3)}\n' for i in range(20)))
+    with (
+        open_source(str(path), label="y", categorical="note") as source,
+        pytest.warns(UserWarning, match="lines 5 to 7:") as said,
+    ):
+        rows = list(source)
+    assert [row.x for row in rows] == [{"note": f"ticket\nhello,{i},1\nthanks", "a": float(i % 7)} for i in range(20)]
+    assert len(said) == 1
+
+
+def test_a_stray_quote_costs_its_line_where_the_next_quote_makes_no_row(tmp_path):
     path = tmp_path / "rows.csv"
     good = "3,0\n" * 9
-    path.write_text('a,y\n1,1\n"\n' + good + '""",5\n' + good + '7,"x\ny, 2\n"\n')
+    path.write_text('a,y\n1,1\n"\n' + good + '"x"z,5\n' + good + '7,"x\ny, 2\n"\n')
     with open_source(str(path), label="y") as source:
         rows = list(source)
     assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == [1, 11]
-    assert "a quote is not closed: the lines after it are rows" in rows[1].reason
     assert rows[-1] == ({"a": 7.0}, "x\ny, 2")
 
 

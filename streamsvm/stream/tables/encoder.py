@@ -17,7 +17,8 @@ from river import base
 from streamsvm.core.frames import as_frame, as_rows
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.messages import quoted, shown
-from streamsvm.stream.tables.reading import CYCLES, Dates, Names, Reading, as_names, cyclic
+from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
+from streamsvm.stream.tables.values import CYCLES, cyclic
 
 if TYPE_CHECKING:
     from river import preprocessing
@@ -101,7 +102,7 @@ class TableEncoder(base.MiniBatchTransformer):
         features: Names | None = None,
         drop: Names = (),
         missing: Names = (),
-        decimal: str = ".",
+        decimal: str | None = None,
         when_missing: WhenMissing = "drop",
         cycles: Names = (),
         scaler: Literal["standard"] | base.Transformer | None = "standard",
@@ -117,7 +118,7 @@ class TableEncoder(base.MiniBatchTransformer):
         self.features: list[str] | None = read.features
         self.drop: list[str] = read.drop
         self.missing: list[str] = read.missing
-        self.decimal: str = read.decimal
+        self.decimal: str | None = read.decimal
         self.when_missing: WhenMissing = when_missing
         self.cycles: list[str] = as_names("cycles", cycles)
         self.scaler: Literal["standard"] | base.Transformer | None = scaler

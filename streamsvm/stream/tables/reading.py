@@ -1,85 +1,32 @@
-"""How to read a table: which columns to use, what they hold, what marks a missing value, and dates as seconds."""
+"""How to read a table: which columns to use, what they hold, and what marks a missing value."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypedDict
 
 import numpy as np
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = timedelta(seconds=1)
-
-#: The length in seconds of each cycle that a date can be placed in; a year is the mean one of the calendar.
-CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}
-
-
-def seconds(value: Any, form: str | None = None) -> float:
-    """Return a date or time as seconds since 1970, in UTC if it names no time zone.
-
-    Parameters
-    ----------
-    value
-        A date, a datetime, text, or a number, which is in seconds already.
-    form
-        The format of text, as in `datetime.datetime.strptime`. None: ISO 8601.
-
-    Raises
-    ------
-    ValueError
-        The value is not a date, or text in another format.
-
-    Examples
-    --------
-    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00+01:00"), seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
-    (86400.0, 0.0, 88200.0)
-    """
-    if isinstance(value, str):
-        try:
-            value = parsed(value, form)
-        except ValueError:
-            return float(value)
-    elif isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    if isinstance(value, datetime):
-        return (value.replace(tzinfo=UTC) - _EPOCH if value.tzinfo is None else value - _EPOCH) / _SECOND
-    return float(value)
-
-
-def parsed(text: str, form: str | None = None) -> datetime:
-    """Return the date in a text, in the formats that `seconds` reads; ValueError if there is none.
-
-    Examples
-    --------
-    >>> parsed("31.12.2024", "%d.%m.%Y")
-    datetime.datetime(2024, 12, 31, 0, 0)
-    """
-    return datetime.fromisoformat(text) if form is None else datetime.strptime(text, form)
-
-
-def cyclic(time: float, cycle: str) -> tuple[float, float]:
-    """Return sine and cosine of a time's place in a cycle.
-
-    With both, the end of a cycle is near its beginning.
-
-    Examples
-    --------
-    >>> [round(part, 2) for part in cyclic(3 * 3600.0, "day")]
-    [0.71, 0.71]
-    """
-    angle = 2.0 * math.pi * math.fmod(time, CYCLES[cycle]) / CYCLES[cycle]
-    return math.sin(angle), math.cos(angle)
-
+from streamsvm.stream.tables.values import number, seconds
 
 Names = str | Iterable[str]
 Dates = str | Iterable[str] | Mapping[str, str | None]
 
-_WITH_COMMA = re.compile(r"[-+]?(\d{1,3}([.'\s]\d{3})+|\d+)(,\d*)?([eE][-+]?\d+)?")
-_WITH_POINT = {ord("."): None, ord("'"): None, ord(" "): None, 0xA0: None, 0x202F: None, ord(","): "."}
+_CURRENCIES = "$€£¥₹"
+#: Numbers as people write them, by their decimal mark: with marks between groups of three digits, a currency or a percent sign.
+_WRITTEN = {
+    mark: re.compile(
+        rf"[-+]?[{_CURRENCIES}]?\s?[-+]?([1-9]\d{{0,2}}([{group}'\s]\d{{3}})+|\d+)?({re.escape(mark)}\d*)?([eE][-+]?\d+)?\s?[%{_CURRENCIES}]?"
+    )
+    for mark, group in ((".", ","), (",", "."))
+}
+_PLAIN = {
+    mark: str.maketrans({**dict.fromkeys([*"'% \u00a0\u202f", *_CURRENCIES, group]), mark: "."})
+    for mark, group in ((".", ","), (",", "."))
+}
 _DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
 
 
@@ -91,7 +38,7 @@ class ReadingOptions(TypedDict, total=False):
     categorical: Names
     dates: Dates
     missing: Names
-    decimal: str
+    decimal: str | None
 
 
 class TextOptions(ReadingOptions, total=False):
@@ -105,10 +52,10 @@ class Reading:
 
     Nothing is learned here.
 
-    - A number is a number, even if it comes as text.
+    - A number is a number, even if it comes as text (in ASCII digits: ``2020_01`` and ``٣`` are none).
     - The name of a category is text, without blanks around it. A whole number is the same name however it is written (``75001``
       and ``75001.0``), but text stays as it is (``007``).
-    - A date becomes seconds since 1970.
+    - A date becomes seconds since 1970; of a number, its size tells the unit (s, ms, us or ns).
     - Empty text, None, NaN, and the NaT and NA of frames are missing, and left out.
 
     A value that is not of the kind of its column stays as it is: the learner of the row refuses it.
@@ -122,13 +69,14 @@ class Reading:
     categorical
         The columns whose values are names, whatever they look like.
     dates
-        The columns of dates and times. A mapping also gives the format of each, as in `datetime.datetime.strptime`; None is ISO
-        8601.
+        The columns of dates and times. A mapping also gives the format of each, as in `datetime.datetime.strptime`, or of
+        numbers the unit (``"s"``, ``"ms"``, ``"us"``, ``"ns"``); None is ISO 8601.
     missing
-        The texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``.
+        The texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; no label, too.
     decimal
-        The decimal mark of numbers that come as text: ``"."`` or ``","``. With a comma, points, blanks and apostrophes between
-        groups of three digits are ignored.
+        The decimal mark of numbers that come as text, ``"."`` or ``","``, if they are written for people: then the other mark,
+        blanks and apostrophes between groups of three digits are ignored, and so are a currency and a percent sign
+        (``"$1,200.50"``). None: numbers are plain, with a point.
 
     Raises
     ------
@@ -150,10 +98,10 @@ class Reading:
         categorical: Names = (),
         dates: Dates = (),
         missing: Names = (),
-        decimal: str = ".",
+        decimal: str | None = None,
     ) -> None:
-        if decimal not in (".", ","):
-            raise ValueError(f"decimal must be '.' or ',', not {decimal!r}")
+        if decimal not in (".", ",", None):
+            raise ValueError(f"decimal must be '.', ',' or None, not {decimal!r}")
         self.decimal = decimal
         self.features: list[str] | None = None if features is None else as_names("features", features)
         self.drop: list[str] = as_names("drop", drop)
@@ -178,23 +126,28 @@ class Reading:
         self._missing_numbers: set[float] = set()
         for text in self.missing:
             with contextlib.suppress(ValueError):
-                self._missing_numbers.add(float(text))
+                self._missing_numbers.add(number(text))
 
     @property
     def options(self) -> dict[str, Any]:
         """The parameters that differ from the defaults, as plain values."""
         given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing")}
         found = {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
-        return found if self.decimal == "." else found | {"decimal": self.decimal}
+        return found if self.decimal is None else found | {"decimal": self.decimal}
 
-    def problem(self, columns: Sequence[str], label: str | None) -> str:
+    def problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
         """Say why a table with these columns cannot be read; the result is empty if it can be.
 
-        It cannot if a column that you name is not there, or if two columns have the same name.
+        It cannot if a column that you name is not there, or if two columns have the same name. ``within`` has the objects that
+        columns are in, which can be dropped, too.
         """
         if len(set(columns)) < len(columns):
             return "two columns have one name"
-        unknown = [name for name in [*([] if label is None else [label]), *map(str, self._kinds)] if name not in columns]
+        unknown = [
+            name
+            for name in [*([] if label is None else [label]), *map(str, self._kinds)]
+            if name not in columns and not (name in within and name in self.drop)
+        ]
         if not unknown:
             return ""
         what = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
@@ -215,10 +168,9 @@ class Reading:
                     continue
                 if kind == _NUMBER:
                     with contextlib.suppress(ValueError):
-                        value = float(value if self.decimal == "." else self.plain(value))
+                        value = number(value if self.decimal is None else self.plain(value))
             elif given is not float and given is not int and given is not bool:
-                if isinstance(value, np.number | np.bool_):
-                    value = value.item()
+                value = plain_value(value)
                 if _is_absent(value):
                     continue
             if type(value) is float and value != value:
@@ -234,10 +186,45 @@ class Reading:
         return x
 
     def plain(self, text: str) -> str:
-        """Return a number in text with a point as its decimal mark; return any other text as it is."""
-        if self.decimal == "," and _WITH_COMMA.fullmatch(text.strip()):
-            return text.translate(_WITH_POINT)
-        return text
+        """Return a number in text as Python writes it.
+
+        Raises
+        ------
+        ValueError
+            It is no number, or has another decimal mark.
+
+        Examples
+        --------
+        >>> Reading(decimal=",").plain("1.209,28 €"), Reading(decimal=".").plain("1,200")
+        ('1209.28', '1200')
+        >>> Reading(decimal=",").plain("0.512")
+        Traceback (most recent call last):
+            ...
+        ValueError: '0.512' is no number with the decimal mark ','
+        """
+        if self.decimal is None:
+            return text
+        if not (any(map(str.isdecimal, text)) and _WRITTEN[self.decimal].fullmatch(text.strip())):
+            raise ValueError(f"{text!r} is no number with the decimal mark {self.decimal!r}")
+        return text.translate(_PLAIN[self.decimal])
+
+    def label(self, y: Any) -> Any:
+        """Return a label as a number is written in this table, or None if it is one of the marks for no value.
+
+        Examples
+        --------
+        >>> reading = Reading(missing=["NA", "-999"], decimal=",")
+        >>> [reading.label(y) for y in ("NA", -999.0, "spam", "1.209,28", 1)]
+        [None, None, 'spam', '1209.28', 1]
+        """
+        if isinstance(y, str):
+            if y.strip() in self._missing:
+                return None
+            with contextlib.suppress(ValueError):
+                y = self.plain(y)
+            return y
+        is_number = self._missing_numbers and isinstance(y, int | float) and not isinstance(y, bool)
+        return None if is_number and y in self._missing_numbers else y
 
     def category_of(self, name: Hashable) -> bool:
         """Whether the values of a column are names of categories."""
@@ -246,6 +233,13 @@ class Reading:
     def date_of(self, name: Hashable) -> bool:
         """Whether the values of a column are dates."""
         return self._kinds.get(name) == _DATE
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of numpy or the decimal module as the number of Python that it is; any other as it is."""
+    if isinstance(value, np.number | np.bool_):
+        return value.item()
+    return float(value) if isinstance(value, Decimal) else value
 
 
 _WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _DATE: "a date"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from streamsvm.stream import ArrowSource, CSVSource, JSONLinesSource, Row, StreamError, open_source
+from streamsvm.stream import ArrowSource, CSVSource, JSONLinesSource, StreamError, open_source
 
 CSV = "id;zip;since;n;y\na1;01234;02.01.1970;-;ja\na2;75001;03.01.1970;2,5;nein\n"
 
@@ -43,16 +43,6 @@ def test_encodings(tmp_path):
         CSVSource(path, encoding="utf-16")
     with pytest.raises(StreamError, match="'ascii7' is not known"):
         CSVSource(path, encoding="ascii7")
-
-
-def test_a_quote_that_is_not_closed_costs_its_own_line_whatever_the_delimiter(tmp_path):
-    path = tmp_path / "rows.csv"
-    lines = ["id;größe;at;y", "1;2;1970-01-02;0", '2;"3;1970-01-02;0', "3;4;1970-01-02;1", '4;5";1970-01-03;1']
-    path.write_bytes("\n".join(lines).encode("latin-1"))
-    with CSVSource(path, "y", delimiter=";", encoding="latin-1", drop="id", dates="at") as source:
-        rows = list(source)
-    assert [row.x["größe"] for row in rows if isinstance(row, Row)] == [2.0, 4.0, '5"']
-    assert len(rows) == 4
 
 
 def test_what_a_table_lacks_is_said(tmp_path):

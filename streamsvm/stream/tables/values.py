@@ -1,0 +1,272 @@
+"""Values of cells: numbers in text, dates and times as seconds, and the format that a date has."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+
+#: The length in seconds of each cycle that a date can be placed in; a year is the mean one of the calendar.
+CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}
+
+#: Formats of numbers: the units since 1970, with how many make a second, and the least size that means each of them if none is
+#: named (1973 in that unit; in the unit before it, the year 5138).
+UNITS = {"s": (1.0, 0.0), "ms": (1e3, 1e11), "us": (1e6, 1e14), "ns": (1e9, 1e17)}
+
+_DIGITS = 8  # of a day such as 20240131
+_YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a year, or a day such as 20240131
+
+
+def number(text: str) -> float:
+    """Return the number that a text is.
+
+    This is stricter than Python's float: digits are ASCII, without underscores between them.
+
+    Raises
+    ------
+    ValueError
+        The text is no number.
+
+    Examples
+    --------
+    >>> number(" 1e3 "), number("-.5")
+    (1000.0, -0.5)
+    >>> number("2020_01")
+    Traceback (most recent call last):
+        ...
+    ValueError: '2020_01' is no number
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
+#: Objects within objects.
+DEEPEST = 16
+
+
+def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a row with the values of objects within it as columns of their own, named by their path.
+
+    Parameters
+    ----------
+    row
+        Values by column. What is in a list stays there.
+    label
+        The column that stays as it is, though it were an object: a label may not become features.
+    dropped
+        The columns, or paths, that are left out with all that is in them.
+
+    Raises
+    ------
+    ValueError
+        Two values have one path, or objects lie more than 16 deep.
+
+    Examples
+    --------
+    >>> flat({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
+    {'op': 'c', 'after.a': 1, 'after.at.x': 2}
+    """
+    found: dict[str, Any] = {}
+    left_out = set(dropped)
+
+    def add(values: Mapping[str, Any], path: str, depth: int) -> None:
+        for name, value in values.items():
+            here = path + name
+            if here in left_out:
+                continue
+            if isinstance(value, Mapping) and here != label:
+                if depth == DEEPEST:
+                    raise ValueError(f"objects within objects, more than {DEEPEST} deep")
+                add(value, f"{here}.", depth + 1)
+            elif here in found:
+                raise ValueError(f"two values have the path {here!r}")
+            else:
+                found[here] = value
+
+    add(row, "", 1)
+    return found
+
+
+def seconds(value: Any, form: str | None = None) -> float:
+    """Return a date or time as seconds since 1970, in UTC if it names no time zone.
+
+    Parameters
+    ----------
+    value
+        A date, a datetime, text, or a number since 1970. A float of fewer than 1e11 is in seconds already, whatever the format:
+        what this function returns stays as it is.
+    form
+        The format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+        None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
+        (20240131).
+
+    Raises
+    ------
+    ValueError
+        The value is not a date, or text in another format.
+
+    Examples
+    --------
+    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00+01:00"), seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
+    (86400.0, 0.0, 88200.0)
+    >>> seconds(1_700_000_000), seconds(1_700_000_000_000), seconds("1700000000000000000"), seconds(5, "ms")
+    (1700000000.0, 1700000000.0, 1700000000.0, 0.005)
+    >>> seconds(2024) == seconds(20240101) == seconds("2024-01-01")
+    True
+    """
+    if isinstance(value, str):
+        value = _in_text(value, form)
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=UTC) - _EPOCH if value.tzinfo is None else value - _EPOCH) / _SECOND
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and form is None and _YEARS[0] <= value <= _YEARS[1]:
+        return seconds(date(value, 1, 1))
+    if is_whole and form is None and _DAYS[0] <= value <= _DAYS[1]:
+        return seconds(datetime.strptime(str(value), "%Y%m%d"))
+    since = float(value)
+    unit = form if is_whole and form in UNITS else unit_of(since)
+    return since / UNITS[unit][0]
+
+
+def _in_text(text: str, form: str | None) -> datetime | int | float:
+    """Return the date or the number in a text."""
+    if form not in UNITS:
+        try:
+            return parsed(text, form)
+        except ValueError:
+            if form is not None:
+                raise
+    since = number(text)
+    return int(since) if since.is_integer() else since
+
+
+def unit_of(value: float) -> str:
+    """Return the unit that the size of a number since 1970 tells.
+
+    Examples
+    --------
+    >>> unit_of(1_700_000_000), unit_of(1_700_000_000_000)
+    ('s', 'ms')
+    """
+    return next(unit for unit, (_, least) in reversed(UNITS.items()) if not abs(value) < least)
+
+
+def parsed(text: str, form: str | None = None) -> datetime:
+    """Return the date in a text, in the formats that `seconds` reads; ValueError if there is none.
+
+    Examples
+    --------
+    >>> parsed("31.12.2024", "%d.%m.%Y")
+    datetime.datetime(2024, 12, 31, 0, 0)
+    """
+    if form is None:
+        if not text.isascii() or (text.isdigit() and len(text) != _DIGITS):  # Python takes some epochs for dates
+            raise ValueError(f"{text!r} is not ISO 8601")
+        return datetime.fromisoformat(text)
+    return datetime.strptime(text, form)
+
+
+def is_date(value: Any, form: str | None) -> bool:
+    """Whether a text is a date in a format."""
+    try:
+        seconds(value, form) if form in UNITS else parsed(value, form)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+_MONTHS = "January|February|March|April|June|July|August|September|October|November|December"
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+_TOKEN = re.compile(
+    rf"(?P<A>{_WEEKDAYS})|(?P<a>Mon|Tue|Wed|Thu|Fri|Sat|Sun)|(?P<B>{_MONTHS})"
+    r"|(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,6})?)(?!\d)|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
+    r"|(?P<z>(?<=[\d ])[+-]\d\d:?\d\d\b)|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
+)
+_BETWEEN = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bde\b)*")
+_ORDERS = {
+    ("Y", "n", "n"): ("Ymd",),
+    ("n", "n", "Y"): ("dmY", "mdY"),
+    ("n", "n", "n"): ("dmy", "mdy", "ymd"),
+    ("n", "M", "Y"): ("dMY",),
+    ("M", "n", "Y"): ("MdY",),
+    ("Y", "M", "n"): ("YMd",),
+    ("n", "M", "n"): ("dMy",),
+    ("Y", "n"): ("Ym",),
+    ("n", "Y"): ("mY",),
+    ("M", "Y"): ("MY",),
+}
+
+
+def formats_of(texts: Sequence[str]) -> list[str | None]:
+    """Return the formats in which all texts are dates: None for ISO 8601 alone, several where day and month cannot be told.
+
+    Examples
+    --------
+    >>> formats_of(["2024-03-01T12:00"])
+    [None]
+    >>> formats_of(["20/May/2015:21:34:02 +0000"]), formats_of(["05/20/2015 9:34 PM"])
+    (['%d/%b/%Y:%H:%M:%S %z'], ['%m/%d/%Y %I:%M %p'])
+    >>> formats_of(["01/02/2024"]), formats_of(["1.2"])
+    (['%d/%m/%Y', '%m/%d/%Y'], [])
+    """
+    if not texts:
+        return []
+    if all(is_date(text, None) for text in texts):
+        return [None]
+    found = [form for form in _guesses(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
+    return [form for form in found if "%B" not in form or form.replace("%B", "%b") not in found]  # of May alone
+
+
+def _guesses(text: str) -> Iterable[str]:
+    """The formats that a text may have, in the order of their likelihood."""
+    parts: list[str] = []  # text between tokens, and tokens, in turns
+    end, half_days = 0, False
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup or ""
+        kind = "clock" if kind in ("S", "f") else kind
+        parts += [text[end : token.start()], kind if kind != "clock" else _clock(token)]
+        half_days = half_days or kind == "p"
+        end = token.end()
+    parts.append(text[end:])
+    if len(text) > 64 or not all(_BETWEEN.fullmatch(between) for between in parts[::2]):
+        return
+    tokens = parts[1::2]
+    places = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
+    order = tuple("M" if tokens[i] in "bB" else tokens[i] for i in places)
+    for letters in _ORDERS.get(order, ()):
+        found = list(tokens)
+        for i, letter in zip(places, letters, strict=True):
+            found[i] = tokens[i] if letter == "M" else letter
+        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if half_days else kind for kind in found]
+        form = "".join(between + form for between, form in zip(parts[::2], [*forms, ""], strict=True))
+        yield form
+        if "May" in text:  # which is short and long
+            yield form.replace("%b", "%B")
+
+
+def _clock(token: re.Match[str]) -> str:
+    fraction = token["f"]
+    return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
+
+
+def cyclic(time: float, cycle: str) -> tuple[float, float]:
+    """Return sine and cosine of a time's place in a cycle.
+
+    With both, the end of a cycle is near its beginning.
+
+    Examples
+    --------
+    >>> [round(part, 2) for part in cyclic(3 * 3600.0, "day")]
+    [0.71, 0.71]
+    """
+    angle = 2.0 * math.pi * math.fmod(time, CYCLES[cycle]) / CYCLES[cycle]
+    return math.sin(angle), math.cos(angle)

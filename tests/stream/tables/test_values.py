@@ -1,0 +1,93 @@
+"""Numbers and dates in text."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.stream import CSVSource, open_source
+from streamsvm.stream.endpoints import BadRow
+from streamsvm.stream.tables.values import flat, formats_of, number, parsed, seconds
+
+
+@given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
+def test_what_is_written_as_a_number_is_that_number(value):
+    assert number(str(value)) == float(value)
+
+
+@pytest.mark.parametrize("text", ["2020_1", "1_0.5", "\u0663", "\uff11", "0x10", "1,5", "", "--1", "1e", "five"])
+def test_what_looks_like_a_number_is_none(text):
+    with pytest.raises(ValueError, match=r"."):
+        number(text)
+
+
+@pytest.mark.parametrize("missing", [(), "NA"])
+def test_underscores_and_other_digits_stay_text(tmp_path, missing):
+    path = tmp_path / "rows.csv"
+    path.write_text("batch,y\n2020_1,1\n202_01,0\n\u0663,1\n7,1\n", encoding="utf-8")
+    with CSVSource(path, "y", missing=missing) as source:
+        assert [row.x["batch"] for row in source] == ["2020_1", "202_01", "\u0663", 7.0]
+
+
+def test_underscores_are_no_numbers_of_libsvm(tmp_path):
+    path = tmp_path / "rows.libsvm"
+    path.write_text("1 1:0.5 2_0:1\n0 1:0.1 3:1_5\nclass_a 1:1\n")
+    with open_source(str(path)) as source:
+        rows = list(source)
+    assert [isinstance(row, BadRow) for row in rows] == [True, True, False]
+    assert rows[2] == ({1: 1.0}, "class_a")
+
+
+@given(st.datetimes(datetime(1974, 1, 1), datetime(2099, 1, 1)), st.sampled_from(["s", "ms", "us", "ns"]))
+def test_the_unit_of_a_time_is_told_by_its_size(time, unit):
+    since = (time - datetime(1970, 1, 1)) / timedelta(seconds=1)
+    value = since * {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    assert math.isclose(seconds(value), since, rel_tol=1e-12)
+    assert math.isclose(seconds(repr(value)), since, rel_tol=1e-12)
+    assert math.isclose(seconds(value, unit), since, rel_tol=1e-12)
+
+
+def test_epochs_in_text_are_not_taken_for_iso_8601():
+    for at in range(1_709_251_200, 1_719_251_200, 86_399):
+        assert seconds(str(1000 * at)) == at
+
+
+def test_years_and_days_are_times():
+    for value, text in ((2024, "2024-01-01"), (20240131, "2024-01-31"), ("20240131", "2024-01-31")):
+        assert seconds(value) == seconds(text)
+    assert seconds(20240131.0) == 20240131.0  # what a date has become stays
+    with pytest.raises(ValueError, match="day is out of range"):
+        seconds(20240231)
+
+
+DAYS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d/%m/%y", "%a, %d %b %Y", "%Y/%m/%d"]
+CLOCKS = ["", " %H:%M", " %H:%M:%S", " %I:%M %p", ":%H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S UTC", " %H:%M:%S %z"]
+
+
+@given(
+    st.sampled_from(DAYS), st.sampled_from(CLOCKS), st.lists(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)), min_size=1)
+)
+def test_a_format_reads_what_it_has_written(day, clock, times):
+    texts = [time.replace(tzinfo=UTC).strftime(day + clock) for time in times]
+    forms = formats_of(texts)
+    assert forms
+    meant = [parsed(text, day + clock) for text in texts]
+    assert any([seconds(text, form) for text in texts] == [seconds(time) for time in meant] for form in forms)
+
+
+@pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 PST", "5 to 10", "1-2", "", "x"])
+def test_what_is_no_date_has_no_format(text):
+    assert formats_of([text]) == []
+
+
+def test_objects_within_objects():
+    assert flat({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
+    with pytest.raises(ValueError, match=r"two values have the path 'a\.b'"):
+        flat({"a": {"b": 1}, "a.b": 2})
+    deep = {"a": 1}
+    for _ in range(16):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match="16 deep"):
+        flat(deep)
