@@ -1,8 +1,10 @@
 """The examples of the README and of the pages in docs give what they say."""
 
 import doctest
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ GALLERY = sorted((README.parent / "examples" / "gallery").glob("*.py"))
 FIGURES = sorted((README.parent / "docs" / "figures").glob("*.py"))
 FIGURE = re.compile(r"^\.\. plot:: figures/(\S+)\n((?: .*\n|\n)*)", re.MULTILINE)
 NEED_MORE = {"spark.md"}  # Java and pyspark
+FILE = re.compile(r"<!-- not run: the file (\S+) -->\n```\w+\n(.*?)```\n", re.DOTALL)
 BLOCK = re.compile(r"(<!-- not run: .* -->\n)?```python\n(.*?)```", re.DOTALL)
 
 
@@ -29,6 +32,34 @@ def test_examples(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in NEED_MORE], ids=lambda page: page.name)
 def test_all_python_of_a_page_is_run(page):
     assert [code for reason, code in BLOCK.findall(page.read_text()) if not reason and not code.startswith(">>> ")] == []
+
+
+@pytest.mark.thorough
+def test_files_of_recipes_pass_their_tests(tmp_path):
+    root = README.parent
+    for name in ("streamsvm", "connectors", "tests"):
+        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    written = FILE.findall((root / "docs" / "extending.md").read_text())
+    paths = [tmp_path / (name if "/" in name else f"sqlite/{name}") for name, _ in written]
+    for path, (_, text) in zip(paths, written, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for package, name, module in (
+        ("streamsvm/learners", "FIFOPerceptron", "streamsvm.learners.fifoperceptron"),
+        ("streamsvm/core/budget", "Forgetting", "streamsvm.core.budget.forgetting"),
+        ("connectors/streamsvm_kafka", "LogfmtCodec", "streamsvm_kafka.codecs.logfmt"),
+    ):
+        with (tmp_path / package / "__init__.py").open("a") as file:
+            file.write(f"\nfrom {module} import {name}\n__all__ += [{name!r}]\n")
+    with (tmp_path / "connectors/streamsvm_kafka/codecs/names.py").open("a") as file:
+        file.write('\nfrom streamsvm_kafka.codecs.logfmt import LogfmtCodec\nCODECS["logfmt"] = LogfmtCodec\n')
+    places = os.pathsep.join(str(tmp_path / name) for name in (".", "connectors", "sqlite"))
+    command = [sys.executable, "-m", "pytest", "-q", *(path for path in paths if path.suffix == ".py")]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.thorough
