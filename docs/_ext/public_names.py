@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -22,11 +23,9 @@ MODULES = (
     "streamsvm.learners.thresholds",
     "streamsvm.stream.tables",
     "streamsvm.export.plots",
-    "streamsvm.export.describe",
     "streamsvm.export.forms",
     "streamsvm.export.quantise",
     "streamsvm.export.reduce",
-    "streamsvm.export.onnx",
     "streamsvm.export.c",
     "streamsvm.export.c.learning",
     "streamsvm.edge",
@@ -36,8 +35,10 @@ MODULES = (
     "streamsvm_kafka.codecs",
     "streamsvm_spark",
 )
-#: Bases that the documentation of public classes refers to.
-BASES = (
+#: Single names of other modules: functions, and bases that the documentation of public classes refers to.
+SINGLE = (
+    "streamsvm.export.describe.program_of",
+    "streamsvm.export.onnx.write_onnx",
     "streamsvm.learners.budgeted.BudgetedEstimator",
     "streamsvm.learners.classifier.OnlineClassifier",
     "streamsvm.learners.regressor.OnlineRegressor",
@@ -47,6 +48,12 @@ BASES = (
 MOCKED = ["pyspark", "streamsvm_spark.versions"]
 
 
+def _names_of(module: ModuleType) -> list[str]:
+    """Return the names that a package lists, or those without an underscore that a module defines."""
+    defined = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    return getattr(module, "__all__", [name for name in defined if not name.startswith("_")])
+
+
 @cache
 def homes() -> dict[int, list[str]]:
     """Return the full names of each public object, by its identity; the first is that of the module that comes first."""
@@ -54,11 +61,11 @@ def homes() -> dict[int, list[str]]:
     with mock(MOCKED):
         for module in MODULES:
             imported = importlib.import_module(module)
-            for name in imported.__all__:
+            for name in _names_of(imported):
                 found.setdefault(id(getattr(imported, name)), []).append(f"{module}.{name}")
-        for name in BASES:
-            module, _, base = name.rpartition(".")
-            found[id(getattr(importlib.import_module(module), base))] = [name]
+        for name in SINGLE:
+            module, _, single = name.rpartition(".")
+            found[id(getattr(importlib.import_module(module), single))] = [name]
     return found
 
 

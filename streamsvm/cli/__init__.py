@@ -1,4 +1,4 @@
-"""The command line: streamsvm learn, predict, inspect, demo. `main` parses it; each command is a module with a `run`."""
+"""The command line. `main` parses it; each command, as learn or predict, is a module with a `run`."""
 
 
 class UsageError(Exception):

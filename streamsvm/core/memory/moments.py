@@ -1,7 +1,9 @@
 """Mean and variance of a feature, value by value, compiled, with a bound on what one absurd value may do.
 
 `learn_value` remembers all values. `follow_value` follows a stream: it forgets, and a feature whose level has changed for good
-begins anew.
+(a sensor that is recalibrated), or that varies after it was constant somewhere else, begins anew. Bounded values alone would need
+thousands of rows for that. Vectors that are stored stay as many deviations from the new level as they were from the old one.
+Values on both sides of the mean are a burst and no level.
 """
 
 from __future__ import annotations
