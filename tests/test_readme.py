@@ -34,6 +34,22 @@ def test_all_python_of_a_page_is_run(page):
     assert [code for reason, code in BLOCK.findall(page.read_text()) if not reason and not code.startswith(">>> ")] == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/extending.md"])
+def test_files_that_are_named_exist(page):
+    text = (README.parent / page).read_text()
+    there = {
+        path
+        for folder in (".ci", "benchmarks", "connectors", "docs", "release", "streamsvm", "tests")
+        for path in files_in(folder)
+    }
+    named = set(re.findall(r"`([\w/]+\.(?:py|rst|json|c))`", text)) - {name for name, _ in FILE.findall(text)}
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def files_in(folder):
+    return [f"/{path.relative_to(README.parent)}" for path in (README.parent / folder).rglob("*.*")]
+
+
 @pytest.mark.thorough
 def test_files_of_recipes_pass_their_tests(tmp_path):
     root = README.parent
