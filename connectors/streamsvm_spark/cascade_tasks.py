@@ -21,21 +21,11 @@ from streamsvm.batch.csmo.workers import Workers
 from streamsvm.core.kernels import RBF, Kernel
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings
-from streamsvm_spark.columns import RowsError, rows_of_batch
+from streamsvm_spark.columns import RowsError, arrow_schema, rows_of_batch
 
 #: A row, or facts alone: text of JSON. As a schema of Spark, and as one of Arrow.
 SCHEMA = "part int, row long, x binary, y boolean, w double, alpha double, facts string"
-_SCHEMA = pa.schema(
-    [
-        ("part", pa.int32()),
-        ("row", pa.int64()),
-        ("x", pa.binary()),
-        ("y", pa.bool_()),
-        ("w", pa.float64()),
-        ("alpha", pa.float64()),
-        ("facts", pa.string()),
-    ]
-)
+_SCHEMA = arrow_schema(SCHEMA)
 _BATCH = 2**26  # bytes of features in a batch
 
 
@@ -54,7 +44,8 @@ class Candidates(NamedTuple):
         """Return the rows of several, in the order of their partitions and numbers."""
         filled = [some for some in several if len(some.row)]
         if not filled:
-            return cls(*(np.empty(shape, kind) for shape, kind in zip(_NONE, _KINDS, strict=True)))
+            none = np.empty(0)
+            return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty((0, 0), np.float32), np.empty(0, bool), none, none)
         if (widths := {some.X.shape[1] for some in filled}) != {filled[0].X.shape[1]}:
             raise RowsError(f"vectors are of {min(widths)} and of {max(widths)} features: all must be of one length")
         united = cls(*map(np.concatenate, zip(*filled, strict=True)))
@@ -77,20 +68,9 @@ class Candidates(NamedTuple):
             n, width = len(some.row), 4 * some.X.shape[1]
             offsets = np.arange(0, (n + 1) * width, width, dtype=np.int32) if width else np.zeros(n + 1, np.int32)
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(some.X))]
-            columns = [
-                pa.array(some.part),
-                pa.array(some.row),
-                pa.Array.from_buffers(pa.binary(), n, buffers),
-                pa.array(some.y),
-                pa.array(some.w),
-                pa.array(some.alpha),
-                pa.nulls(n, pa.string()),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-
-
-_NONE = (0, 0, (0, 0), 0, 0, 0)
-_KINDS = (np.int32, np.int64, np.float32, bool, np.float64, np.float64)
+            x = pa.Array.from_buffers(pa.binary(), n, buffers)
+            part, row, y, w, alpha = map(pa.array, (some.part, some.row, some.y, some.w, some.alpha))
+            yield pa.RecordBatch.from_arrays([part, row, x, y, w, alpha, pa.nulls(n, pa.string())], schema=_SCHEMA)
 
 
 def facts_batch(facts: Mapping[str, Any]) -> pa.RecordBatch:
@@ -99,13 +79,7 @@ def facts_batch(facts: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def received(batches: Iterable[pa.RecordBatch]) -> tuple[Candidates, list[dict[str, Any]]]:
-    """Return the rows of batches, and the facts among them, both in the order of the partitions.
-
-    Raises
-    ------
-    RowsError
-        Facts tell of a problem.
-    """
+    """Return the rows of batches, and the facts among them, in the order of partitions; RowsError if these tell of a problem."""
     rows, facts = [], []
     for batch in batches:
         told = batch.column("facts").is_valid()

@@ -16,6 +16,8 @@ from pyspark.sql.types import StructType
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm_spark.versions import check_workers
 
+_TYPES = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64()}
+_TYPES |= {"boolean": pa.bool_(), "binary": pa.binary(), "string": pa.string()}
 _DENSE = 1  # of the field ``type`` of a vector of pyspark.ml; 0 is a sparse one
 MOST_CLASSES = 1000
 
@@ -31,6 +33,11 @@ class Rows(NamedTuple):
     y: np.ndarray  # float64 [n]; empty where no label was asked for
     w: np.ndarray  # float64 [n], likewise
     kept: np.ndarray  # bool [rows of the batch]: those that are here
+
+
+def arrow_schema(schema: str) -> pa.Schema:
+    """Return a schema of Spark, as ``"part int, x binary"``, as one of Arrow."""
+    return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, schema.split(","))])
 
 
 def column_of(frame: DataFrame, name: str) -> Column:
@@ -49,24 +56,10 @@ def rows_of(
     skip: bool = False,
     classes: bool = False,
 ) -> Rows:
-    """Return the columns of a batch as arrays.
+    """Return the columns of a batch as arrays: features are vectors of pyspark.ml, dense or sparse, or arrays of numbers.
 
-    Parameters
-    ----------
-    features
-        Vectors of pyspark.ml, dense or sparse, or arrays of numbers; all of one length.
-    label, weight
-        Numbers.
-    skip
-        Whether rows are left out that have a null, or a number that is not finite.
-    classes
-        Whether labels must be 0, 1, and so on.
-
-    Raises
-    ------
-    RowsError
-        A row has a null or a number that is not finite (unless ``skip``), vectors are of several lengths, or labels are no
-        classes.
+    A RowsError says that a row has a null or a number that is not finite (unless ``skip`` leaves such rows out), that vectors are
+    of several lengths, or that labels are not 0, 1, and so on (if ``classes``).
     """
     y = np.empty(0) if label is None else floats_of(label, "the label column")
     w = np.empty(0) if weight is None else floats_of(weight, "the weight column")
@@ -153,13 +146,12 @@ def floats_of(column: pa.Array, name: str) -> np.ndarray:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is one of texts."""
+    """Whether a type is one of texts."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    """Return whether a type is one of numbers; literals of SQL, as 1.5, are decimals."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)  # as 1.5 in SQL
 
 
 def _matrix(column: pa.Array) -> np.ndarray:

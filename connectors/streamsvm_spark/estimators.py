@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
-from streamsvm_spark.columns import Partitioned, RowsError, mapped, rows_of_batch
+from streamsvm_spark.columns import Partitioned, RowsError, arrow_schema, mapped, rows_of_batch
 from streamsvm_spark.files import Files
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, bytes_of, learner_of, merge_parts
 
 _SUMS = "part int, sums binary, problem string"
-_SUMS_OF_ARROW = pa.schema([("part", pa.int32()), ("sums", pa.binary()), ("problem", pa.string())])
+_SUMS_OF_ARROW = arrow_schema(_SUMS)
 _MOST_BYTES = 2**30  # of sums that meet in one Arrow column, whose offsets are of 32 bits
 _WIDTH = 32  # partitions whose sums a worker adds up, at most
 
@@ -86,12 +86,8 @@ def refit(rows: DataFrame | Partitioned, learner: Any, skip: bool, classes: bool
     """Fit the coefficients of a learner once more, by the rows of all partitions: a step of Newton's method.
 
     The rows are read twice, once for the direction of the step, once for its size. Some partitions' sums of
-    ``8 outputs B (B + 1)`` bytes are added up on a worker, those of such groups on the driver.
-
-    Raises
-    ------
-    RowsError
-        Rows cannot be learned, or the sums of a partition are more than Arrow takes in a column.
+    ``8 outputs B (B + 1)`` bytes are added up on a worker, those of such groups on the driver. A RowsError says that rows cannot
+    be learned, or that the sums of a partition are more than Arrow takes in a column.
     """
     basis = basis_of(learner)
     outputs, n = basis.coefficients.shape

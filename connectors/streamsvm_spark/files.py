@@ -40,24 +40,9 @@ class Piece(NamedTuple):
 class Files:
     """The rows of Parquet files, in partitions of whole row groups, in the order of the names of the files.
 
-    Parameters
-    ----------
-    path
-        A file, or a folder that holds some, at any depth, which all workers can read: a path, or a URL of a file system that
-        Arrow knows, as ``s3://bucket/rows`` or ``hdfs://host/rows``. Names that begin with "." or "_" are passed over.
-    columns
-        The names of columns that are read, by what they are given out as; what is given out as ``features`` may be several.
-    partitions
-        How many there are, at most as many as row groups. None: a multiple of the cores that Spark has, of at most 128 MiB each;
-        with Spark Connect a number is needed.
+    `BudgetedSVMClassifier.fitParquet` describes ``path`` and ``partitions``. ``columns`` has the names of columns that are read,
+    by what they are given out as; what is given out as features may be several.
 
-    Raises
-    ------
-    ValueError
-        There is no such file, one of them is no Parquet file, or has no such column.
-
-    Notes
-    -----
     The driver reads the end of each file, where it says what is in it; a worker reads its row groups, and of these the columns
     that are asked for. A file that has another size then is refused: it was written anew meanwhile.
     """

@@ -32,13 +32,6 @@ _IN_PARTITION = 2**33 - 1  # of `monotonically_increasing_id`: the bits of a row
 class Chunks:
     """Brings rows of frames to the driver: partition by partition, in the order that they have there, some 8 MiB at a time.
 
-    Parameters
-    ----------
-    columns
-        The columns.
-
-    Notes
-    -----
     A frame whose partitions have few rows, of 64 MiB in all at most, comes by one job. Another one is computed once and lies on
     the disks of the workers, as Arrow batches, until the last of them has come: so all chunks are of the same rows, and the time
     grows with their number. What few rows are is known from the frame before.
@@ -49,7 +42,6 @@ class Chunks:
         self._most, self._few = _FIRST_ROWS, True  # rows at once; whether partitions are expected to have few
 
     def of(self, frame: DataFrame) -> Generator[pa.RecordBatch]:
-        """Give the rows of a frame."""
         rows = frame.select(*(column_of(frame, column).alias(column) for column in self._columns))
         partitions = max(frame.rdd.getNumPartitions(), 1)
         if self._few and (whole := self._whole(rows, _WHOLE * self._most // partitions)) is not None:
@@ -142,13 +134,7 @@ class Weighted(NamedTuple):
 
 
 class WeightedLoop(LearningLoop):
-    """Learns rows whose labels are `Weighted`, one by one. The metric counts each row once, whatever its weight.
-
-    Raises
-    ------
-    ValueError
-        The model takes no weights.
-    """
+    """Learns rows whose labels are `Weighted`, one by one. The metric counts each row once, whatever its weight."""
 
     def __init__(self, source: Any, model: Any, metric: Any = None, **how: Any) -> None:
         super().__init__(source, model, metric, **how)
@@ -180,20 +166,9 @@ class MicroBatches:
     """The rows of micro-batches, one micro-batch after the other: a `BatchSource` that ends with each of them.
 
     Its position is after a whole micro-batch. It has the query and the number of the micro-batch, so that one that comes again is
-    known.
-
-    Parameters
-    ----------
-    features, label
-        The columns.
-    names
-        Of the features; None: 0, 1, ...
-    weight
-        The column of weights: labels are given as `Weighted`. None: rows have none.
-    skip
-        Whether rows with nulls, or numbers that are not finite, are given as `BadRow` or are an error.
-    classes
-        Whether labels may be texts.
+    known. Without ``names``, features are 0, 1, ... With ``weight``, the column of weights, labels are given as `Weighted`. Rows
+    with nulls, or numbers that are not finite, are given as `BadRow` where ``skip``, else are an error. Labels may be texts where
+    ``classes``.
     """
 
     name = "micro-batches of Spark"
@@ -215,10 +190,7 @@ class MicroBatches:
     def begin(self, frame: DataFrame, batch: int, query: str | None) -> bool:
         """Begin with the rows of a micro-batch. Return whether there is anything to do: it may be the last one once more.
 
-        Raises
-        ------
-        StreamError
-            It is not the one after the last, or of another query.
+        A StreamError says that it is not the one after the last, or of another query.
         """
         if batch == self._batch and query == self._query:
             return False
@@ -255,17 +227,9 @@ class MicroBatches:
                     labels = list(map(Weighted, labels, w.tolist()))
                 yield first, Rows(self._names_of(X.shape[1]), X, labels)
             if not kept.all():
-                yield (
-                    first,
-                    [
-                        self._bad(first, i, [column[i].as_py() for column in chunk.columns])
-                        for i in np.flatnonzero(~kept).tolist()
-                    ],
-                )
+                bad = {i: _raw(*(column[i].as_py() for column in chunk.columns)) for i in np.flatnonzero(~kept).tolist()}
+                yield first, [BadRow(f"batch {self._batch}, row {first + i}", raw, _BAD) for i, raw in bad.items()]
             first += len(chunk)
-
-    def _bad(self, first: int, i: int, cells: list[Any]) -> BadRow:
-        return BadRow(f"batch {self._batch}, row {first + i}", _raw(*cells), _BAD)
 
     def _names_of(self, width: int) -> tuple[Hashable, ...]:
         if self._names is None:

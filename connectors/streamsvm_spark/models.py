@@ -31,13 +31,7 @@ _DATA = "data"  # the folder of a saved model that holds the learner
 
 
 class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
-    """A model that predicts frames by a learner; the base of all models.
-
-    Parameters
-    ----------
-    learner
-        A learner of streamsvm, whose features are numbered 0, 1, ...
-    """
+    """A model that predicts frames by a learner of streamsvm, whose features are numbered 0, 1, ...; the base of all models."""
 
     _columns: ClassVar[dict[str, DataType]]  # of the columns that it adds, the types, by the parameters that name them
 

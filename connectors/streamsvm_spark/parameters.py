@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
 
 from pyspark import keyword_only
 from pyspark.ml.param import Param, Params, TypeConverters
@@ -35,6 +35,9 @@ from streamsvm.learners import (
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm_spark.columns import column_of
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Params)
 
 #: Learners by name.
 CLASSIFIERS: Mapping[str, type] = {
@@ -83,28 +86,40 @@ def _invalid(value: Any) -> str:
     return str(value)
 
 
+def _param(name: str, doc: str, converter: Callable[[Any], Any]) -> Param[Any]:
+    return Param(Params._dummy(), name, doc, typeConverter=converter)
+
+
+def _accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Callable[[P, T], P]]:  # noqa: ARG001 - for its type
+    """Return the methods that get and set a parameter, as pyspark.ml names and describes them."""
+
+    def get(self: Any) -> T:
+        return self.getOrDefault(name)
+
+    def set_(self: P, value: T) -> P:
+        return self._set(**{name: value})
+
+    for method, verb, text in ((get, "get", "Return"), (set_, "set", "Set")):
+        method.__name__ = method.__qualname__ = f"{verb}{name[0].upper()}{name[1:]}"
+        method.__doc__ = f"{text} the value of {name}."
+    return get, set_
+
+
 class ScoreParams(HasLabelCol, HasFeaturesCol, HasPredictionCol, HasHandleInvalid):
     """The parameters that estimators and models have."""
 
-    handleInvalid: Param[str] = Param(
-        Params._dummy(),
-        "handleInvalid",
-        "what happens to rows with nulls or numbers that are not finite: 'error' or 'skip'",
-        typeConverter=_invalid,
+    handleInvalid: Param[str] = _param(
+        "handleInvalid", "what happens to rows with nulls or numbers that are not finite: 'error' or 'skip'", _invalid
     )
 
-    def setHandleInvalid(self, value: str) -> Self:
-        """Set the value of handleInvalid."""
-        return self._set(handleInvalid=value)
+    setHandleInvalid = _accessors("handleInvalid", str)[1]
 
 
 class MachineParams(ScoreParams, HasWeightCol):
     """The parameters that all fits of a kernel machine have."""
 
-    gamma: Param[Any] = Param(Params._dummy(), "gamma", "of the kernel: a number, or 'scale'", typeConverter=_gamma)
-    C: Param[float] = Param(
-        Params._dummy(), "C", "the largest coefficient of a row, before its weight", typeConverter=TypeConverters.toFloat
-    )
+    gamma: Param[Any] = _param("gamma", "of the kernel: a number, or 'scale'", _gamma)
+    C: Param[float] = _param("C", "the largest coefficient of a row, before its weight", TypeConverters.toFloat)
 
     @keyword_only
     def setParams(self, **params: Any) -> Self:
@@ -118,21 +133,16 @@ class MachineParams(ScoreParams, HasWeightCol):
         """Return the value of gamma."""
         return self.getOrDefault(self.gamma)
 
-    def getC(self) -> float:
-        """Return the value of C. A KeyError means that it is not set, so the learner uses its own default."""
-        return self.getOrDefault(self.C)
-
     def setGamma(self, value: str | float) -> Self:
         """Set the value of gamma."""
         return self._set(gamma=value)
 
-    def setC(self, value: float) -> Self:
-        """Set the value of C."""
-        return self._set(C=value)
+    def getC(self) -> float:
+        """Return the value of C. A KeyError means that it is not set, so the learner uses its own default."""
+        return self.getOrDefault(self.C)
 
-    def setWeightCol(self, value: str) -> Self:
-        """Set the value of weightCol."""
-        return self._set(weightCol=value)
+    setC = _accessors("C", float)[1]
+    setWeightCol = _accessors("weightCol", str)[1]
 
     def _columns_of(self, dataset: DataFrame) -> DataFrame:
         """Return the columns that are learned: features, label and, if rows are weighted, weight."""
@@ -149,63 +159,26 @@ class MachineParams(ScoreParams, HasWeightCol):
 class FitParams(MachineParams, HasSeed):
     """The parameters of a fit of budgeted learners."""
 
-    learner: Param[str] = Param(
-        Params._dummy(), "learner", "the learner: 'bsca', 'bsgd', 'linear', ...", typeConverter=TypeConverters.toString
-    )
-    budget: Param[int] = Param(Params._dummy(), "budget", "support vectors, at most", typeConverter=TypeConverters.toInt)
-    rounds: Param[int] = Param(
-        Params._dummy(), "rounds", "rounds over the rows of all partitions", typeConverter=TypeConverters.toInt
-    )
-    passes: Param[int] = Param(
-        Params._dummy(), "passes", "passes over the rows of each partition", typeConverter=TypeConverters.toInt
-    )
-    options: Param[dict[str, Any]] = Param(
-        Params._dummy(), "options", "more parameters of the learner, by their names in streamsvm", typeConverter=_options
-    )
+    learner: Param[str] = _param("learner", "the learner: 'bsca', 'bsgd', 'linear', ...", TypeConverters.toString)
+    budget: Param[int] = _param("budget", "support vectors, at most", TypeConverters.toInt)
+    rounds: Param[int] = _param("rounds", "rounds over the rows of all partitions", TypeConverters.toInt)
+    passes: Param[int] = _param("passes", "passes over the rows of each partition", TypeConverters.toInt)
+    options: Param[dict[str, Any]] = _param("options", "more parameters of the learner, by their names in streamsvm", _options)
 
-    def getLearner(self) -> str:
-        """Return the value of learner."""
-        return self.getOrDefault(self.learner)
-
-    def getBudget(self) -> int:
-        """Return the value of budget."""
-        return self.getOrDefault(self.budget)
-
-    def getRounds(self) -> int:
-        """Return the value of rounds."""
-        return self.getOrDefault(self.rounds)
-
-    def getPasses(self) -> int:
-        """Return the value of passes."""
-        return self.getOrDefault(self.passes)
+    getLearner, setLearner = _accessors("learner", str)
+    getBudget, setBudget = _accessors("budget", int)
+    getRounds, setRounds = _accessors("rounds", int)
+    getPasses, setPasses = _accessors("passes", int)
 
     def getOptions(self) -> dict[str, Any]:
         """Return the value of options."""
         return dict(self.getOrDefault(self.options))
 
-    def setLearner(self, value: str) -> Self:
-        """Set the value of learner."""
-        return self._set(learner=value)
-
-    def setBudget(self, value: int) -> Self:
-        """Set the value of budget."""
-        return self._set(budget=value)
-
-    def setRounds(self, value: int) -> Self:
-        """Set the value of rounds."""
-        return self._set(rounds=value)
-
-    def setPasses(self, value: int) -> Self:
-        """Set the value of passes."""
-        return self._set(passes=value)
-
     def setOptions(self, value: dict[str, Any]) -> Self:
         """Set the value of options."""
         return self._set(options=value)
 
-    def setSeed(self, value: int) -> Self:
-        """Set the value of seed."""
-        return self._set(seed=value)
+    setSeed = _accessors("seed", int)[1]
 
     def _kind(self, learners: Mapping[str, type]) -> type:
         name = self.getLearner()
@@ -238,51 +211,14 @@ class FitParams(MachineParams, HasSeed):
 class CascadeParams(MachineParams, HasTol, HasMaxIter):
     """The parameters of a cascade."""
 
-    kernel: Param[str] = Param(
-        Params._dummy(), "kernel", "the kernel: 'rbf', 'linear' or 'poly'", typeConverter=TypeConverters.toString
-    )
-    degree: Param[int] = Param(Params._dummy(), "degree", "of the kernel 'poly'", typeConverter=TypeConverters.toInt)
-    coef0: Param[float] = Param(Params._dummy(), "coef0", "of the kernel 'poly'", typeConverter=TypeConverters.toFloat)
-    maxCandidates: Param[int] = Param(
-        Params._dummy(), "maxCandidates", "rows that the driver holds, at most", typeConverter=TypeConverters.toInt
-    )
+    kernel: Param[str] = _param("kernel", "the kernel: 'rbf', 'linear' or 'poly'", TypeConverters.toString)
+    degree: Param[int] = _param("degree", "of the kernel 'poly'", TypeConverters.toInt)
+    coef0: Param[float] = _param("coef0", "of the kernel 'poly'", TypeConverters.toFloat)
+    maxCandidates: Param[int] = _param("maxCandidates", "rows that the driver holds, at most", TypeConverters.toInt)
 
-    def getKernel(self) -> str:
-        """Return the value of kernel."""
-        return self.getOrDefault(self.kernel)
-
-    def getDegree(self) -> int:
-        """Return the value of degree."""
-        return self.getOrDefault(self.degree)
-
-    def getCoef0(self) -> float:
-        """Return the value of coef0."""
-        return self.getOrDefault(self.coef0)
-
-    def getMaxCandidates(self) -> int:
-        """Return the value of maxCandidates."""
-        return self.getOrDefault(self.maxCandidates)
-
-    def setKernel(self, value: str) -> Self:
-        """Set the value of kernel."""
-        return self._set(kernel=value)
-
-    def setDegree(self, value: int) -> Self:
-        """Set the value of degree."""
-        return self._set(degree=value)
-
-    def setCoef0(self, value: float) -> Self:
-        """Set the value of coef0."""
-        return self._set(coef0=value)
-
-    def setMaxCandidates(self, value: int) -> Self:
-        """Set the value of maxCandidates."""
-        return self._set(maxCandidates=value)
-
-    def setTol(self, value: float) -> Self:
-        """Set the value of tol."""
-        return self._set(tol=value)
-
-    def setMaxIter(self, value: int) -> Self:
-        """Set the value of maxIter."""
-        return self._set(maxIter=value)
+    getKernel, setKernel = _accessors("kernel", str)
+    getDegree, setDegree = _accessors("degree", int)
+    getCoef0, setCoef0 = _accessors("coef0", float)
+    getMaxCandidates, setMaxCandidates = _accessors("maxCandidates", int)
+    setTol = _accessors("tol", float)[1]
+    setMaxIter = _accessors("maxIter", int)[1]

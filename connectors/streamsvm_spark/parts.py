@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from streamsvm.files.model_file import to_bytes
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.stream.checkpoint import checkpoint_of
-from streamsvm_spark.columns import RowsError, rows_of_batch
+from streamsvm_spark.columns import RowsError, arrow_schema, rows_of_batch
 
 
 def bytes_of(learner: Any) -> bytes:
@@ -45,12 +45,10 @@ class Sample(NamedTuple):
     w: np.ndarray  # float64 [n]
 
     def to_bytes(self) -> bytes:
-        """Return what `of_bytes` reads."""
         return b"".join([len(self.X).to_bytes(8, "little"), self.X.tobytes(), self.y.tobytes(), self.w.tobytes()])
 
     @classmethod
     def of_bytes(cls, content: bytes) -> Self:
-        """Return the sample that was written by `to_bytes`."""
         n = int.from_bytes(content[:8], "little")
         end = len(content) - 16 * n
         y, w = np.split(np.frombuffer(content, np.float64, 2 * n, end), 2)
@@ -60,18 +58,8 @@ class Sample(NamedTuple):
 class Reservoir:
     """Rows that are drawn from a stream of any length: those with the smallest of random numbers, of which each row gets one.
 
-    The same rows in the same order give the same sample, whatever batches they come in.
-
-    Parameters
-    ----------
-    seed
-        Of the random numbers.
-    size
-        Rows, at most; as many as fit 1 MiB, if that is less.
-
-    Notes
-    -----
-    O(1) a row, and the memory of these rows and of a batch.
+    The same rows in the same order give the same sample, whatever batches they come in: at most ``size``, or as many as fit 1
+    MiB, if that is less. O(1) a row, and the memory of these rows and of a batch.
 
     Examples
     --------
@@ -122,16 +110,7 @@ def joined(samples: Sequence[Sample], rows: Sequence[int]) -> Sample:
 
 #: What a partition gives back, as a schema of Spark, and as one of Arrow.
 PARTS = "part int, rows long, skipped long, model binary, sample binary, problem string"
-_PARTS = pa.schema(
-    [
-        ("part", pa.int32()),
-        ("rows", pa.int64()),
-        ("skipped", pa.int64()),
-        ("model", pa.binary()),
-        ("sample", pa.binary()),
-        ("problem", pa.string()),
-    ]
-)
+_PARTS = arrow_schema(PARTS)
 
 
 class Part(NamedTuple):
@@ -221,12 +200,8 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     """Return the model of all partitions: the same one whatever the order in which they came back.
 
     All are merged at once, as `merge_with` does, with a sample of the rows of all. Two by two in a tree would be worse: what is
-    known of a support vector, on which side its row was, does not outlive a merge. The model of one partition stays as it is.
-
-    Raises
-    ------
-    RowsError
-        A partition has rows that cannot be learned, models cannot be merged, or no partition has a row.
+    known of a support vector, on which side its row was, does not outlive a merge. The model of one partition stays as it is. A
+    RowsError says that rows cannot be learned, models cannot be merged, or that there is no row.
     """
     ordered = sorted(parts, key=lambda part: part.part)
     for part in ordered:

@@ -140,11 +140,8 @@ class StreamLearner:
         self._sinks = contextlib.ExitStack()
         # None of them learns: a loop begins with copies of them.
         self._model, self._metric, self._drift = copy.deepcopy((model, metric, drift))
-        self._how: dict[str, Any] = {
-            "positive": positive,
-            "window": window,
-            "classes": None if classes is None else list(classes),
-        }
+        classes = None if classes is None else list(classes)
+        self._how: dict[str, Any] = {"positive": positive, "window": window, "classes": classes}
         self._lock, self._closed = threading.RLock(), False
         self._checkpoints: Checkpoints
         self._opened = isinstance(checkpoint, str | os.PathLike)
