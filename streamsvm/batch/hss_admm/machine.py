@@ -260,7 +260,10 @@ class HSSADMM(ForestMachine):
         self.dual_residual_: float = float(results.dual[columns].max())
         self.gap_: float = float(results.gap[columns].max())
         self.value_error_: float = float(results.value_error[worst])
-        self.compression_error_, self.ranks_, self.compressed_nbytes_ = results.compressions[worst]
+        error, ranks, nbytes = results.compressions[worst]
+        self.compression_error_: float = error
+        self.ranks_: np.ndarray = ranks
+        self.compressed_nbytes_: int = nbytes
 
     def _warn(self, results: Results, Cs: np.ndarray) -> None:
         """Warn of problems, each with its C, that were not solved to the tolerance."""
