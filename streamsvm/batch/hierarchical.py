@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -222,16 +222,6 @@ class HierarchicalMachine(ForestMachine):
                 f"{worst.gap_:.3g}, above tol={self.tol:g}: raise max_iter or tol, or lower C or raise gamma",
                 ConvergenceWarning,
             )
-
-    # Predictions and saved models -------------------------------------------------------------------------------------------
-
-    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
-        threads = thread_count(self.n_jobs)
-        if threads == 1 or len(begins) < 2:
-            super()._decide_chunks(decide, begins)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(decide, begins))
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         super()._check_saved(state, machines)

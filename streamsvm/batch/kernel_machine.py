@@ -13,10 +13,12 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.state import add_expansions
+from streamsvm.batch.csmo.workers import Workers
 from streamsvm.batch.distillation import to_budget
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
+from streamsvm.core.threads import thread_count
 from streamsvm.learners.budgeted import BudgetedEstimator
 
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
@@ -156,7 +158,12 @@ class KernelMachine(SklearnEstimator):
         return out
 
     def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
-        """Call a function for the begin of each chunk of rows."""
+        """Call a function for the begin of each chunk of rows, in threads if the machine has some."""
+        threads = min(thread_count(getattr(self, "n_jobs", None)), len(begins))
+        if threads > 1:
+            with Workers(threads) as workers:
+                workers.each(decide, begins)
+            return
         for begin in begins:
             decide(begin)
 

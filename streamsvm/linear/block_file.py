@@ -119,22 +119,8 @@ class BlockFile:
         The file cannot be read.
     """
 
-    path: Path
-    nbytes: int
-    shape: tuple[int, int]
-    dense: bool
-    numbered: bool
-    weighted: bool
-    largest_block: int
-    meta: dict[str, Any]
-    mean_square: float
-    mean_label: float
-    label_counts: dict[float, int] | None
-    weights: tuple[float, float, float]
-    label_weights: dict[float, float] | None
-
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._file = self.path.open("rb", buffering=0)
         try:
             self._open()
@@ -144,7 +130,7 @@ class BlockFile:
 
     def _open(self) -> None:
         self._opened = self._stat()
-        self.nbytes = self._opened[0]
+        self.nbytes: int = self._opened[0]
         header = self._file.read(ALIGNED)
         if len(header) < ALIGNED or not header.startswith(MAGIC):
             raise BlockFileError(f"{self.path} is not a block file")
@@ -163,8 +149,10 @@ class BlockFile:
         data = self._file.read(end - begin)
         if zlib.crc32(data) != crc:
             raise BlockFileError(f"{self.path} is corrupt: its index does not match its checksum")
-        self.shape, self.dense = (rows, features), bool(dense)
-        self.numbered, self.weighted = bool(flags & NUMBERED), version == VERSION and bool(flags & WEIGHTED)
+        self.shape: tuple[int, int] = (rows, features)
+        self.dense: bool = bool(dense)
+        self.numbered: bool = bool(flags & NUMBERED)
+        self.weighted: bool = version == VERSION and bool(flags & WEIGHTED)
         self._index, self._crc = np.frombuffer(data[:size], INDEX), crc
         self._checked = np.zeros(blocks, bool)
         lengths = self._index["rows"].astype(np.int64)
@@ -178,18 +166,19 @@ class BlockFile:
         if not (in_place and counted and known and (lengths > 0).all()):
             raise contradiction
         self._sizes = sizes
-        self.largest_block = int(sizes.max(initial=0))
+        self.largest_block: int = int(sizes.max(initial=0))
         try:
             about = json.loads(data[size:])
-            self.meta = dict(about["meta"])
-            self.mean_square, self.mean_label = float(about["mean_square"]), float(about["mean_label"])
-            counts = about["labels"]
-            self.label_counts = None if counts is None else {float(label): int(count) for label, count in counts}
+            self.meta: dict[str, Any] = dict(about["meta"])
+            self.mean_square: float = float(about["mean_square"])
+            self.mean_label: float = float(about["mean_label"])
+            counts: Any = about["labels"]
+            self.label_counts: dict[float, int] | None = None if counts is None else {float(y): int(n) for y, n in counts}
             least, largest, mean = about["weights"] if self.weighted else (1.0, 1.0, 1.0)
-            self.weights = float(least), float(largest), float(mean)
+            self.weights: tuple[float, float, float] = (float(least), float(largest), float(mean))
             sums = about["label_weights"] if self.weighted and counts is not None else list((self.label_counts or {}).values())
             named = zip(self.label_counts or (), sums, strict=True)
-            self.label_weights = None if counts is None else {label: float(total) for label, total in named}
+            self.label_weights: dict[float, float] | None = None if counts is None else {y: float(total) for y, total in named}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise contradiction from error
         counted = self.label_counts is None or (

@@ -207,19 +207,17 @@ class DualSolver:
     """
 
     _state: DualState
-    _began: float
-    _saved_at: float
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
         self._file, self._options, self._seed = file, options, seed
         self._at_once = 8 * file.shape[0] <= _AT_ONCE * options.working_set_bytes
         self._files = DualFiles(file, folder, seed, resumable=resumable, at_once=self._at_once)
         self._begun = False
+        self._began = self._saved_at = time.monotonic()
 
     def solve(self, loss: Loss) -> Solution:
         """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
         if not self._begun:
-            self._saved_at = time.monotonic()
             self._state = self._files.open() or DualState(np.zeros(self._file.shape[1] + 1), _first_stage(loss, self._file), loss)
             self._begun = True
         state = self._state

@@ -208,7 +208,5 @@ class Job(NamedTuple):
         return Fit(model, mean, scale, [labels[code] for code in order], log_factor)
 
     def _trained(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
-        """Return a clone of the model, fitted."""
-        model = clone(self.model, safe=False)
         weighted = {} if (weights == 1.0).all() else {"sample_weight": weights}
-        return model.fit(X, y, **weighted)
+        return clone(self.model, safe=False).fit(X, y, **weighted)

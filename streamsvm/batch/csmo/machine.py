@@ -280,10 +280,6 @@ class CSMO(KernelMachine):
         check_is_fitted(self)
         return super()._checked(X) if self._kernel.kind != GIVEN or self._function is None else X
 
-    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
-        with Workers(min(thread_count(self.n_jobs), max(len(begins), 1))) as workers:
-            workers.each(decide, begins)
-
     def _decide(self, X: Any) -> np.ndarray:
         if self._kernel.kind != GIVEN:
             return super()._decide(X)

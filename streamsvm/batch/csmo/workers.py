@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from threading import Event
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from streamsvm.batch.csmo.columns import Rows, Slots
 from streamsvm.batch.csmo.steps import steps
@@ -31,9 +31,6 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._alone = Team.of(1)  # steps write to its words: not to be shared with another fit that runs at the same time
         self._pause, self._calls_alone = 1, 0
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:

@@ -84,23 +84,19 @@ def _cheapest(f: np.ndarray, targets: np.ndarray, bounds: Bounds, weights: np.nd
 class Results:
     """The results of some problems: a column of ``b`` and ``multipliers``, and an element of the other arrays, for each."""
 
-    b: np.ndarray
-    multipliers: np.ndarray
-    bias: np.ndarray
-    beta: np.ndarray
-    primal: np.ndarray
-    dual: np.ndarray
-    gap: np.ndarray
-    shift: np.ndarray
-    value_error: np.ndarray
-
     def __init__(self, n: int, problems: int, margin: float) -> None:
-        self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
-        self.bias, self.beta, self.primal, self.dual, self.gap = (np.zeros(problems) for _ in range(5))
+        self.b: np.ndarray = np.zeros((n, problems))
+        self.multipliers: np.ndarray = np.zeros((n, problems))
+        self.bias: np.ndarray = np.zeros(problems)
+        self.beta: np.ndarray = np.zeros(problems)
+        self.primal: np.ndarray = np.zeros(problems)
+        self.dual: np.ndarray = np.zeros(problems)
+        self.gap: np.ndarray = np.zeros(problems)
         self.n_iter: np.ndarray = np.zeros(problems, np.int64)
         self.residual: np.ndarray = np.full(problems, np.inf)
         self.exact: np.ndarray = np.zeros(problems, bool)  # whether the exact kernel's problem was solved
-        self.shift, self.value_error = np.zeros(problems), np.zeros(problems)  # as `compare_values` returns them
+        self.shift: np.ndarray = np.zeros(problems)  # as `compare_values` returns it, and the next
+        self.value_error: np.ndarray = np.zeros(problems)
         self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}  # error, ranks and bytes of each problem's matrix
         self.margin = margin
         self.interrupted: bool = False
@@ -122,7 +118,6 @@ class Results:
         self.compressions[number] = K.error, K.ranks, K.nbytes
 
     def put_exact(self, number: int, b: np.ndarray, bias: float, gap: float) -> None:
-        """Take the solution of a problem with the exact matrix."""
         self.b[:, number], self.bias[number], self.gap[number] = b, bias, gap
         self.residual[number], self.exact[number] = gap / GAP, True
 
@@ -197,9 +192,8 @@ def _iterate(problems: Problems, results: Results, which: np.ndarray, options: A
         results.interrupted = True
         return
     better = solution.gap < results.gap[which]
-    chosen = solution._replace(
-        **{name: getattr(solution, name)[..., better] for name in ("b", "multipliers", "bias", "primal", "dual", "gap", "n_iter")}
-    )
+    names = ("b", "multipliers", "bias", "primal", "dual", "gap", "n_iter")
+    chosen = solution._replace(**{name: getattr(solution, name)[..., better] for name in names})
     kept = which[better]
     results.n_iter[which[~better]] += solution.n_iter[~better]
     results.put(kept, K, chosen, (results.shift[kept], results.value_error[kept]))
