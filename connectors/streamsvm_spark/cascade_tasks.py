@@ -16,8 +16,8 @@ from pyspark import TaskContext
 from streamsvm.batch import CSMOClassifier
 from streamsvm.batch.csmo.columns import Rows, pack, store, subset
 from streamsvm.batch.csmo.state import add_expansions
+from streamsvm.batch.csmo.steps import Workers
 from streamsvm.batch.csmo.tiles import add_products, factors
-from streamsvm.batch.csmo.workers import Workers
 from streamsvm.core.kernels import RBF, Kernel
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.workers import Workers
+from streamsvm.batch.csmo.steps import Workers
 from streamsvm.batch.distillation import to_budget
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel

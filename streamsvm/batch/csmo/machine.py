@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.csmo.state import GivenRows, kernel_values, problem_of, quickest_form
-from streamsvm.batch.csmo.workers import Workers
+from streamsvm.batch.csmo.steps import Workers
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
 from streamsvm.batch.problem import Groups, check_bounds

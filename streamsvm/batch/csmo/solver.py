@@ -17,9 +17,8 @@ import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache, Slots, cost
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
-from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED
+from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, Workers
 from streamsvm.batch.csmo.sweeps import WorkingSet
-from streamsvm.batch.csmo.workers import Workers
 from streamsvm.core.threads import stop_if_asked
 
 _BLOCK = 1024  # variables of a block, of which half are the worst violators of all

@@ -25,10 +25,9 @@ from streamsvm.batch.csmo.columns import (
     store_sparse,
     subset,
 )
-from streamsvm.batch.csmo.steps import slopes
+from streamsvm.batch.csmo.steps import Workers, slopes
 from streamsvm.batch.csmo.sweeps import WorkingSet
 from streamsvm.batch.csmo.tiles import Factors, add_exact_products, add_products, factors, gram
-from streamsvm.batch.csmo.workers import Workers
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
 from streamsvm.core.threads import stop_if_asked

@@ -12,8 +12,18 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
 from streamsvm.batch.csmo.state import problem_of
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, admm
-from streamsvm.batch.hss_admm.one_space import CLOSE, Problems, Results, compare, compare_values, go_on, start
+from streamsvm.batch.hss_admm.iteration import (
+    CLOSE,
+    GAP,
+    ADMMOptions,
+    Problems,
+    Results,
+    admm,
+    compare,
+    compare_values,
+    go_on,
+    start,
+)
 from streamsvm.batch.path_machine import ForestMachine
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss

@@ -18,7 +18,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import naive_batch
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
-from streamsvm.batch.csmo import solver, workers
+from streamsvm.batch.csmo import solver
+from streamsvm.batch.csmo import steps as workers
 
 SLOW = config.DISABLE_JIT
 N = 60 if SLOW else 300

@@ -12,7 +12,8 @@ from sklearn.svm import OneClassSVM
 
 import naive_batch
 from streamsvm.batch import CSMOOneClass
-from streamsvm.batch.csmo import solver, workers
+from streamsvm.batch.csmo import solver
+from streamsvm.batch.csmo import steps as workers
 
 N = 40 if config.DISABLE_JIT else 200
 KERNELS = [

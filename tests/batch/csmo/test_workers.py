@@ -10,7 +10,8 @@ from scipy import sparse
 
 from patience import PATIENCE
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
-from streamsvm.batch.csmo import solver, workers
+from streamsvm.batch.csmo import solver
+from streamsvm.batch.csmo import steps as workers
 from streamsvm.batch.csmo.sweeps import Team, bounds_of
 from streamsvm.core.threads import thread_count
 

@@ -19,8 +19,7 @@ from problems import sine_classes, sine_curve
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
-from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
-from streamsvm.batch.hss_admm.one_space import compare_values
+from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm, compare_values
 from streamsvm.batch.problem import Bounds
 
 SLOW = config.DISABLE_JIT
