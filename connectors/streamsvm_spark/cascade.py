@@ -294,7 +294,6 @@ class _Cascade:
         return received(sets.toArrow().to_batches())[0]
 
     def _scanned(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
-        """Return what all partitions find with a machine."""
         numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
         bias = float(learner.intercept_[0])
         scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)

@@ -61,7 +61,6 @@ class Candidates(NamedTuple):
         return Candidates(*(array[which] for array in self))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches."""
         size = max(_BATCH // max(4 * self.X.shape[1], 1), 1)
         for begin in range(0, len(self.row), size):
             some = self.take(np.arange(begin, min(begin + size, len(self.row))))
@@ -170,7 +169,6 @@ class Moments(NamedTuple):
         return cls(weight, mean, float(w @ np.square(X - mean).sum(axis=1)))
 
     def with_(self, other: Moments) -> Moments:
-        """Return those of both."""
         weight = self.weight + other.weight
         if not weight:
             return self

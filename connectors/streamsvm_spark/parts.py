@@ -90,7 +90,6 @@ class Reservoir:
         self._held = Sample(*(np.concatenate(both)[order] for both in zip(self._held, (X, y, w), strict=True)))
 
     def sample(self) -> Sample:
-        """Return the rows that are held."""
         return self._held
 
 

@@ -144,25 +144,16 @@ class PathMachine(KernelMachine):
 
         Parameters
         ----------
-        X
-            Rows to learn, as in `fit`.
-        y
-            Labels or targets [n].
+        X, y, sample_weight
+            Rows, labels or targets, and weights, as in `fit`, which also names the errors.
         Cs
             Values of C, above 0.
-        sample_weight
-            Weight of each row, as in `fit`.
 
         Returns
         -------
         list
             One fitted model for each value in ``Cs``. This estimator itself stays as it was. If you interrupt the fit, there
             are no models.
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
         """
         return self._fit_watched(self._models(Cs), X, y, sample_weight)
 

@@ -207,7 +207,6 @@ class DualFiles:
         self._saved_working_set = working_set
 
     def working_set_path(self, state: DualState) -> Path:
-        """Return the path of the last working set that was written."""
         return self._folder / f"working-set-{state.working_sets}"
 
     def merge_working_set(self) -> None:

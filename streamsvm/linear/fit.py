@@ -137,11 +137,6 @@ class OutOfCoreLinear(SklearnEstimator):
         -------
         list
             One fitted model for each value in ``Cs``. This estimator itself stays as it was.
-
-        Raises
-        ------
-        ValueError, OSError
-            As described in the class.
         """
         models = self._models(Cs)
         return models[0]._fit_arrays(models, X, y, sample_weight)

@@ -277,18 +277,13 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         Parameters
         ----------
         x
-            The features of the row, as in `predict_one`.
+            The features of the row, as in `predict_one`, which also names the errors.
 
         Returns
         -------
         dict of label to float
             Before the first fit, the frequencies of the labels in the window, as if there were one more row of each; before any
             row was learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
         """
         fit = self._latest()
         return dict(zip(self.classes, self._probabilities(self._row_of(x, fit), fit)[0].tolist(), strict=True))
@@ -296,23 +291,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the decision value of a row.
 
-        Parameters
-        ----------
-        x
-            The features of the row, as in `predict_one`.
-
-        Returns
-        -------
-        float or dict of label to float
-            A float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a value for each
-            label. It is 0 before the first fit.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
-        AttributeError
-            The model has no ``decision_function``.
+        It is a float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a dictionary with
+        a value for each label. It is 0 before the first fit. A model without ``decision_function`` is an AttributeError.
         """
         fit = self._latest()
         row = self._row_of(x, fit)
@@ -331,21 +311,11 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probabilities of many rows, each as `predict_proba_one` does.
-
-        Parameters
-        ----------
-        X
-            Rows: a frame or an array, as in `learn_many`.
+        """Predict the probabilities of many rows, a frame or an array as in `learn_many`, each as `predict_proba_one` does.
 
         Returns
         -------
         A frame with a column for each label, or float64 [n, labels] in the order of `classes` if X is an array.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number; the message names the row.
         """
         fit = self._latest()
         rows, like = self._rows_of(X, fit)

@@ -62,7 +62,6 @@ class BackgroundFit:
         self._thread.join(timeout)
 
     def stop(self) -> None:
-        """Ask it to stop, without waiting until it has."""
         self._asked.set()
 
 

@@ -189,14 +189,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the score of each row, float64 [n]; usual rows score high.
 
-        The score is the kernel expansion without the intercept.
-
-        Raises
-        ------
-        ValueError
-            X does not fit the model, or holds a value that is not finite.
-        sklearn.exceptions.NotFittedError
-            The model is not fitted.
+        The score is the kernel expansion without the intercept. Errors are those of `decision_function`.
         """
         return self.decision_function(X) + self.offset_
 

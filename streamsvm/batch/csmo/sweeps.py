@@ -37,7 +37,6 @@ class Team(NamedTuple):
 
     @classmethod
     def of(cls, threads: int) -> Team:
-        """Return a team of so many threads, the leader included."""
         words = np.zeros((PARTS + threads, _LINE), np.int64)
         return cls(words, words[LOOP, FLOATS : FLOATS + 3].view(np.float64))
 

@@ -46,7 +46,6 @@ class CompositionalMatrix(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
         return int(sum(array.nbytes for array in self))
 
 

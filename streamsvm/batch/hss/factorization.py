@@ -53,18 +53,9 @@ class HSSFactorization:
         Parameters
         ----------
         B
-            Right-hand sides, float64 [n] or [n, k].
+            Right-hand sides, float64 [n] or [n, k], as which X is returned; with other rows than n, there is a ValueError.
         ordered
             Whether the rows of B and X are in the matrix's ``order``, which is quicker.
-
-        Returns
-        -------
-        float64 array of B's shape
-
-        Raises
-        ------
-        ValueError
-            B does not have n rows.
         """
         return self._tree.in_order(lambda rows: _solve(self._tree, self._factors, rows), B, ordered)
 

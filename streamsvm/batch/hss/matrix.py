@@ -203,18 +203,9 @@ class HSSMatrix:
         Parameters
         ----------
         V
-            Vectors, float64 [n] or [n, k].
+            Vectors, float64 [n] or [n, k], as which the product is returned; with other rows than n, there is a ValueError.
         ordered
             Whether the rows of V and of the product are in ``order``, which is quicker.
-
-        Returns
-        -------
-        float64 array of V's shape
-
-        Raises
-        ------
-        ValueError
-            V does not have n rows.
         """
         return self._tree.in_order(lambda rows: product(self._tree, self._nodes, rows), V, ordered)
 
@@ -238,7 +229,7 @@ class HSSMatrix:
         return HSSFactorization(self._tree, shift, *factorize(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the exact kernel expansion K(Z, X) coefficients at other rows. O(m n d).
+        """Compute the exact kernel expansion K(Z, X) coefficients, float64 [m] or [m, k], at other rows. O(m n d).
 
         Parameters
         ----------
@@ -246,10 +237,6 @@ class HSSMatrix:
             Other rows, float64 [m, d].
         coefficients
             Coefficients of the compressed rows, float64 [n] or [n, k].
-
-        Returns
-        -------
-        float64 [m] or [m, k]
 
         Raises
         ------
@@ -288,29 +275,10 @@ class HSSMatrix:
         return join([(self._tree.cuts, np.ascontiguousarray(weights.T))], np.arange(len(columns)))
 
     def extend(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """Compute K~(Z, X) coefficients at other rows, where the kernel of K~ has values too.
+        """Compute K~(Z, X) coefficients at other rows, where the kernel of K~ has values too, as `expand` does of the exact one.
 
         Each row goes down the tree to a leaf, and uses the exact kernel's values with the rows of that leaf alone. At
         compressed rows, the result equals `product`, apart from rounding and rows that equal others along the axis of a cut.
-
-        Parameters
-        ----------
-        Z
-            Other rows, float64 [m, d].
-        coefficients
-            Coefficients of the compressed rows, float64 [n] or [n, k].
-
-        Returns
-        -------
-        float64 [m] or [m, k]
-
-        Raises
-        ------
-        ValueError
-            Z is not finite or has another number of features, or there are not n coefficients.
-
-        Notes
-        -----
         O(d log n + m (d + k)) for each row, for leaves of m rows, after one product.
 
         References
@@ -332,23 +300,9 @@ class HSSMatrix:
         return out.reshape(len(Z), *shape)
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Multiply rows of the exact K by V, to measure errors. O(m (d + k)) for each non-zero row of V.
+        """Multiply rows of the exact K, by their indices int64 [m], by V float64 [n] or [n, k], to measure errors.
 
-        Parameters
-        ----------
-        rows
-            Indices of the rows, int64 [m].
-        V
-            Vectors, float64 [n] or [n, k].
-
-        Returns
-        -------
-        float64 [m] or [m, k]
-
-        Raises
-        ------
-        ValueError
-            An index is out of range, or V does not have n rows.
+        O(m (d + k)) for each non-zero row of V. A ValueError says that an index is out of range, or that V has not n rows.
         """
         V, rows = self._tree.columns(V), np.asarray(rows)
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.order))).any():

@@ -79,7 +79,6 @@ class ClusterTree:
 
     @property
     def leaves(self) -> np.ndarray:
-        """Numbers of the leaves, from left to right."""
         return np.flatnonzero(self.children[:, 0] < 0)
 
     def rows_of(self, number: int, V: np.ndarray, of_skeletons: list[np.ndarray]) -> np.ndarray:

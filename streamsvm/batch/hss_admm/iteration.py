@@ -339,7 +339,6 @@ class Results:
         self.interrupted: bool = False
 
     def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
-        """Take the solution of the problems ``which`` with matrix K."""
         for name in ("b", "multipliers", "bias", "beta", "primal", "dual", "gap", "residual"):
             getattr(self, name)[..., which] = getattr(solution, name)
         self.shift[which], self.value_error[which] = comparison
