@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss.compositional import compose, floats_needed
 from streamsvm.batch.hss.cuts import Cuts, grow, join
-from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
-from streamsvm.batch.path_machine import ForestMachine
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor
+from streamsvm.batch.path_machine import ForestMachine, Prepared
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss, Solution, descend
 from streamsvm.core.checks import parameter
@@ -81,14 +81,6 @@ class _Problems(NamedTuple):
         return _Tree(cuts, solutions, matrix.nbytes)
 
 
-class _OneFit(NamedTuple):
-    """The fit of one C."""
-
-    C: np.ndarray  # float64 [counted]: the bound of each row that counts
-    problems: list[int]  # numbers of its problems, one for each machine
-    sides: list[np.ndarray | None]  # of each machine, which rows that count are of its positive class
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalMachine(ForestMachine):
     """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C."""
@@ -103,17 +95,16 @@ class HierarchicalMachine(ForestMachine):
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
         with self._all_or_nothing():
-            training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
-            increasing = np.argsort(Cs)
+            prepared = self._prepared(Cs, X, y, sample_weight)
+            units, increasing = prepared.units, np.argsort(Cs)
             bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
-            problems = self._problems(groups, bounds, len(units))
+            problems = self._problems(prepared.groups, bounds, len(units))
             trees, interrupted = self._trees(problems)
             self._share_fit(models)
             place_of = np.empty(len(Cs), np.int64)
             place_of[increasing] = np.arange(len(Cs))
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
-                which = np.arange(len(units)) * len(Cs) + place_of[number]
-                model._take(training, dense, groups, trees, _OneFit(C * weights, which.tolist(), sides))
+                model._take(prepared, trees, C, (np.arange(len(units)) * len(Cs) + place_of[number]).tolist())
         if interrupted:
             raise KeyboardInterrupt
         self._warn(models)
@@ -190,23 +181,20 @@ class HierarchicalMachine(ForestMachine):
                     raise
             return [future.result() for future in futures]
 
-    def _take(self, training: Training, dense: np.ndarray, groups: Groups, trees: list[_Tree], fit: _OneFit) -> None:
-        """Set the attributes of a fit from the trees' solutions of its problems."""
-        solutions = [[tree.solutions[number] for number in fit.problems] for tree in trees]
-        n, counted = len(training.weights), training.counted
+    def _take(self, prepared: Prepared, trees: list[_Tree], C: float, problems: list[int]) -> None:
+        """Set the attributes of a fit from the trees' solutions of its problems, one for each machine."""
+        solutions = [[tree.solutions[number] for number in problems] for tree in trees]
         scaled = (
             (tree.cuts, np.array([each.weights for each in some]) / len(trees))
             for tree, some in zip(trees, solutions, strict=True)
         )
-        forest = join(scaled, counted[groups.first])
-        coefficients = np.zeros((len(fit.problems), n))
-        for machine, positive in enumerate(fit.sides):
-            b = np.zeros(len(groups))
-            for tree, some in zip(trees, solutions, strict=True):
-                b[tree.cuts.order] += some[machine].b / len(trees)
-            coefficients[machine, counted] = groups.coefficients(b, fit.C, positive)
+        forest = join(scaled, prepared.training.counted[prepared.groups.first])
+        b = np.zeros((len(problems), len(prepared.groups)))
+        for tree, some in zip(trees, solutions, strict=True):
+            for of_machine, each in zip(b, some, strict=True):
+                of_machine[tree.cuts.order] += each.b / len(trees)
         biases = np.array([[each.bias for each in some] for some in solutions])
-        self._set_forest(dense, coefficients, biases.mean(axis=0), forest)
+        self._set_forest(prepared.dense, prepared.coefficients(b, C), biases.mean(axis=0), forest)
         every = [each for some in solutions for each in some]
         self.n_iter_: int = max(each.n_iter for each in every)
         self.gap_: float = float(max(each.gap for each in every))

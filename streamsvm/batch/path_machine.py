@@ -102,6 +102,13 @@ class Prepared(NamedTuple):
     groups: Groups
     units: list[Bounds]  # of each machine, the bounds at C = 1
 
+    def coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
+        """Return the coefficients of all rows, float64 [machines, n], from those of each machine's groups, for one C."""
+        out = np.zeros((len(self.sides), len(self.training.weights)))
+        for row, of_groups, positive in zip(out, b, self.sides, strict=True):
+            row[self.training.counted] = self.groups.coefficients(of_groups, C * self.weights, positive)
+        return out
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PathMachine(KernelMachine):

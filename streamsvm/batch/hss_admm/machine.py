@@ -73,7 +73,8 @@ class HSSADMM(ForestMachine):
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
         with self._all_or_nothing(), one_blas_thread():  # products are small: threads of BLAS would wait for each other
-            training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
+            prepared = self._prepared(Cs, X, y, sample_weight)
+            training, groups, units = prepared.training, prepared.groups, prepared.units
             K = self._compressed(groups)
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
             if self._one_space:
@@ -83,25 +84,23 @@ class HSSADMM(ForestMachine):
                 results = self._solved(K, groups, Bounds(*(np.column_stack(parts) for parts in zip(*bounds, strict=True))))
                 if self.beta != "paper":
                     results.bias += results.shift
+            columns_of = np.arange(len(bounds)).reshape(len(Cs), -1)
             if self.polish and not results.interrupted:
-                self._polished(groups, bounds, results, list(np.arange(len(bounds)).reshape(len(Cs), -1)), -1)
+                self._polished(groups, bounds, results, list(columns_of), -1)
             self.__dict__.pop("_forest", None)  # of a fit before this one
             self._share_fit(models)
-            for model, C, columns in zip(models, Cs, np.arange(len(bounds)).reshape(len(Cs), -1), strict=True):
-                coefficients = np.zeros((len(sides), len(training.weights)))
-                for machine, (positive, column) in enumerate(zip(sides, columns, strict=True)):
-                    coefficients[machine, training.counted] = groups.coefficients(results.b[:, column], C * weights, positive)
-                biases = results.bias[columns]
+            for model, C, columns in zip(models, Cs, columns_of, strict=True):
+                coefficients, biases = prepared.coefficients(results.b[:, columns].T, C), results.bias[columns]
                 if self._compressed_values and not results.exact[columns].all():
                     forest = K.extension(results.b[:, columns])
                     forest = forest._replace(rows=training.counted[groups.first][forest.rows])
-                    model._set_forest(dense, coefficients, biases, forest)
+                    model._set_forest(prepared.dense, coefficients, biases, forest)
                 else:
                     model._set_solution(training.X, coefficients, biases, np.flatnonzero(coefficients.any(axis=0)))
                 model._report(results, columns)
         if results.interrupted:
             raise KeyboardInterrupt
-        self._warn(results, np.repeat(Cs, len(sides)))
+        self._warn(results, np.repeat(Cs, len(units)))
         return models
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
