@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.program import Column, Name, Program, ProgramError
-from streamsvm.edge.steps import MOST_AT_ONCE, probabilities, run
+from streamsvm.edge.program import Column, Name, Program, ProgramError, run
+from streamsvm.edge.steps import MOST_AT_ONCE, probabilities
 from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
 
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts

@@ -26,12 +26,13 @@ experts      the answer of a committee to what its experts say, as `streamsvm.ed
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.edge.step import ProgramError, Step, is_number, width_of
+from streamsvm.edge.steps import ProgramError, Step, is_number, value_of, width_of
 
 __all__ = ["Answer", "Column", "Program", "ProgramError", "Step"]
 
@@ -149,6 +150,14 @@ class Program:
         self.steps.append(step)
         self.widths.append(width)
 
+    def with_steps(self, steps: Iterable[Step]) -> Program:
+        """Return a program with other steps, and the same columns, answer and facts."""
+        made = Program(self.columns, self.hashed)
+        made.answer, made.facts = self.answer, self.facts
+        for step in steps:
+            made.take(step)
+        return made
+
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
@@ -242,6 +251,19 @@ class Program:
             raise ProgramError("its scores are not of numbers")
         if a.odds is not None:
             _check_odds(a.odds, len(a.labels))
+
+
+def run(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the decision values and the choices of rows float64 [n, columns]: float64 [n, width] each.
+
+    O(n m width) for each step with m vectors; memory O(n width).
+    """
+    values = [np.where(np.isfinite(rows), rows, math.nan)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in program.steps:
+            taken = [values[number] for number in step.of]
+            values.append(value_of(step, taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)))
+    return values[program.answer.decision], values[program.answer.choice]
 
 
 def _column(name: Any, field_name: Any, text: Any, bucket: Any) -> Column:

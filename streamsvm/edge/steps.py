@@ -1,4 +1,4 @@
-"""The steps of a program, by numpy.
+"""The steps of a program: the checks of their arrays and options, and their values by numpy.
 
 A committee's ``experts`` say a number for each output, in the order of experts, of each one all outputs. What an expert says may
 be a correction of what another one says. Stacks weigh what they all say, after 1 and the outcome of their votes: the log odds of
@@ -13,12 +13,12 @@ the next have weights there.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from streamsvm.edge.program import Program, Step
 
 #: Numbers of a value that are computed at once, in about so many bytes times 8.
 MOST_AT_ONCE = 2**21
@@ -28,18 +28,203 @@ _SAID, _SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of
 _LEAD = 2.0**-40  # of the answer before others that are as probable
 _ABOVE_HALF = 0.5 + 2.0**-52
 
+MOST_CLASSES = 2**12
+_LARGEST_FLOAT = sys.float_info.max
 
-def run(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the decision values and the choices of rows float64 [n, columns]: float64 [n, width] each.
 
-    O(n m width) for each step with m vectors; memory O(n width).
+class ProgramError(ValueError):
+    """A program cannot be made of a model, read from a file, or written in a form.
+
+    The message says why, and what to do.
     """
-    values = [np.where(np.isfinite(rows), rows, math.nan)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for step in program.steps:
-            taken = [values[number] for number in step.of]
-            values.append(_STEPS[step.do](step, taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)))
-    return values[program.answer.decision], values[program.answer.choice]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A step of a program.
+
+    Parameters
+    ----------
+    do
+        Name of the step.
+    of
+        Numbers of the values that it uses.
+    arrays, options
+        Its arrays and its numbers, by name.
+    """
+
+    do: str
+    of: tuple[int, ...]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
+    """Return whether a value of a file is a finite number in a range."""
+    # Comparisons, since an int that no float holds cannot be asked whether it is finite.
+    return type(value) in (int, float) and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT and low <= value <= high
+
+
+# Checks -----------------------------------------------------------------------------------------------------------------------
+
+
+def width_of(step: Step, width: int) -> int:
+    """Return the width of a step's value, where the values that it takes have ``width`` numbers together.
+
+    It is a ProgramError if there is no such step, or its arrays and options are not those that it needs.
+    """
+    if step.do not in _KINDS:
+        raise ProgramError(f"it has the step {step.do!r:.40}, which this version does not know: upgrade streamsvm")
+    try:
+        return _KINDS[step.do].width(step, width)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ProgramError(f"a step {step.do!r} has not the arrays and options that it needs ({error!r})") from None
+
+
+def _numbers(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
+    """Return an array of a step; -1 in the shape is any length."""
+    array = step.arrays[name]
+    if array.dtype.kind not in kinds or array.ndim != len(shape):
+        raise ProgramError(f"{name} of a step {step.do!r} is {array.dtype} with {array.ndim} dimensions")
+    if any(wanted not in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)):
+        raise ProgramError(f"{name} of a step {step.do!r} has the shape {array.shape}, which does not fit")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ProgramError(f"{name} of a step {step.do!r} are not finite")
+    return array
+
+
+def _option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
+    value = step.options[name]
+    if not is_number(value, low, high) or (whole and type(value) is not int):
+        raise ProgramError(f"{name} of a step {step.do!r} is out of its range")
+    return value
+
+
+def _check_fill(step: Step, width: int) -> int:
+    if type(step.options["single"]) is not bool:
+        raise ProgramError("a step 'fill' has no true or false")
+    return width
+
+
+def _check_scale(step: Step, width: int) -> int:
+    _numbers(step, "location", (width,))
+    if (_numbers(step, "spread", (width,)) < 0.0).any():
+        raise ProgramError("a spread is below 0")
+    if step.options["bound"] is not None:
+        _option(step, "bound", 0.0)
+    return width
+
+
+def _check_select(step: Step, width: int) -> int:
+    columns = _numbers(step, "columns", (-1,), "i")
+    if len(columns) and not (columns.min() >= 0 and columns.max() < width):
+        raise ProgramError("a step 'select' takes columns that are not there")
+    return len(columns)
+
+
+def _check_clip(step: Step, width: int) -> int:
+    _option(step, "bound", 0.0)
+    return width
+
+
+def _check_bend(step: Step, width: int) -> int:
+    _option(step, "knot", 0.0)
+    if step.options["functions"] not in (2, 4):
+        raise ProgramError("a step 'bend' has 2 or 4 functions")
+    return int(step.options["functions"]) * width
+
+
+def _check_vectors(step: Step, width: int) -> int:
+    vectors = _numbers(step, "vectors", (-1, width), "fi")
+    if vectors.dtype.kind == "i":
+        _numbers(step, "unit", (width,))
+    return len(vectors)
+
+
+def _check_kernel(step: Step, width: int) -> int:
+    kind = step.options["kind"]
+    if kind not in ("rbf", "linear", "poly", "sigmoid"):
+        raise ProgramError(f"it has a kernel of the kind {kind!r}, which this version does not know: upgrade streamsvm")
+    _option(step, "gamma", 0.0)
+    _option(step, "coef0")
+    _option(step, "degree", 1, 100, whole=True)
+    return _check_vectors(step, width)
+
+
+def _check_trees(step: Step, width: int) -> int:
+    vectors = _check_kernel(step, width)
+    right, cut = _numbers(step, "right", (-1,), "i"), _numbers(step, "cut", (-1,), "i")
+    thresholds, roots = _numbers(step, "thresholds", (-1,)), _numbers(step, "roots", (-1,), "i")
+    _numbers(step, "axes", (len(thresholds), width))
+    starts, rows = _numbers(step, "starts", (-1,), "i"), _numbers(step, "rows", (-1,), "i")
+    weights = _numbers(step, "weights", (-1, len(rows)))
+    inner, nodes = right >= 0, len(right)
+    # Trees that overlap, leaves of several trees, and leaves with one vector many times would take the square of their size.
+    ends = np.append(roots[1:], nodes)[np.searchsorted(roots, np.arange(nodes), "right") - 1] if len(roots) else roots
+    good = (
+        len(cut) == nodes > 0
+        and len(starts) > 1
+        and len(roots) > 0
+        and roots[0] == 0
+        and roots[-1] < nodes
+        and (roots[1:] > roots[:-1]).all()
+        and ((right == -1) | ((right > np.arange(nodes) + 1) & (right < ends))).all()  # so that each walk goes on and ends
+        and ((cut >= 0) & (cut < np.where(inner, len(thresholds), len(starts) - 1))).all()
+        and starts[0] == 0
+        and starts[-1] == len(rows)
+        and ((starts[1:] >= starts[:-1]) & (starts[1:] - starts[:-1] <= vectors)).all()
+        and len(np.unique(cut[~inner])) == np.count_nonzero(~inner)
+        and ((rows >= 0) & (rows < vectors)).all()
+    )
+    if not good:
+        raise ProgramError("the trees of a step 'trees' do not fit together")
+    return len(weights)
+
+
+def _check_fourier(step: Step, width: int) -> int:
+    _option(step, "factor")
+    return 2 * _check_vectors(step, width)
+
+
+def _check_linear(step: Step, width: int) -> int:
+    weights = _numbers(step, "weights", (-1, width))
+    _numbers(step, "biases", (len(weights),))
+    return len(weights)
+
+
+def _check_pairs(step: Step, width: int) -> int:
+    classes = _option(step, "classes", 2, MOST_CLASSES, whole=True)
+    if width != classes * (classes - 1) // 2:
+        raise ProgramError(f"a step {step.do!r} has {width} pairs of {classes} classes")
+    return int(classes)
+
+
+def _check_experts(step: Step, width: int) -> int:
+    inputs, outputs = len(step.arrays["votes"]), _option(step, "outputs", 1, MOST_CLASSES, whole=True)
+    if not inputs or width != inputs * outputs:
+        raise ProgramError(f"a step 'experts' has {width} numbers of {inputs} experts")
+    stacks = len(_numbers(step, "weights", (-1, inputs + 2)))
+    shares, votes = _numbers(step, "shares", (stacks,)), _numbers(step, "votes", (inputs,))
+    corrects = _numbers(step, "corrects", (inputs,), "i")
+    if not stacks or (shares < 0.0).any() or (votes < 0.0).any() or not (shares.sum() > 0.0 and votes.sum() > 0.0):
+        raise ProgramError("shares of a step 'experts' are below 0, or all 0")
+    if not ((corrects >= -1) & (corrects < np.arange(inputs))).all():
+        raise ProgramError("a step 'experts' has one that corrects none before it")
+    _option(step, "best", 0, inputs - 1, whole=True)
+    _option(step, "follows", 0, 2, whole=True)
+    if step.options["of"] not in ("labels", "numbers") or (step.options["of"] == "numbers" and outputs != 1):
+        raise ProgramError("a step 'experts' is of labels, or of one number")
+    for name in ("prior", "share") if step.options["of"] == "labels" else ():
+        _option(step, name, 0.0, 1.0)
+    return int(outputs)
+
+
+# Values -----------------------------------------------------------------------------------------------------------------------
+
+
+def value_of(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return the value of a step for rows, float64 [n, width], from those that it takes, side by side."""
+    return _KINDS[step.do].value(step, x)
 
 
 def _fill(step: Step, x: np.ndarray) -> np.ndarray:
@@ -134,10 +319,6 @@ def _linear(step: Step, x: np.ndarray) -> np.ndarray:
     return x @ step.arrays["weights"].T + step.arrays["biases"]
 
 
-def _join(step: Step, x: np.ndarray) -> np.ndarray:  # noqa: ARG001
-    return x
-
-
 def _sums(x: np.ndarray, classes: int) -> np.ndarray:
     sums = np.zeros((len(x), classes))
     begin = 0
@@ -204,20 +385,27 @@ def _odds(step: Step, said: np.ndarray) -> np.ndarray:
     return stacked
 
 
-_STEPS: Mapping[str, Callable[[Step, np.ndarray], np.ndarray]] = {
-    "fill": _fill,
-    "scale": _scale,
-    "select": _select,
-    "clip": _clip,
-    "bend": _bend,
-    "kernel": _kernel,
-    "fourier": _fourier,
-    "trees": _trees,
-    "linear": _linear,
-    "join": _join,
-    "votes": _votes,
-    "pair_scores": _pair_scores,
-    "experts": _experts,
+class _Kind(NamedTuple):
+    """The width of a step's value, once it is checked, and the value."""
+
+    width: Callable[[Step, int], int]
+    value: Callable[[Step, np.ndarray], np.ndarray]
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "fill": _Kind(_check_fill, _fill),
+    "scale": _Kind(_check_scale, _scale),
+    "select": _Kind(_check_select, _select),
+    "clip": _Kind(_check_clip, _clip),
+    "bend": _Kind(_check_bend, _bend),
+    "kernel": _Kind(_check_kernel, _kernel),
+    "fourier": _Kind(_check_fourier, _fourier),
+    "trees": _Kind(_check_trees, _trees),
+    "linear": _Kind(_check_linear, _linear),
+    "join": _Kind(lambda _, width: width, lambda _, x: x),
+    "votes": _Kind(_check_pairs, _votes),
+    "pair_scores": _Kind(_check_pairs, _pair_scores),
+    "experts": _Kind(_check_experts, _experts),
 }
 
 

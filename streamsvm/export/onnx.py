@@ -11,8 +11,7 @@ import numpy as np
 
 from streamsvm.core.checks import OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import Step
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.steps import Step, vectors_of
 from streamsvm.files.messages import missing_package
 from streamsvm.files.model_file import ModelFileError, write
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import Step
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.steps import Step, vectors_of
 
 _LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
 _TYPES = {16: np.int16, 8: np.int8}
@@ -64,11 +63,9 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
 
 
 def _of_bits(program: Program, bits: int) -> Program:
-    made = Program(program.columns, program.hashed)
-    made.answer, made.facts = program.answer, program.facts
-    for step in program.steps:
-        made.take(step if bits == 32 or "vectors" not in step.arrays else _rounded(step, bits))
-    return made
+    return program.with_steps(
+        step if bits == 32 or "vectors" not in step.arrays else _rounded(step, bits) for step in program.steps
+    )
 
 
 def _rounded(step: Step, bits: int) -> Step:

@@ -11,9 +11,8 @@ import numpy as np
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
 from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel
 from streamsvm.edge.predictor import Predictor
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import Step
-from streamsvm.edge.steps import kernel_values, run, vectors_of
+from streamsvm.edge.program import Program, ProgramError, run
+from streamsvm.edge.steps import Step, kernel_values, vectors_of
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised
 
@@ -169,15 +168,14 @@ def _readers(program: Program) -> list[tuple[int, Step]]:
 
 def _with(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
     """Return a program with other vectors and weights, by the numbers of the values."""
-    made = Program(program.columns, program.hashed)
-    made.answer, made.facts = program.answer, program.facts
+    steps = []
     for number, step in enumerate(program.steps, 1):
         arrays = {name: array for name, array in step.arrays.items() if name != "unit" or number not in vectors}
         for name, given in (("vectors", vectors), ("weights", weights)):
             if number in given:
                 arrays[name] = np.ascontiguousarray(given[number])
-        made.take(replace(step, arrays=arrays))
-    return made
+        steps.append(replace(step, arrays=arrays))
+    return program.with_steps(steps)
 
 
 def _replaced(
@@ -221,9 +219,7 @@ def _rows(program: Program, step: Step, rows: np.ndarray | None, count: int, rng
 
 
 def _value(program: Program, number: int, rows: np.ndarray) -> np.ndarray:
-    part = Program(program.columns)
-    for step in program.steps[:number]:
-        part.take(step)
+    part = program.with_steps(program.steps[:number])
     part.answer = program.answer._replace(decision=number, choice=number)
     return run(part, rows)[0]
 

@@ -11,8 +11,7 @@ import c_random_rows
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from edge_models import MAKERS, matrix, outside, program
 from streamsvm import BSGDClassifier, edge
-from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.steps import run
+from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.text import comment, string
 from streamsvm.export.describe import program_of

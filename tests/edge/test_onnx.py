@@ -7,7 +7,7 @@ import pytest
 from edge_models import MAKERS, matrix, outside, program
 from lists import of_each_kind
 from streamsvm import BSCARegressor, BSGDClassifier, edge
-from streamsvm.edge.steps import run
+from streamsvm.edge.program import run
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
 

@@ -14,9 +14,8 @@ import numpy as np
 from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import ProgramError
-from streamsvm.export.c.text import comment, number, prefix, string
+from streamsvm.export.c.text import comment, number, prefix, string, write_pair
 from streamsvm.export.learners import labels_of
-from streamsvm.files.model_file import ModelFileError, write_all
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import BSGDClassifier
 
@@ -96,13 +95,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     }
     for mark, text in filled.items():
         source = source.replace(mark, text)
-    source = source.replace("@_", f"{name}_")
-    header = _header(model, state.nbytes).replace("@_", f"{name}_").replace("@UP", name.upper())
-    paths = folder / f"{name}_learn.h", folder / f"{name}_learn.c"
-    try:
-        write_all({path: content.encode("ascii") for path, content in zip(paths, (header, source), strict=True)})
-    except ModelFileError as problem:
-        raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
+    paths = write_pair(folder, f"{name}_learn", name, _header(model, state.nbytes), source)
     scratch = 4 * (len(model.feature_names) + 2 * (model.budget + 1))
     return LearningFiles(*paths, state.nbytes, 2 * state.nbytes + scratch)
 

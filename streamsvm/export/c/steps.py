@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import Step
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.steps import Step, vectors_of
 from streamsvm.export.c.library import LANES, sums
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 

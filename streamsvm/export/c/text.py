@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm.edge.program import ProgramError
+from streamsvm.files.model_file import ModelFileError, write_all
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
@@ -32,7 +34,7 @@ def prefix(name: str) -> str:
     >>> prefix("2x")
     Traceback (most recent call last):
         ...
-    streamsvm.edge.step.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
+    streamsvm.edge.steps.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
     """
     if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
         raise ProgramError(f"the name must be a C identifier of at most 41 characters, no word or header of C, not {name!r:.60}")
@@ -132,3 +134,14 @@ class Source:
         self.tables += table(f"@_{name}", array, what)
         self.nbytes += max(array.nbytes, array.itemsize)
         return f"@_{name}"
+
+
+def write_pair(folder: Path, stem: str, name: str, header: str, source: str) -> tuple[Path, Path]:
+    """Write a header and a source, and return their paths; in their texts ``@_`` and ``@UP`` stand for the name of the model."""
+    paths = folder / f"{stem}.h", folder / f"{stem}.c"
+    texts = [text.replace("@_", f"{name}_").replace("@UP", name.upper()).encode("ascii") for text in (header, source)]
+    try:
+        write_all(dict(zip(paths, texts, strict=True)))
+    except ModelFileError as problem:
+        raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
+    return paths

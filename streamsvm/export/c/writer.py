@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from streamsvm.edge.program import Answer, Program, ProgramError
+from streamsvm.edge.program import Answer, Program
 from streamsvm.export.c.library import functions_for
 from streamsvm.export.c.steps import add_step, fused
-from streamsvm.export.c.text import Source, comment, number, prefix, string
+from streamsvm.export.c.text import Source, comment, number, prefix, string, write_pair
 from streamsvm.export.quantise import quantised
-from streamsvm.files.model_file import ModelFileError, write_all
 
 
 class CFiles(NamedTuple):
@@ -73,13 +72,7 @@ def write_c(
     source = _source(program)
     stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
     head = _facts(program, source.nbytes, stack)
-    header = _header(program, head).replace("@_", f"{name}_").replace("@UP", name.upper())
-    text = _text(program, source, head, name).replace("@_", f"{name}_").replace("@UP", name.upper())
-    paths = folder / f"{name}.h", folder / f"{name}.c"
-    try:
-        write_all({path: content.encode("ascii") for path, content in zip(paths, (header, text), strict=True)})
-    except ModelFileError as problem:
-        raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
+    paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, name))
     return CFiles(*paths, source.nbytes, stack)
 
 
