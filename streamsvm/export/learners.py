@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.steps import label_answers, regression_stack, second_order, stack, target_answers
+from streamsvm.core.steps import label_answers, second_order, stack, target_answers
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.program import Answer, Program, ProgramError
@@ -146,7 +146,7 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
         if corrected:
             corrects[first - FIRST_INPUT : first + 2 - FIRST_INPUT] = corrected - FIRST_INPUT
     labelled = isinstance(model, SVMClassifier)
-    rate, voting = (stack.RATE, stack.VOTING_RATE) if labelled else (regression_stack.RATE, regression_stack.RATE)
+    rate, voting = (stack.RATE, stack.VOTING_RATE) if labelled else (target_answers.RATE, target_answers.RATE)
     options: dict[str, Any] = {"of": "labels" if labelled else "numbers", "outputs": live}
     prior = label_answers.prior_of(float(model._common[0]["t"])) if labelled else 0.0
     if labelled:

@@ -12,7 +12,7 @@ from streamsvm.core.memory.block import record
 from streamsvm.core.memory.committee import committee_views
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.memory.weights import weight_views
-from streamsvm.core.steps import label_answers, regression_stack, stack, target_answers
+from streamsvm.core.steps import label_answers, stack, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.classifier import OnlineClassifier
@@ -253,7 +253,7 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]] = REGRESSION_EXPERTS
     _answers: ClassVar[Any] = target_answers
-    _stack: ClassVar[Any] = regression_stack
+    _stack: ClassVar[Any] = target_answers
     _has_targets = True
 
     def __post_init__(self) -> None:

@@ -43,7 +43,6 @@ from streamsvm.core.steps.descent import step as descent
 from streamsvm.core.steps.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
-from streamsvm.core.steps.regression_stack import bounded, robust_weight
 from streamsvm.core.steps.rescale import (
     REACH,
     gamma_of,
@@ -55,7 +54,7 @@ from streamsvm.core.steps.rescale import (
 )
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
-from streamsvm.core.steps.stack import answer
+from streamsvm.core.steps.stack import answer, bounded, robust_weight
 from streamsvm.core.steps.step import compute_scores, differ
 
 _FAST, _SLOW = 0.02, 0.002  # rates of the two means

@@ -11,9 +11,8 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.committee import ADDITIVE, SLOW_NEWTON, STATE, committee_views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
-from streamsvm.core.steps.regression_stack import robust_weight
 from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import softmax
+from streamsvm.core.steps.stack import robust_weight, softmax
 
 #: The ridge of the experts.
 NEWTON_RIDGE = 1.0

@@ -32,6 +32,8 @@ MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (1.0, 10.0)
 RATE, VOTING_RATE = 1.0, 0.1
 
 _LARGEST_INPUT = 3.0
+_LARGEST = 10.0  # size of a decision value, in standard deviations of the target
+_BEND = 1.5  # mean absolute errors up to which a row counts in full
 _LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
 _WINDOW = 1000.0  # rows of recent errors
@@ -41,6 +43,18 @@ _LARGEST_SHARE = 0.1  # of one row in them
 @compiled(inline=True)
 def _clipped(value: float) -> float:
     return min(max(value, -_LARGEST_INPUT), _LARGEST_INPUT)
+
+
+@compiled(inline=True)
+def bounded(value: float) -> float:
+    """A decision value of a target, bounded."""
+    return min(max(value, -_LARGEST), _LARGEST)
+
+
+@compiled(inline=True)
+def robust_weight(error: float, mean_error: float) -> float:
+    """The weight of a row that is missed by ``error``, where ``mean_error`` is the mean absolute error; that row is in it."""
+    return 1.0 if error <= _BEND * mean_error else _BEND * mean_error / error
 
 
 @compiled(inline=True)
