@@ -162,7 +162,7 @@ class Predictor:
             values[columns[text]] = 1.0
         elif text and name in self._buckets:
             of, buckets = self._buckets[name]
-            column = buckets.get(zlib.crc32(text.encode("utf-8", "surrogatepass")) % of)
+            column = buckets.get(_hashed(text, of))
             if column is not None:
                 values[column] = 1.0
 
@@ -186,9 +186,7 @@ class Predictor:
         ValueError
             X has another number of columns, or holds something that is not a number.
         """
-        rows = self._matrix(X)
-        parts = [self._answers(*run(self.program, part)) for part in self._chunks(rows)]
-        return np.concatenate(parts)
+        return np.concatenate([self._answers(*run(self.program, part)) for part in self._chunks(X)])
 
     def decision_function_many(self, X: Any) -> np.ndarray:
         """Return the decision values of many rows, float64 [n] or [n, labels or pairs of labels].
@@ -211,9 +209,10 @@ class Predictor:
         return self._probabilities(self._decisions(X))
 
     def _decisions(self, X: Any) -> np.ndarray:
-        return np.concatenate([run(self.program, part)[0] for part in self._chunks(self._matrix(X))])
+        return np.concatenate([run(self.program, part)[0] for part in self._chunks(X)])
 
-    def _chunks(self, rows: np.ndarray) -> list[np.ndarray]:
+    def _chunks(self, X: Any) -> list[np.ndarray]:
+        rows = self._matrix(X)
         return [rows[begin : begin + self._rows_at_once] for begin in range(0, max(len(rows), 1), self._rows_at_once)]
 
     def _matrix(self, X: Any) -> np.ndarray:
@@ -233,15 +232,13 @@ class Predictor:
             if name in self._texts or name in self._buckets:
                 for row, value in zip(rows, np.asarray(X[name], object), strict=True):
                     self._set_text(row, name, value)
-            elif name in self._numbers:
+            elif name in self._numbers or self.program.hashed:
+                place = self._numbers[name] if name in self._numbers else _hashed(name, self.program.hashed)
                 try:
                     for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
-                        _put(row, self._numbers[name], value)
+                        _put(row, place, value)
                 except (TypeError, ValueError) as error:
                     raise ValueError(f"feature {name!r} holds what is no number: {error}") from None
-            elif self.program.hashed:
-                for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
-                    _put(row, _hashed(name, self.program.hashed), value)
         return rows
 
     def _shown_columns(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from river import compose, preprocessing
@@ -62,25 +62,15 @@ def _plain(value: Any) -> Any:
 Finish = Callable[[Program, Answer], Answer]
 
 
-class Within(NamedTuple):
-    """The model within a wrapper."""
-
-    model: Any
-    """A learner, another wrapper, or a pipeline with one at its end."""
-    finish: Finish
-    """Completes the answer of its program."""
-
-
-def unwrapped(model: Any) -> Within | None:
-    """Return what stands within a wrapper; None of a model that is none."""
+def _unwrapped(model: Any) -> tuple[Any, Finish] | None:
+    """Return the model within a wrapper, and what completes the answer of its program; None of a model that is none."""
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
-        return Within(model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0))))
+        return model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0)))
     if type(model) is preprocessing.TargetStandardScaler:
-        variance = model.var.get()
-        return Within(model.regressor, _scaled(model.var.mean.get(), variance**0.5))
+        return model.regressor, _scaled(model.var.mean.get(), model.var.get() ** 0.5)
     if isinstance(model, TunedThresholdClassifier):
-        return Within(model.classifier, _with_threshold(model))
+        return model.classifier, _with_threshold(model)
     return None
 
 
@@ -176,10 +166,11 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
     from streamsvm.learners.committee import Committee  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 
-    if (within := unwrapped(model)) is not None:
-        *more, final = _steps(within.model)
+    if (found := _unwrapped(model)) is not None:
+        within, finish = found
+        *more, final = _steps(within)
         program = _of_river(final, [*transformers, *more])
-        program.answer = within.finish(program, program.answer)
+        program.answer = finish(program, program.answer)
         return program
     if not isinstance(model, OnlineEstimator):
         raise ProgramError(_without_form(model))

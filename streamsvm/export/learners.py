@@ -29,10 +29,7 @@ _LAST, _AVERAGE = 0, 1
 def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
     """Add the steps of a learner that is no committee to a program, whose ``value`` has its features; return the answer.
 
-    Raises
-    ------
-    ProgramError
-        The learner is of a kind that has no program.
+    It is a ProgramError if the learner is of a kind that has no program.
     """
     iterates = (_AVERAGE if model.averaged else _LAST,)
     value = program.add("fill", value, single=True)

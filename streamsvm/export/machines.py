@@ -19,13 +19,7 @@ _KERNELS = {RBF: "rbf", LINEAR: "linear", POLY: "poly", SIGMOID: "sigmoid"}
 
 
 def machine_program(model: Any) -> Program:
-    """Return the program of a fitted machine.
-
-    Raises
-    ------
-    ProgramError
-        It is not fitted, or has no form that predicts without streamsvm.
-    """
+    """Return the program of a fitted machine; a ProgramError where it is not fitted, or has no such form."""
     try:
         check_is_fitted(model)
     except NotFittedError:

@@ -36,10 +36,10 @@ class Graph:
         self.outputs: list[tuple[str, str, int]] = []
         self.label_type: int = self._onnx.TensorProto.INT64
 
-    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node, and return the name of its value."""
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(self._onnx.helper.make_node(kind, inputs, [name], **attributes))
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Add a node, and return the name of its value. An input that is no name of a value is a `constant`."""
+        name, taken = f"v{len(self.nodes)}", [given if isinstance(given, str) else self.constant(given) for given in inputs]
+        self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
         return name
 
     def constant(self, value: Any) -> str:
@@ -142,7 +142,7 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
         raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
     graph = Graph()
     finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
-    values = [graph.op("Where", finite, "X", graph.constant(np.nan))]
+    values = [graph.op("Where", finite, "X", np.nan)]
     svm = _svm_steps(program) if operators == "ml" else None
     for number, step in enumerate(program.steps):
         taken = [values[place] for place in step.of]
@@ -173,22 +173,22 @@ def _single(array: np.ndarray) -> np.ndarray:
 def _away(graph: Graph, x: str, location: np.ndarray) -> str:
     """X less a location that float32 has not exactly: in two parts."""
     first = _single(location)
-    return graph.op("Sub", graph.op("Sub", x, graph.constant(first)), graph.constant(_single(location - first)))
+    return graph.op("Sub", graph.op("Sub", x, first), _single(location - first))
 
 
 def _bounded(graph: Graph, x: str, bound: float) -> str:
-    return graph.op("Clip", x, graph.constant(-bound), graph.constant(bound))
+    return graph.op("Clip", x, -bound, bound)
 
 
 def _fill(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
     # Of larger numbers products and squares would be infinite, and their differences no number.
-    return _bounded(graph, graph.op("Where", graph.op("IsNaN", x), graph.constant(0.0), x), _LARGEST)
+    return _bounded(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _LARGEST)
 
 
 def _scale(graph: Graph, step: Step, x: str) -> str:
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
-    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), graph.constant(_single(factor)))
+    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), _single(factor))
     if step.options["bound"] is None:
         return scaled
     bounded = _bounded(graph, scaled, step.options["bound"])
@@ -196,7 +196,7 @@ def _scale(graph: Graph, step: Step, x: str) -> str:
 
 
 def _select(graph: Graph, step: Step, x: str) -> str:
-    return graph.op("Gather", x, graph.constant(step.arrays["columns"].astype(np.int64)), axis=1)
+    return graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1)
 
 
 def _clip(graph: Graph, step: Step, x: str) -> str:
@@ -204,26 +204,25 @@ def _clip(graph: Graph, step: Step, x: str) -> str:
 
 
 def _bend(graph: Graph, step: Step, x: str) -> str:
-    knot, zero = graph.constant(step.options["knot"]), graph.constant(0.0)
+    knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
     if step.options["functions"] == 4:
-        functions.append(graph.op("Max", graph.op("Sub", x, knot), zero))
-        functions.append(graph.op("Max", graph.op("Sub", graph.op("Neg", x), knot), zero))
-    last = graph.constant(np.array([2]))
-    return graph.op("Flatten", graph.op("Concat", *(graph.op("Unsqueeze", each, last) for each in functions), axis=2))
+        functions.append(graph.op("Max", graph.op("Sub", x, knot), 0.0))
+        functions.append(graph.op("Max", graph.op("Sub", graph.op("Neg", x), knot), 0.0))
+    return graph.op("Flatten", graph.op("Concat", *(graph.op("Unsqueeze", each, np.array([2])) for each in functions), axis=2))
 
 
 def _kernel(graph: Graph, step: Step, x: str) -> str:
     vectors, kind, gamma = vectors_of(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
-        return graph.op("Exp", graph.op("Mul", _distances(graph, vectors, gamma, x), graph.constant(-gamma)))
-    products = graph.op("MatMul", x, graph.constant(_single(vectors.T)))
+        return graph.op("Exp", graph.op("Mul", _distances(graph, vectors, gamma, x), -gamma))
+    products = graph.op("MatMul", x, _single(vectors.T))
     if kind == "linear":
         return products
-    products = graph.op("Add", graph.op("Mul", products, graph.constant(gamma)), graph.constant(step.options["coef0"]))
+    products = graph.op("Add", graph.op("Mul", products, gamma), step.options["coef0"])
     if kind == "sigmoid":
         return graph.op("Tanh", products)
-    return _bounded(graph, graph.op("Pow", products, graph.constant(float(step.options["degree"]))), _LARGEST_KERNEL)
+    return _bounded(graph, graph.op("Pow", products, float(step.options["degree"])), _LARGEST_KERNEL)
 
 
 def _distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
@@ -231,21 +230,20 @@ def _distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
     x, vectors = _away(graph, x, middle), vectors - middle
     last, squares = graph.constant(np.array([1])), np.square(vectors).sum(axis=1)
     if gamma * squares.max(initial=0.0) > _NEAR:
-        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), graph.constant(_single(vectors)))
-        return graph.op("ReduceSumSquare", differences, graph.constant(np.array([2])), keepdims=0)
-    products = graph.op("MatMul", x, graph.constant(_single(-2.0 * vectors.T)))
-    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), graph.constant(_single(squares)))
-    return graph.op("Max", graph.op("Add", total, products), graph.constant(0.0))
+        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), _single(vectors))
+        return graph.op("ReduceSumSquare", differences, np.array([2]), keepdims=0)
+    products = graph.op("MatMul", x, _single(-2.0 * vectors.T))
+    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), _single(squares))
+    return graph.op("Max", graph.op("Add", total, products), 0.0)
 
 
 def _fourier(graph: Graph, step: Step, x: str) -> str:
-    angles = graph.op("MatMul", x, graph.constant(_single(step.options["factor"] * vectors_of(step).T)))
+    angles = graph.op("MatMul", x, _single(step.options["factor"] * vectors_of(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
 def _linear(graph: Graph, step: Step, x: str) -> str:
-    weights = graph.constant(_single(step.arrays["weights"].T))
-    return graph.op("Add", graph.op("MatMul", x, weights), graph.constant(_single(step.arrays["biases"])))
+    return graph.op("Add", graph.op("MatMul", x, _single(step.arrays["weights"].T)), _single(step.arrays["biases"]))
 
 
 def _join(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
@@ -262,10 +260,8 @@ def _of_pairs(classes: int) -> np.ndarray:
 
 def _counted(graph: Graph, step: Step, x: str, compare: str) -> str:
     classes = step.options["classes"]
-    second = graph.op(compare, x, graph.constant(0.0))
-    sides = graph.op("Where", second, graph.constant(0.5), graph.constant(-0.5))
-    votes = graph.op("MatMul", sides, graph.constant(_of_pairs(classes)))
-    return graph.op("Add", votes, graph.constant(0.5 * (classes - 1)))
+    sides = graph.op("Where", graph.op(compare, x, 0.0), 0.5, -0.5)
+    return graph.op("Add", graph.op("MatMul", sides, _of_pairs(classes)), 0.5 * (classes - 1))
 
 
 def _votes(graph: Graph, step: Step, x: str) -> str:
@@ -273,8 +269,8 @@ def _votes(graph: Graph, step: Step, x: str) -> str:
 
 
 def _pair_scores(graph: Graph, step: Step, x: str) -> str:
-    sums = graph.op("MatMul", x, graph.constant(_of_pairs(step.options["classes"])))
-    size = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), graph.constant(3.0)), graph.constant(3.0))
+    sums = graph.op("MatMul", x, _of_pairs(step.options["classes"]))
+    size = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
     return graph.op("Add", _counted(graph, step, x, "Greater"), graph.op("Div", sums, size))
 
 
@@ -286,55 +282,51 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
     votes = votes / votes.sum()
     if step.options["of"] == "numbers":
         return _number(graph, step, x, votes)
-    shape = graph.constant(np.array([-1, len(votes), outputs]))
-    said = graph.op("Transpose", graph.op("Reshape", x, shape), perm=[0, 2, 1])
+    said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
-        above = graph.op("Greater", said, graph.constant(0.0))
-        sides = graph.op("Where", above, graph.constant(1.0), graph.constant(-1.0))
+        sides = graph.op("Where", graph.op("Greater", said, 0.0), 1.0, -1.0)
     else:
         sides = _one_hot(graph, graph.op("ArgMax", said, axis=1, keepdims=1), outputs)
-    voted = graph.op("MatMul", sides, graph.constant(_single(votes[:, None])))
+    voted = graph.op("MatMul", sides, _single(votes[:, None]))
     bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), _SAID)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     mean = shares @ weights / shares.sum()  # stacks are linear
-    stacked = graph.op("MatMul", bounded, graph.constant(_single(mean[1:, None])))
+    stacked = graph.op("MatMul", bounded, _single(mean[1:, None]))
     if outputs == 1:
-        stacked = graph.op("Add", stacked, graph.constant(mean[0]))
-    best = graph.op("Gather", said, graph.constant(np.array([step.options["best"]])), axis=2)
-    last = graph.constant(np.array([2]))
-    sources = [graph.op("Squeeze", each, last) for each in (stacked, voted, best)]
+        stacked = graph.op("Add", stacked, mean[0])
+    best = graph.op("Gather", said, np.array([step.options["best"]]), axis=2)
+    sources = [graph.op("Squeeze", each, np.array([2])) for each in (stacked, voted, best)]
     followed = sources[step.options["follows"]]
     if outputs == 1:
         return _log_odds(graph, step, sources[0], followed)
     chosen = _one_hot(graph, graph.op("ArgMax", followed, axis=1, keepdims=1), outputs)
-    largest = graph.op("ReduceMax", sources[0], graph.constant(np.array([1])), keepdims=1)
-    ahead = graph.op("Add", largest, graph.constant(_LEAD))
-    return graph.op("Where", graph.op("Greater", chosen, graph.constant(0.5)), ahead, sources[0])
+    ahead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _LEAD)
+    return graph.op("Where", graph.op("Greater", chosen, 0.5), ahead, sources[0])
 
 
 def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
     """1 where a number [rows, 1, ...] is that of the output, along axis 1, else 0."""
     shape = graph.op("Shape", numbers)
-    ranks = graph.op("Reshape", graph.constant(np.arange(outputs)), graph.constant(np.array([1, outputs])))
+    ranks = graph.op("Reshape", np.arange(outputs), np.array([1, outputs]))
     # [1, outputs] stands beside [rows, 1], and [1, outputs, 1] beside [rows, 1, experts].
-    dimensions = graph.op("Sub", graph.op("Size", shape), graph.constant(np.array(2)))
-    ones = graph.op("Expand", graph.constant(np.array([1])), graph.op("Reshape", dimensions, graph.constant(np.array([1]))))
-    ranks = graph.op("Reshape", ranks, graph.op("Concat", graph.constant(np.array([1, outputs])), ones, axis=0))
-    return graph.op("Where", graph.op("Equal", numbers, ranks), graph.constant(1.0), graph.constant(0.0))
+    dimensions = graph.op("Sub", graph.op("Size", shape), np.array(2))
+    ones = graph.op("Expand", np.array([1]), graph.op("Reshape", dimensions, np.array([1])))
+    ranks = graph.op("Reshape", ranks, graph.op("Concat", np.array([1, outputs]), ones, axis=0))
+    return graph.op("Where", graph.op("Equal", numbers, ranks), 1.0, 0.0)
 
 
 def _log_odds(graph: Graph, step: Step, stacked: str, followed: str) -> str:
     prior, share = step.options["prior"], step.options["share"]
-    positive = graph.op("Greater", followed, graph.constant(0.0))
-    agree = graph.op("Equal", positive, graph.op("Greater", stacked, graph.constant(0.0)))
+    positive = graph.op("Greater", followed, 0.0)
+    agree = graph.op("Equal", positive, graph.op("Greater", stacked, 0.0))
     odds = _bounded(graph, stacked, 30.0)
     sides = []
     for f, of in ((odds, share), (graph.op("Neg", odds), 1.0 - share)):  # each by itself: 1 - p would lose a small one
-        p = graph.op("Where", agree, graph.op("Sigmoid", f), graph.constant(0.5))
-        sides.append(graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.constant(prior * of)))
+        p = graph.op("Where", agree, graph.op("Sigmoid", f), 0.5)
+        sides.append(graph.op("Add", graph.op("Mul", p, 1.0 - prior), prior * of))
     f = graph.op("Log", graph.op("Div", *sides))
     least = graph.constant(float(np.log(_ABOVE_HALF / (1.0 - _ABOVE_HALF))))
-    return graph.op("Where", positive, graph.op("Max", f, least), graph.op("Min", f, graph.constant(0.0)))
+    return graph.op("Where", positive, graph.op("Max", f, least), graph.op("Min", f, 0.0))
 
 
 def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
@@ -345,19 +337,18 @@ def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
             raise ProgramError("experts that correct experts that correct others have no form in ONNX")
-        x = graph.op("Add", x, graph.op("MatMul", _bounded(graph, x, _SAID_NUMBER), graph.constant(add)))
+        x = graph.op("Add", x, graph.op("MatMul", _bounded(graph, x, _SAID_NUMBER), add))
     x = _bounded(graph, x, _SAID_NUMBER)
-    voted = graph.op("MatMul", x, graph.constant(_single(votes[:, None])))
+    voted = graph.op("MatMul", x, _single(votes[:, None]))
     follows = step.options["follows"]
     if follows == 1:
         return voted
     if follows == 2:
-        return graph.op("Gather", x, graph.constant(np.array([step.options["best"]])), axis=1)
+        return graph.op("Gather", x, np.array([step.options["best"]]), axis=1)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
-    inputs = graph.op("Concat", voted, x, axis=1)
-    stacked = graph.op("MatMul", inputs, graph.constant(_single(weights[:, 1:].T)))
-    stacked = _bounded(graph, graph.op("Add", stacked, graph.constant(_single(weights[:, 0]))), _SAID_NUMBER)
-    return graph.op("MatMul", stacked, graph.constant(_single(shares[:, None] / shares.sum())))
+    stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _single(weights[:, 1:].T))
+    stacked = _bounded(graph, graph.op("Add", stacked, _single(weights[:, 0])), _SAID_NUMBER)
+    return graph.op("MatMul", stacked, _single(shares[:, None] / shares.sum()))
 
 
 _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
@@ -392,10 +383,9 @@ def _answer(graph: Graph, program: Program, values: list[str]) -> None:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
         compare = "GreaterOrEqual" if answer.at_zero else "Greater"
-        above = graph.op(compare, graph.op("Squeeze", choice, flat), graph.constant(0.0))
-        number = graph.op("Cast", above, to=7)
+        number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, flat), 0.0), to=7)
     if len(answer.labels) == 1:
-        number = graph.op("Mul", number, graph.constant(np.array(0)))
+        number = graph.op("Mul", number, np.array(0))
     graph.output("label", graph.op("Gather", graph.labels(answer.labels), number), 1)
     if answer.odds is not None:
         graph.output("probabilities", _probabilities(graph, answer.odds, decision, several), 2)
@@ -403,29 +393,27 @@ def _answer(graph: Graph, program: Program, values: list[str]) -> None:
 
 def _score(graph: Graph, f: str, center: float, size: float) -> str:
     if size == 0.0:
-        return graph.op("Mul", f, graph.constant(0.0))
-    z = graph.op("Div", graph.op("Sub", f, graph.constant(center)), graph.constant(size))
+        return graph.op("Mul", f, 0.0)
+    z = graph.op("Div", graph.op("Sub", f, center), size)
     z = _bounded(graph, z, 1e15)  # whose square float32 has
-    size_of = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), graph.constant(2.0)))
-    return graph.op("Sub", graph.constant(0.5), graph.op("Mul", graph.op("Div", z, size_of), graph.constant(0.5)))
+    size_of = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), 2.0))
+    return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, size_of), 0.5))
 
 
 def _probabilities(graph: Graph, odds: Mapping[str, Any], f: str, several: bool) -> str:
     margin, prior = odds["kind"] == "margin", odds["prior"]
-    f = graph.op("Mul", f, graph.constant(odds["factor"] if margin else 1.0))
+    f = graph.op("Mul", f, odds["factor"] if margin else 1.0)
     if several:
         p = graph.op("Softmax", f, axis=1)
         if margin:
-            count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), graph.constant(np.array(1))), to=1)
-            return graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.op("Div", graph.constant(prior), count))
-        shares = prior * np.array(odds["shares"])
-        return graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.constant(_single(shares)))
+            count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
+            return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, count))
+        return graph.op("Add", graph.op("Mul", p, 1.0 - prior), _single(prior * np.array(odds["shares"])))
     f = _bounded(graph, f, 30.0)
-    both = graph.op("Concat", graph.op("Neg", f), f, axis=1)
-    p = graph.op("Sigmoid", both)
+    p = graph.op("Sigmoid", graph.op("Concat", graph.op("Neg", f), f, axis=1))
     if not margin:
         return p
-    return graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.constant(0.5 * prior))
+    return graph.op("Add", graph.op("Mul", p, 1.0 - prior), 0.5 * prior)
 
 
 # The operators of ai.onnx.ml -----------------------------------------------------------------------------------------------

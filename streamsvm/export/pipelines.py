@@ -35,10 +35,7 @@ class Front:
 def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
     """Return what a model's features, which have these names, come from, through transformers in the order of rows.
 
-    Raises
-    ------
-    ProgramError
-        A transformer cannot be folded into a program, or a name is no text and no number.
+    It is a ProgramError if a transformer cannot be folded into a program, or a name is no text and no number.
     """
     names = [name.item() if isinstance(name, np.generic) else name for name in names]  # equal to what it was
     for name in names:
@@ -56,7 +53,7 @@ def _take(front: Front, transformer: Any) -> None:
         fields = [column.field for column in front.columns]
         if any(column.text is not None or column.bucket is not None for column in front.columns):
             raise ProgramError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
-        front.scales.insert(0, _SCALERS[kind](transformer, fields))
+        front.scales.insert(0, _scale_of(transformer, fields))
     elif kind is compose.Select:
         return  # a model knows no other names than were selected
     elif kind is preprocessing.OneHotEncoder:
@@ -89,36 +86,33 @@ def add_scales(program: Program, value: int, scales: Sequence[Scale]) -> int:
     return value
 
 
-# Scalers: numbers of the columns that come from these fields ------------------------------------------------------------------
+# Scalers: location and spread of the columns that come from these fields -------------------------------------------------------
+
+_Pairs = list[tuple[float, float]]
 
 
-def _arrays(pairs: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
-    numbers = np.array(pairs, np.float64).reshape(-1, 2)
-    return numbers[:, 0].copy(), numbers[:, 1].copy()
+def _scale_of(scaler: Any, fields: list[Any]) -> Scale:
+    if getattr(scaler, "window_size", None) is not None:
+        raise ProgramError(f"a {type(scaler).__name__} with a window is not exported")
+    location, spread = np.array(_SCALERS[type(scaler)](scaler, fields), np.float64).reshape(-1, 2).T
+    return Scale(location.copy(), spread.copy(), getattr(scaler, "deviations", None))
 
 
-def _standard(scaler: Any, fields: list[Any]) -> Scale:
-    if scaler.window_size is not None:
-        raise ProgramError("a StandardScaler with a window is not exported")
+def _standard(scaler: Any, fields: list[Any]) -> _Pairs:
     means, variances = dict(scaler.means), dict(scaler.vars)
-    spread = [variances.get(name, 0.0) ** 0.5 for name in fields] if scaler.with_std else [1.0] * len(fields)
-    return Scale(*_arrays([(means.get(name, 0.0), size) for name, size in zip(fields, spread, strict=True)]))
+    return [(means.get(name, 0.0), variances.get(name, 0.0) ** 0.5 if scaler.with_std else 1.0) for name in fields]
 
 
-def _min_max(scaler: Any, fields: list[Any]) -> Scale:
-    if scaler.window_size is not None:
-        raise ProgramError("a MinMaxScaler with a window is not exported")
+def _min_max(scaler: Any, fields: list[Any]) -> _Pairs:
     found = [(scaler.min[name].get(), scaler.max[name].get()) if name in scaler.min else (0.0, 0.0) for name in fields]
-    return Scale(*_arrays([(low, high - low) for low, high in found]))
+    return [(low, high - low) for low, high in found]
 
 
-def _max_abs(scaler: Any, fields: list[Any]) -> Scale:
-    if scaler.window_size is not None:
-        raise ProgramError("a MaxAbsScaler with a window is not exported")
-    return Scale(*_arrays([(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]))
+def _max_abs(scaler: Any, fields: list[Any]) -> _Pairs:
+    return [(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]
 
 
-def _robust(scaler: Any, fields: list[Any]) -> Scale:
+def _robust(scaler: Any, fields: list[Any]) -> _Pairs:
     pairs = []
     for name in fields:
         median = scaler.median[name].get() if scaler.with_centering and name in scaler.median else 0.0
@@ -126,16 +120,15 @@ def _robust(scaler: Any, fields: list[Any]) -> Scale:
         if scaler.with_scaling:
             spread = scaler.iqr[name].get() if name in scaler.iqr else 0.0
         pairs.append((median or 0.0, max(spread or 0.0, 0.0)))
-    return Scale(*_arrays(pairs))
+    return pairs
 
 
-def _bounded(scaler: BoundedScaler, fields: list[Any]) -> Scale:
+def _bounded(scaler: BoundedScaler, fields: list[Any]) -> _Pairs:
     means, variances = scaler.means, scaler.vars
-    pairs = [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
-    return Scale(*_arrays(pairs), scaler.deviations)
+    return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 
 
-_SCALERS: dict[Any, Callable[[Any, list[Any]], Scale]] = {
+_SCALERS: dict[Any, Callable[[Any, list[Any]], _Pairs]] = {
     preprocessing.StandardScaler: _standard,
     preprocessing.MinMaxScaler: _min_max,
     preprocessing.MaxAbsScaler: _max_abs,
@@ -188,7 +181,7 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
         return
     if type(encoder._scaler) not in _SCALERS:
         raise ProgramError(f"a TableEncoder with a {type(encoder._scaler).__name__} is not exported")
-    scale = _SCALERS[type(encoder._scaler)](encoder._scaler, [columns[place].field for place in numbers])
+    scale = _scale_of(encoder._scaler, [columns[place].field for place in numbers])
     location, spread = np.full((2, len(columns)), math.nan)
     location[numbers], spread[numbers] = scale.location, scale.spread
     front.scales.append(scale._replace(location=location, spread=spread))

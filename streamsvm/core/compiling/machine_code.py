@@ -45,9 +45,7 @@ def sources_digest() -> str:
 
 def _lacking(processor: str) -> list[str]:
     """Return what this machine's processor lacks."""
-    if processor not in _FEATURES:
-        return [processor]
-    return [name for name in _FEATURES[processor] if not _features().get(name)]
+    return [name for name in _FEATURES.get(processor, (processor,)) if not _features().get(name)]
 
 
 def _features() -> dict[str, bool]:
@@ -103,12 +101,7 @@ def status() -> str:
     return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
 
 
-def _function() -> Any:
-    module = _load()[0]
-    return object if module is None else module.Function
-
-
-class _Shipped(Placed, _function()):  # type: ignore[misc]
+class Shipped(Placed, getattr(_load()[0], "Function", object)):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
@@ -145,7 +138,3 @@ class _Shipped(Placed, _function()):  # type: ignore[misc]
     def shipped_address(self, arguments: str, result: str) -> int:
         """Return the address of the machine code for a signature; 0 if there is none."""
         return int(self.shipped_entry(f"{arguments} -> {result}"))
-
-
-#: What `compiled` makes of a function where there is machine code.
-Shipped: Any = _Shipped
