@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -29,9 +30,16 @@ def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
 
 
 def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
-    """Leave out the members that other packages have defined: their documentation describes them."""
+    """Leave out the members that other packages have defined, and the parameters of estimators, which the docstring describes."""
     home = getattr(getattr(obj, "fget", obj), "__module__", None)
-    return True if home is not None and home.partition(".")[0] not in OWN else None
+    if home is not None and home.partition(".")[0] not in OWN:
+        return True
+    document = app.env.current_document
+    kind = getattr(sys.modules.get(document.autodoc_module), document.autodoc_class or "", None)
+    is_parameter = name in getattr(kind, "__dataclass_fields__", ()) and (
+        hasattr(kind, "_get_params") or hasattr(kind, "get_params")
+    )
+    return True if is_parameter else None
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -29,9 +29,13 @@ def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
 class Baseline(BudgetedClassifier):
     """The base of rules that budgeted SVMs are compared with.
 
-    They are for two classes, and only rules that never remove a support vector can average. Besides its own parameters, each
-    rule has budget, kernel, gamma, degree, coef0, scaling, max_features and overflow of `BSGDClassifier`.
+    They are for two classes, and only rules that never remove a support vector can average.
     """
+
+    eta0: float
+    """The step size."""
+    seed: int | None
+    """Seed of the random choices, for repeatable runs. None picks a random one."""
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -43,6 +47,7 @@ class Reference(Baseline):
     """The base of rules without a budget: the support vector that would be one too many is refused."""
 
     budget: int = field(default=10_000, kw_only=False)
+    """The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was."""
     averaging: int = 0
 
     _capped = True

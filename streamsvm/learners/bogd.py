@@ -39,17 +39,6 @@ class BOGD(Baseline, MergeableExpansion):
 
     The coefficients of the others grow to make up for it, so that the model stays the same on average.
 
-    Parameters
-    ----------
-    eta0
-        The step size.
-    l2
-        The strength of regularisation.
-    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-    seed
-        Seed of the random choices, for repeatable runs. None picks a random one.
-
     References
     ----------
     Zhao, P., Wang, J., Wu, P., Jin, R., Hoi, S. (2012). Fast bounded online gradient descent algorithms for scalable
@@ -67,6 +56,7 @@ class BOGD(Baseline, MergeableExpansion):
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)
     l2: float = parameter(default=0.01, least=0.0, high=1e9)
+    """The strength of regularisation."""
     seed: int | None = None
 
     _rule = step

@@ -59,13 +59,6 @@ class BPAS(Baseline, MergeableExpansion):
     When the budget is full, the support vector whose contribution the new one replaces best is removed, and projected onto the
     new one.
 
-    Parameters
-    ----------
-    C
-        The largest step of a row; the weight of the row multiplies it.
-    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Wang, Z., Vucetic, S. (2010). Online passive-aggressive algorithms on a budget. AISTATS, BPA-S. A row costs O(B d).
@@ -81,5 +74,6 @@ class BPAS(Baseline, MergeableExpansion):
     """
 
     C: float = parameter(default=1.0, above=0.0, high=1e15)
+    """The largest step of a row; the weight of the row multiplies it."""
 
     _rule = step

@@ -10,94 +10,18 @@ from streamsvm.core.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.merging import MergeableExpansion
-from streamsvm.learners.regressor import OnlineRegressor
+from streamsvm.learners.merging import MaintainedExpansion
+from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 
 @learner
-class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
+class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
     """A kernel SVM that learns row by row in the dual, within a budget of support vectors.
 
     It maximises the dual objective of a support vector machine by coordinate ascent, with one coordinate for each row. A row
     inside the margin becomes a support vector. Its coefficient, at most C, is the one that moves the row onto the margin, so
     there is no learning rate. When there is one support vector too many, two are merged into one. Memory is allocated when the
     model is made, and never grows.
-
-    Parameters
-    ----------
-    budget
-        The maximum number of support vectors, B. A larger budget can represent a more detailed boundary; memory and the
-        time of a row grow with it.
-    kernel
-        The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
-        (gamma x.s + coef0)^degree.
-    gamma
-        The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
-        a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances. With
-        ``scaling="auto"`` that is one over the number of features. Without scaling it is estimated from the first 500 rows,
-        updated with each of them and fixed from then on.
-    degree
-        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
-    coef0
-        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    scaling
-        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
-        number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. The scale follows about
-        the last 10,000 rows, and the support vectors follow the scale: see `BSGDClassifier`. None leaves rows as they are.
-    class_weight
-        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
-        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
-        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
-        frequent one.
-    C
-        The largest coefficient of a row, above 0, as in scikit-learn's SVC. The weight of the row and that of its class
-        multiply it. A merged support vector stands for several rows, and its coefficient may be as large as their limits
-        together. A single pass limits coefficients further, so C rarely needs tuning: see Notes.
-    maintenance
-        The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
-        is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
-    averaging
-        The number of rows that the average of the iterates remembers; 0 turns averaging off. The last iterate jumps about. The
-        average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has made fewer errors
-        over the last 1,000 rows.
-    relaxation
-        The length of a step, relative to the step that puts the row exactly onto the margin: above 0, and at most 2. Above 1, a
-        row supports its neighbours too, and fewer rows become support vectors.
-    reprocess
-        How many random support vectors take another step after each new one. Such a step can only enlarge a coefficient. 0
-        turns it off.
-    tol
-        By how much a row may miss the margin without being learned. A larger value means that fewer rows become support
-        vectors, and fewer are merged. The algorithm of the paper has no such tolerance; it is
-        ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
-    replay
-        The size of a window of the latest rows, from which the model learns rows again; 0 turns replay off. Replay takes time,
-        and makes the model more accurate, but not on a stream that drifts. Each row of the window takes 24 bytes, and 4 more
-        for each of ``max_features``.
-    replay_steps
-        How many rows of that window, drawn at random, are learned again after each new row. They are learned as if they were
-        new. Continuing from the coefficients that they had is less accurate, because most have been merged since.
-    max_classes
-        The maximum number of labels. Two classes share one output. With three or more labels, each class has an
-        output of its own, on the same support vectors, and the loss is that of Crammer and Singer.
-    seed
-        Seed of the random choices of ``reprocess``, ``replay`` and ``Removal("random")``, for repeatable runs. None picks
-        a random one.
-
-    Attributes
-    ----------
-    support_vectors, coefficients, intercept, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
-        As in `BSGDClassifier`.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     Notes
     -----
@@ -132,9 +56,23 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     averaging: int = 3000
     relaxation: float = parameter(default=1.5, above=0.0, high=2.0)
     reprocess: int = parameter(default=1, least=0, high=1000, integer=True)
+    """How many random support vectors take another step after each new one. Such a step can only enlarge a coefficient. 0 turns
+    it off.
+    """
     tol: float = parameter(default=0.3, least=0.0, high=1e15)
+    """By how much a row may miss the margin without being learned. A larger value means that fewer rows become support vectors,
+    and fewer are merged. The algorithm of the paper has no such tolerance; it is ``relaxation=1.0, reprocess=0, tol=0.0,
+    averaging=0``.
+    """
     replay: int = parameter(default=0, least=0, high=2**31 - 1, integer=True)
+    """The size of a window of the latest rows, from which the model learns rows again; 0 turns replay off. Replay takes time,
+    and makes the model more accurate, but not on a stream that drifts. Each row of the window takes 24 bytes, and 4 more for
+    each of ``max_features``.
+    """
     replay_steps: int = parameter(default=1, least=1, high=1000, integer=True)
+    """How many rows of that window, drawn at random, are learned again after each new row. They are learned as if they were
+    new. Continuing from the coefficients that they had is less accurate, because most have been merged since.
+    """
     max_classes: int = 10
     seed: int | None = None
 
@@ -152,7 +90,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
 
 
 @learner
-class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
+class BSCARegressor(EpsilonInsensitiveRegressor, DualAscent, MaintainedExpansion):
     """Kernel support vector regression that learns row by row in the dual, within a budget.
 
     A row whose prediction is off by more than ``epsilon`` becomes a support vector. Its coefficient, at most C, moves the
@@ -160,62 +98,6 @@ class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
     into one.
 
     Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`.
-
-    Parameters
-    ----------
-    budget
-        The maximum number of support vectors, B. A larger budget can represent a more detailed function; memory and the
-        time of a row grow with it.
-    kernel
-        The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
-        (gamma x.s + coef0)^degree.
-    gamma
-        The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
-        a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances. With
-        ``scaling="auto"`` that is one over the number of features. Without scaling it is estimated from the first 500 rows,
-        updated with each of them and fixed from then on.
-    degree
-        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
-    coef0
-        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    scaling
-        ``"auto"`` scales rows inside the model, so that you need no scaler for features in front of it. The kernel then sees
-        each value as a number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. The scale
-        follows about the last 10,000 rows, and the support vectors follow the scale: see `BSGDClassifier`. None leaves rows as
-        they are. Targets are not scaled in either case.
-    C
-        The largest coefficient of a row, above 0, as in scikit-learn's SVR; the weight of the row multiplies it. A single pass
-        limits coefficients further, as in `BSCAClassifier`, whose limit of 2 grows here while predictions miss their targets by
-        more than 1.
-    epsilon
-        The largest error that costs nothing, at least 0. The model learns nothing from rows that it predicts within epsilon.
-        Raise it for noisy targets and fewer support vectors.
-    maintenance
-        The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
-        is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
-    averaging
-        The number of rows that the average of the iterates remembers; 0 turns averaging off. Predictions follow the average, or
-        the last iterate if that has a smaller absolute error over the last 1,000 rows.
-    relaxation
-        The length of a step, relative to the step that brings the prediction just back to within epsilon of the target: above
-        0, and at most 2. Lower it for noisy targets, and raise it for a stream that drifts.
-    seed
-        Seed of the random choices, for repeatable runs. Here only ``Removal("random")`` makes any.
-
-    Attributes
-    ----------
-    support_vectors, coefficients, intercept, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
-        As in `BSGDClassifier`.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     References
     ----------

@@ -10,9 +10,8 @@ import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy, strategy_for
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.checks import SCALINGS, Gamma, KernelName, OutputName, Overflow, Scaling, parameter, random_state
+from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
 from streamsvm.core.frames import Batch
-from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.slots import remove
@@ -20,54 +19,46 @@ from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
-from streamsvm.core.steps.rescale import FOLLOWS, GIVEN
+from streamsvm.core.steps.rescale import FOLLOWS
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, decide_many, learn_many, predict_then_learn
-from streamsvm.core.steps.step import GAMMA_ROWS
-from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, learner
+from streamsvm.learners.estimator import KernelEstimator, ScaleInUse, learner
 
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
 
 @learner
-class BudgetedEstimator(OnlineEstimator):
+class BudgetedEstimator(KernelEstimator):
     """The base of models with support vectors, which a compiled rule learns row by row.
 
     The file of a learner has its rule and its parameters. This class hands rows to the rule, and the classes below it say what
     a target is.
     """
 
-    budget: int = field(default=100, kw_only=False)
-    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
-    gamma: Gamma = "scale"
-    degree: int = parameter(default=3, least=1, high=100, integer=True)
-    coef0: float = 0.0
     max_features: int = 256
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
+    """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
+    number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. Location and standard
+    deviation follow about the last 10,000 rows, even if absurd values are among them. When they have moved by a few per cent,
+    all support vectors move to the new scale too, so that yesterday's rows are compared on today's scale. A feature counts from
+    the first row in which it varies. None leaves rows as they are. The targets of a regressor are not scaled in either case.
+    """
 
     _strategy: Strategy = field(init=False)
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
     _ready: bool = field(init=False)
-    #: The decision values of the row at hand.
-    _scores: np.ndarray = field(init=False)
 
     _needs_gram = False
     _most_new = 1  # support vectors that one row can add
     _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_learner_kernel(self.kernel, self.gamma, self.coef0)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         views = self._store.views
-        self._row, self._scores, self._ready = views.given if self.scaling else views.rows[0], views.scores, False
-        common, gamma = self._common, 1.0 if isinstance(self.gamma, str) else self.gamma
-        header = self._store.views.header
-        header["kernel"], header["gamma"], header["coef0"], header["degree"] = self._kernel_kind, gamma, self.coef0, self.degree
-        common["gamma_rows"] = GIVEN if self.gamma != "scale" else FOLLOWS if self.scaling else 0
-        common["random"] = random_state(getattr(self, "seed", 0))
+        self._row, self._ready = views.given if self.scaling else views.rows[0], False
+        if self.gamma == "scale" and self.scaling:
+            self._common["gamma_rows"] = FOLLOWS
+        self._common["random"] = random_state(getattr(self, "seed", 0))
         self._set_rule_state()
 
     def _make_store(self) -> SupportVectorStore:
@@ -79,14 +70,6 @@ class BudgetedEstimator(OnlineEstimator):
         store = SupportVectorStore(*sizes, scaled=self.scaling is not None)
         store.live = 2  # rows of coefficients: of the last iterate and of the average
         return store
-
-    @property
-    def _kernel_kind(self) -> int:
-        return KERNELS[self.kernel]
-
-    @property
-    def _most_outputs(self) -> int:
-        return 1
 
     # One row --------------------------------------------------------------------------------------------------------------
 
@@ -365,11 +348,6 @@ class BudgetedEstimator(OnlineEstimator):
     # What the model is ------------------------------------------------------------------------------------------------------
 
     @property
-    def n_support(self) -> int:
-        """The number of support vectors that the model has now, at most ``budget``."""
-        return self._store.n_support
-
-    @property
     def support_vectors(self) -> np.ndarray:
         """A copy of the support vectors, float32 [n_support, features seen], columns as in `feature_names`.
 
@@ -407,11 +385,6 @@ class BudgetedEstimator(OnlineEstimator):
         return self._store.views.biases[int(self.averaged) : self._store.live : 2].copy()
 
     @property
-    def effective_gamma(self) -> float:
-        """The gamma in use, for rows as the kernel sees them: the one given, or that of ``"scale"`` now."""
-        return float(self._store.views.header[0]["gamma"])
-
-    @property
     def n_merges(self) -> int:
         """The number of merges so far."""
         return int(self._common[0]["n_merges"])
@@ -422,13 +395,8 @@ class BudgetedEstimator(OnlineEstimator):
         if self._outputs < 1 or self._store.live % 2:
             raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 
-    def _fixed(self) -> dict[str, Any]:
-        header = self._store.views.header[0]
-        given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
-        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
-
     def _learned(self) -> dict[str, tuple[float, float]]:
-        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" and self.scaling is None else {}
+        return super()._learned() if self.scaling is None else {}
 
 
 def _dense(rows: Any) -> np.ndarray:

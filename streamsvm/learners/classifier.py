@@ -33,6 +33,12 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     """The base of classifiers with river's protocol, which weight rows by class."""
 
     class_weight: ClassWeight = None
+    """The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
+    ``"balanced"``, or None for a factor of 1. ``"balanced"`` gives a row of class c the factor n / (k n_c), as in scikit-learn,
+    but at most 100. Here k is the number of classes so far, n the number of rows so far, and n_c the number of rows of class c.
+    Each class counts one row more than it has had, so that the first rows weigh about 1. Use it when a rare class matters as
+    much as a frequent one.
+    """
 
     #: None where all classes weigh the same.
     _class_weights: ClassWeights | None = field(init=False)
@@ -41,6 +47,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     _scores: np.ndarray = field(init=False)
 
     max_classes = 2
+    """The maximum number of labels. Two classes share one output. With three or more labels, each class has an output of its
+    own, on the same support vectors or landmarks, and the loss of support vector machines is that of Crammer and Singer.
+    """
 
     def __post_init__(self) -> None:
         if isinstance(self.class_weight, Mapping):
@@ -56,6 +65,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @property
     def _multiclass(self) -> bool:
         return self.max_classes > 2
+
+    @property
+    def _most_outputs(self) -> int:
+        return self.max_classes if self.max_classes > 2 else 1
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
         w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
@@ -382,10 +395,6 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
         probable = decided.copy()
         to_probabilities(self._block, probable)
         return probable
-
-    @property
-    def _most_outputs(self) -> int:
-        return self.max_classes if self.max_classes > 2 else 1
 
     @property
     def learns_many_at_once(self) -> bool:

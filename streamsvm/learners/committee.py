@@ -206,10 +206,18 @@ class Committee(OnlineEstimator):
     """A model that is a committee of experts, and the rule of `streamsvm.core.steps.committee`."""
 
     effort: Literal["low", "normal", "high"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
+    """The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
+    Notes. Use ``"low"`` if time is short.
+    """
     scaling: Literal["auto"] | None = parameter(default="auto", choices=("auto", None))
+    """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
+    deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows are
+    learned as they are. The targets of a regressor are scaled in either case.
+    """
     max_features: int = 256
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     seed: int | None = None
+    """Seed of the random choices, for repeatable runs. None picks a random one."""
 
     #: Whether the experts are compiled, and what maintains their budgets: not before the first row, and one that may exceed them.
     _connected: bool = field(init=False)
@@ -240,10 +248,6 @@ class Committee(OnlineEstimator):
 
     def _make_store(self) -> CommitteeStore:
         return CommitteeStore([expert.place for expert in self._team], self.max_features, self._most_outputs, self._has_targets)
-
-    @property
-    def _most_outputs(self) -> int:
-        return 1
 
     @property
     def _team(self) -> tuple[Expert, ...]:
@@ -310,7 +314,8 @@ class Committee(OnlineEstimator):
         """The outputs of each expert, with the error and the weight that each has now.
 
         Each entry has a ``name``, an ``output`` (``"last"`` or ``"average"`` iterate), the ``error`` over the last 1,000 rows
-        or so (the fraction of wrong labels, or the mean absolute error) and the ``weight`` of its decision value in the stacks.
+        or so (the fraction of wrong labels, or the mean absolute error in the unit of the target) and the ``weight`` of its
+        decision value in the stacks.
         """
         v, unit = self._store.views, self._unit_of_errors
         names = [(expert.name, output) for expert in self._team for output in expert.outputs]
@@ -346,7 +351,7 @@ class Committee(OnlineEstimator):
 
     @property
     def follows(self) -> str:
-        """What predictions follow now: ``"stacks"``, ``"votes"`` or ``"best"``, the best expert."""
+        """What predictions follow now: ``"stacks"``, ``"votes"`` (a weighted mean in regression) or ``"best"``, the best one."""
         return ("stacks", "votes", "best")[int(self._own[0]["choice"])]
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -27,6 +27,16 @@ class DualAscent(BudgetedEstimator):
     _rule = step
 
     C: float
+    """The largest coefficient of a row, above 0, as in scikit-learn's SVC and SVR. The weight of the row and that of its class
+    multiply it. A merged support vector stands for several rows, and its coefficient may be as large as their limits together.
+    A single pass limits coefficients further, so C rarely needs tuning: see the Notes of `BSCAClassifier`. Their limit of 2
+    grows in `BSCARegressor` while predictions miss their targets by more than 1.
+    """
+    relaxation: float
+    """The length of a step, relative to the step that puts the row exactly onto the margin, or a prediction just back to within
+    epsilon of the target: above 0, and at most 2. Above 1, a row supports its neighbours too, and fewer rows become support
+    vectors. In regression, lower it for noisy targets, and raise it for a stream that drifts.
+    """
 
     def _rule_state(self) -> dict[str, Any]:
         return {**super()._rule_state(), "one_pass": self.averaging > 0}

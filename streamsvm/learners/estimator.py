@@ -10,14 +10,17 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm.core.checks import OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
+from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rescale import BOUND
+from streamsvm.core.steps.rescale import BOUND, GIVEN
 from streamsvm.core.steps.rule import Rule, learn_many
+from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
@@ -68,9 +71,9 @@ _ROWS_AT_ONCE = 5000  # for which an interrupt waits
 def learner(kind: type[_Kind]) -> type[_Kind]:
     """Make a class a learner: its annotated attributes become the parameters of its constructor.
 
-    Most of them are keyword-only.
+    Most of them are keyword-only. `documented` completes its docstring.
     """
-    return dataclass(eq=False, repr=False, kw_only=True, match_args=False)(kind)
+    return documented(dataclass(eq=False, repr=False, kw_only=True, match_args=False)(kind))
 
 
 @learner
@@ -79,6 +82,11 @@ class OnlineEstimator(RiverEstimator):
 
     A subclass makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the model as
     it was. Use a model in one thread at a time, even to predict: each row is laid out inside its memory.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range; the message names it.
     """
 
     # The other fields are made from the parameters, and not saved as they are.
@@ -98,8 +106,17 @@ class OnlineEstimator(RiverEstimator):
     _rule: ClassVar[Rule]
     _loss = iterates.HINGE
     max_features = 256
+    """The maximum number of feature names. Memory for all of them is allocated when the model is made."""
     overflow = "raise"  # no field here: subclasses declare it, and check its value
+    """What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+    the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
+    """
     averaging = 0
+    """The number of rows that the average of the iterates remembers; 0 turns averaging off, as by default in rules whose papers
+    have no average. The last iterate jumps about, most of all with little regularisation. The average is steadier, but lags on
+    a stream that drifts. Predictions follow whichever of the two has made fewer errors over the last 1,000 rows or so, or in
+    regression has the smaller absolute error.
+    """
 
     def __post_init__(self) -> None:
         self._check_parameters()
@@ -123,6 +140,11 @@ class OnlineEstimator(RiverEstimator):
 
     def _make_store(self) -> Any:
         raise NotImplementedError
+
+    @property
+    def _most_outputs(self) -> int:
+        """How many outputs there may be."""
+        return 1
 
     def _set_rule_state(self) -> None:
         for name, value in self._rule_state().items():
@@ -340,6 +362,68 @@ class OnlineEstimator(RiverEstimator):
     def _learned(self) -> dict[str, tuple[float, float]]:
         """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
+
+
+@learner
+class KernelEstimator(OnlineEstimator):
+    """The base of models whose store has support vectors, or landmarks, and a kernel."""
+
+    budget: int = field(default=100, kw_only=False)
+    """The maximum number of support vectors, B. A larger budget can represent more detail; memory and the time of a row grow
+    with it.
+    """
+    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
+    """The kernel of a row x and a support vector or landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and
+    ``"poly"`` is (gamma x.s + coef0)^degree.
+    """
+    gamma: Gamma = "scale"
+    """The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
+    a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances
+    (scikit-learn's "scale", for features of equal mean and variance). With ``scaling="auto"`` that is one over the number of
+    features. Without scaling it is estimated from the first 500 rows, updated with each of them and fixed from then on.
+    """
+    degree: int = parameter(default=3, least=1, high=100, integer=True)
+    """The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it."""
+    coef0: float = 0.0
+    """The constant of the polynomial kernel, at least 0. The other kernels ignore it."""
+
+    #: The decision values of the row at hand.
+    _scores: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        views = self._store.views
+        self._row, self._scores = views.rows[0], views.scores
+        header, found = views.header, isinstance(self.gamma, str)
+        header["kernel"], header["coef0"], header["degree"] = self._kernel_kind, self.coef0, self.degree
+        header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GIVEN)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_learner_kernel(self.kernel, self.gamma, self.coef0)
+
+    @property
+    def _kernel_kind(self) -> int:
+        return KERNELS[self.kernel]
+
+    @property
+    def n_support(self) -> int:
+        """The number of support vectors, or landmarks, that the model has now; at most ``budget``."""
+        n: int = self._store.n_support
+        return n
+
+    @property
+    def effective_gamma(self) -> float:
+        """The gamma in use, for rows as the kernel sees them: the number given, or that of ``"scale"`` now."""
+        return float(self._store.views.header[0]["gamma"])
+
+    def _fixed(self) -> dict[str, Any]:
+        header = self._store.views.header[0]
+        given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
+        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
+
+    def _learned(self) -> dict[str, tuple[float, float]]:
+        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}
 
 
 def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:

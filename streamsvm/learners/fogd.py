@@ -63,14 +63,6 @@ class FOGD(Baseline):
     ----------
     budget
         The number of frequencies, m. Each gives a cosine and a sine. They take the place of support vectors.
-    gamma
-        The parameter of the kernel exp(-gamma |x - s|^2), as in `BSGDClassifier`.
-    eta0
-        The step size.
-    scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-    seed
-        Seed of the random frequencies, for repeatable runs. None picks a random one.
 
     References
     ----------

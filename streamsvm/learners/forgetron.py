@@ -72,11 +72,6 @@ class Forgetron(Baseline, MergeableExpansion):
     When the budget is full, it shrinks all coefficients by as little as its mistake bound allows, and then removes the oldest
     support vector.
 
-    Parameters
-    ----------
-    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Dekel, O., Shalev-Shwartz, S., Singer, Y. (2008). The Forgetron: a kernel-based perceptron on a budget. SIAM Journal on

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import Gamma, KernelName, OutputName, Overflow, parameter
-from streamsvm.core.kernels import KERNELS, check_learner_kernel
+from streamsvm.core.checks import OutputName, Overflow, parameter
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore, landmark_views
@@ -19,10 +18,9 @@ from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
 from streamsvm.core.steps.landmarks import finish
 from streamsvm.core.steps.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
 from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
-from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.estimator import OnlineEstimator, learner
+from streamsvm.learners.estimator import KernelEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
 
 #: Fields of the rule's state that are not 0 before the first row, beside the parameters.
@@ -85,41 +83,41 @@ def check_work(store: LandmarkStore, s: Any) -> None:
 
 
 @learner
-class KernelRLS(OnlineEstimator):
-    """A model that is the least-squares solution on kernel values with landmarks, and the rule of `kernel_rls`."""
+class KernelRLS(KernelEstimator):
+    """A model that is the least-squares solution on kernel values with landmarks, and the rule of `kernel_rls`.
+
+    Parameters
+    ----------
+    gamma
+        The kernel parameter: a number above 0, or ``"scale"``. The larger it is, the narrower a Gaussian kernel is; the linear
+        kernel ignores it. ``"scale"`` is one over the sum of the features' variances. It is estimated from the first 500 rows,
+        updated with each of them and fixed from then on. Meanwhile, everything is recomputed with it from time to time.
+    """
 
     budget: int = field(default=300, kw_only=False)
-    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
-    gamma: Gamma = "scale"
-    degree: int = parameter(default=3, least=1, high=100, integer=True)
-    coef0: float = 0.0
+    """The maximum number of landmarks, m. More of them can represent more detail, but the time of a row grows with their
+    square: see the Notes of `KernelRLSClassifier`.
+    """
     ridge: float = parameter(default=0.3, least=1e-9, high=1e9)
+    """The penalty on the squared norm of the model in the kernel's space, measured in rows: 1 / (2 C) of a least-squares
+    support vector machine, or in regression the variance of the noise over that of the function. Raise it for noisy labels or
+    targets.
+    """
     forgetting_factor: float = parameter(default=1.0, least=0.5, high=1.0)
+    """The factor by which the weight of all rows so far is multiplied with each new row, from 0.5 to 1. With 1, nothing is
+    forgotten. Below 1 the model follows a drift, but it also forgets regions from which no rows come for long. Use 0.999 for
+    streams that drift all the time.
+    """
     max_swaps: int = parameter(default=5, least=0, high=CHUNK_ROWS, integer=True)
+    """The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows."""
     max_features: int = 256
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
-
-    #: The decision values of the row at hand.
-    _scores: np.ndarray = field(init=False)
 
     _rule = Rule(kernel_rls.learn_one, least_squares.STATE, least_squares.LEARNED)
     averaging = 1  # there is a second output to choose: that without corrections
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_learner_kernel(self.kernel, self.gamma, self.coef0)
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._row, self._scores = self._store.views.rows[0], self._store.views.scores
-        header, gamma = self._store.views.header, 1.0 if isinstance(self.gamma, str) else self.gamma
-        header["kernel"], header["gamma"], header["coef0"], header["degree"] = (
-            KERNELS[self.kernel],
-            gamma,
-            self.coef0,
-            self.degree,
-        )
-        self._common["gamma_rows"] = 0 if self.gamma == "scale" else -1
         self._set_rule_state()
 
     def _rule_state(self) -> dict[str, Any]:
@@ -127,10 +125,6 @@ class KernelRLS(OnlineEstimator):
 
     def _make_store(self) -> LandmarkStore:
         return LandmarkStore(self.budget, self.max_features, self._most_outputs)
-
-    @property
-    def _most_outputs(self) -> int:
-        return 1
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         store, n_features = self._store, self._store.used
@@ -165,11 +159,6 @@ class KernelRLS(OnlineEstimator):
     # What the model is ------------------------------------------------------------------------------------------------------
 
     @property
-    def n_support(self) -> int:
-        """The number of landmarks that the model has now, at most ``budget``."""
-        return self._store.n_support
-
-    @property
     def support_vectors(self) -> np.ndarray:
         """A copy of the landmarks, float32 [n_support, features seen], columns as in `feature_names`."""
         return self._store.vectors
@@ -194,11 +183,6 @@ class KernelRLS(OnlineEstimator):
         return weights
 
     @property
-    def effective_gamma(self) -> float:
-        """The gamma in use: the number that was given, or the current value of ``"scale"``."""
-        return float(self._store.views.header[0]["gamma"])
-
-    @property
     def n_swaps(self) -> int:
         """How many landmarks have been swapped in since the first rows."""
         return int(self._own[0]["n_swaps"])
@@ -207,14 +191,6 @@ class KernelRLS(OnlineEstimator):
         super().__setstate__(state)
         self._outputs = self._store.live
         check_work(self._store, self._own[0])
-
-    def _fixed(self) -> dict[str, Any]:
-        header = self._store.views.header[0]
-        given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
-        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
-
-    def _learned(self) -> dict[str, tuple[float, float]]:
-        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}
 
 
 @learner
@@ -229,64 +205,6 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     The first rows become landmarks. Later, rows that were predicted badly and have no landmark near them replace landmarks that
     no rows come near. Memory is allocated when the model is made, and never grows. The model does not scale rows: put a scaler
     in front of it.
-
-    Parameters
-    ----------
-    budget
-        The maximum number of landmarks, m. More of them can represent a more detailed boundary, but the time of a row
-        grows with their square: see Notes.
-    kernel
-        The kernel of a row x and a landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
-        (gamma x.s + coef0)^degree.
-    gamma
-        The kernel parameter: a number above 0, or ``"scale"``. The larger it is, the narrower a Gaussian kernel is; the linear
-        kernel ignores it. ``"scale"`` is one over the sum of the features' variances. It is estimated from the first 500 rows,
-        updated with each of them and fixed from then on. Meanwhile, everything is recomputed with it from time to time.
-    degree
-        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
-    coef0
-        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
-    ridge
-        The penalty on the squared norm of the model in the kernel's space, measured in rows. It is 1 / (2 C) of a least-squares
-        support vector machine. Raise it for noisy labels.
-    forgetting_factor
-        The factor by which the weight of all rows so far is multiplied with each new row, from 0.5 to 1. With 1, nothing is
-        forgotten. Below 1 the model follows a drift, but it also forgets regions from which no rows come for long. Use 0.999
-        for streams that drift all the time.
-    max_swaps
-        The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    class_weight
-        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
-        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
-        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
-        frequent one.
-    max_classes
-        The maximum number of labels. With three or more labels, each has an output of its own; all share the
-        landmarks.
-
-    Attributes
-    ----------
-    support_vectors : float32 [n_support, features seen]
-        A copy of the landmarks, with columns in the order of ``feature_names``.
-    coefficients : float64 [outputs, n_support]
-        The coefficients of the landmarks that predictions follow.
-    intercept : float64 [outputs]
-        The constant of each output.
-    n_support, n_swaps, n_learned, nbytes : int
-        How many landmarks the model has now, how many were swapped in after the first rows, how many rows it has learned, and
-        how many bytes it takes.
-    effective_gamma : float
-        The gamma in use: the number that you gave, or the current value of ``"scale"``.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     Notes
     -----
@@ -323,10 +241,6 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     max_classes: int = 10
 
-    @property
-    def _most_outputs(self) -> int:
-        return self.max_classes if self.max_classes > 2 else 1
-
     def _resize(self, outputs: int) -> None:
         widen(self._block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
         self._outputs = outputs
@@ -350,47 +264,6 @@ class KernelRLSRegressor(OnlineRegressor, KernelRLS):
     Landmarks are rows of the stream. The model is the least-squares solution on the kernel values of rows with them, over all
     rows so far: see `KernelRLSClassifier`. It scales neither rows nor targets. Put a scaler in front of it. Targets should be
     about 0, and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
-
-    Parameters
-    ----------
-    budget
-        The maximum number of landmarks, m. More of them can represent a more detailed function, but the time of a row
-        grows with their square.
-    kernel
-        The kernel of a row x and a landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
-        (gamma x.s + coef0)^degree.
-    gamma
-        The kernel parameter: a number above 0, or ``"scale"``. The larger it is, the narrower a Gaussian kernel is; the linear
-        kernel ignores it. ``"scale"`` is one over the sum of the features' variances. It is estimated from the first 500 rows,
-        updated with each of them and fixed from then on. Meanwhile, everything is recomputed with it from time to time.
-    degree
-        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
-    coef0
-        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
-    ridge
-        The penalty on the squared norm of the model in the kernel's space, measured in rows: the variance of the noise over
-        that of the function. Raise it for noisy targets.
-    forgetting_factor
-        The factor by which the weight of all rows so far is multiplied with each new row, from 0.5 to 1. With 1, nothing is
-        forgotten. Below 1 the model follows a drift, but it also forgets regions from which no rows come for long. Use 0.999
-        for streams that drift all the time.
-    max_swaps
-        The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-
-    Attributes
-    ----------
-    support_vectors, coefficients, intercept, n_support, n_swaps, n_learned, nbytes, effective_gamma
-        As in `KernelRLSClassifier`.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     References
     ----------

@@ -17,7 +17,7 @@ from streamsvm.core.steps.rule import Rule
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.regressor import OnlineRegressor
+from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 
 @learner
@@ -25,9 +25,16 @@ class LinearEstimator(Mergeable):
     """A model that is a weight for each feature, and the rule of `linear_step`."""
 
     C: float = parameter(default=1.0, above=0.0, high=1e15, kw_only=False)
+    """The largest coefficient of a row, above 0; the weight of the row multiplies it. Lower it for noisy labels, and raise it
+    for a stream that drifts. Targets are usually noisy, so the default is lower in regression.
+    """
     fit_intercept: bool = parameter(default=True, boolean=True)
+    """Whether to learn an intercept, as the weight of a feature that is 1 in all rows."""
     averaging: int = 3000
     max_features: int = 2**16
+    """The maximum number of feature names. Each takes 29 bytes, allocated when the model is made, and what Python takes for a
+    name.
+    """
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _rule = Rule(linear_step.learn_one, linear_step.STATE, {})
@@ -185,43 +192,6 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
     in the dual, from a coefficient of 0 for each new row, so there is no learning rate. For more than two classes, wrap the
     model in ``river.multiclass.OneVsRestClassifier``. It does not scale rows.
 
-    Parameters
-    ----------
-    C
-        The largest coefficient of a row, above 0; the weight of the row multiplies it. Lower it for noisy labels, and raise it
-        for a stream that drifts.
-    fit_intercept
-        Whether to learn an intercept, as the weight of a feature that is 1 in all rows.
-    averaging
-        The number of rows that the average of the iterates remembers; 0 turns averaging off. The last iterate jumps about. The
-        average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has made fewer errors
-        over the last 1,000 rows.
-    max_features
-        The maximum number of feature names. Each takes 29 bytes, allocated when the model is made, and what
-        Python takes for a name.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    class_weight
-        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
-        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes both classes count the same, from the number of rows of
-        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
-        frequent one.
-
-    Attributes
-    ----------
-    coefficients : float64 [features seen]
-        The weight of each feature that predictions follow, in the order of ``feature_names``.
-    intercept : float
-        The constant of the decision value; 0 without ``fit_intercept``.
-    n_learned, nbytes : int
-        How many rows the model has learned, and how many bytes it takes.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
-
     Notes
     -----
     A row costs O(k) for the k features that it has; the others count as 0. Every few times ``averaging`` rows, all weights are
@@ -250,42 +220,12 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 
 
 @learner
-class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
+class OnlineLinearSVR(EpsilonInsensitiveRegressor, LinearEstimator):
     """Linear support vector regression that learns row by row, fast on sparse rows of many features.
 
     A row whose prediction is off by more than ``epsilon`` moves the weights just so far that the error becomes epsilon, with a
     coefficient of at most C times the weight of the row: see `OnlineLinearSVC`. Targets should be about 0, and about 1 in size:
     wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`. The model does not scale rows either.
-
-    Parameters
-    ----------
-    C
-        The largest coefficient of a row, above 0; the weight of the row multiplies it. Targets are usually noisy, so the
-        default is lower than in `OnlineLinearSVC`. Raise it for a stream that drifts.
-    fit_intercept
-        Whether to learn an intercept, as the weight of a feature that is 1 in all rows.
-    averaging
-        The number of rows that the average of the iterates remembers; 0 turns averaging off. The last iterate jumps about. The
-        average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has had the smaller
-        absolute error over the last 1,000 rows.
-    max_features
-        The maximum number of feature names. Each takes 29 bytes, allocated when the model is made, and what
-        Python takes for a name.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    epsilon
-        The largest error that costs nothing, at least 0. The model learns nothing from rows that it predicts within epsilon.
-
-    Attributes
-    ----------
-    coefficients, intercept, n_learned, nbytes
-        As in `OnlineLinearSVC`.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     References
     ----------

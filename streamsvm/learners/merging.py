@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.budget import Refusal
+from streamsvm.core.budget import Refusal, Strategy
 from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.memory.moments import move_moments, pool_moments
 from streamsvm.core.steps.decisions import expand
@@ -99,6 +99,19 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             _fit_again(self, parts, _asked_of(self, parts, vectors, checked))
             if checked is not None:
                 calibrate(self, checked)
+
+
+class MaintainedExpansion(MergeableExpansion):
+    """A model of support vectors whose parameter says what keeps it within its budget."""
+
+    maintenance: Strategy | None
+    """The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
+    is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
+    """
+    seed: int | None
+    """Seed of the random choices, for repeatable runs: those of ``Removal("random")``, and of ``reprocess`` and ``replay`` in
+    models that have them. None picks a random one.
+    """
 
 
 def _vectors_of(part: Part) -> np.ndarray:

@@ -78,19 +78,14 @@ def step(block: np.ndarray, row: Row) -> None:
 class NOGD(Baseline, MergeableExpansion):
     """Online gradient descent on Nystroem features.
 
-    The first rows become landmarks, and the model stays in their span.
+    The first rows become landmarks, and the model stays in their span. If ``gamma="scale"`` changes after the landmarks are
+    complete, each row inside the margin recomputes the features, in O(B^3). The coefficients of the landmarks stay, and are used
+    with the new kernel.
 
     Parameters
     ----------
     budget
         The number of landmarks.
-    eta0
-        The step size.
-    rank
-        The number of dimensions of the features, at most ``budget``. None: a fifth of ``budget``.
-    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`. If ``gamma="scale"`` changes after the landmarks are complete, each row inside the margin
-        recomputes the features, in O(B^3). The coefficients of the landmarks stay, and are used with the new kernel.
 
     References
     ----------
@@ -109,6 +104,7 @@ class NOGD(Baseline, MergeableExpansion):
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)
     rank: int | None = None
+    """The number of dimensions of the features, at most ``budget``. None: a fifth of ``budget``."""
 
     _rule = step
     _needs_gram = True

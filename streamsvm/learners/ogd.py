@@ -15,19 +15,6 @@ class KernelOGD(Reference, Descent):
     Each row inside the margin becomes a support vector, and all coefficients shrink with each row. There is no budget
     maintenance: use it as a reference for learners that have one.
 
-    Parameters
-    ----------
-    budget
-        The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was.
-    eta0
-        The step size.
-    l2
-        The strength of regularisation.
-    averaging
-        As in `BSGDClassifier`. By default there is no average, as in the paper.
-    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Kivinen, J., Smola, A., Williamson, R. (2004). Online learning with kernels. IEEE Transactions on Signal Processing 52. A

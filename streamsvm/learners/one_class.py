@@ -16,65 +16,18 @@ from streamsvm.core.steps.descent import CAPPED
 from streamsvm.core.steps.iterates import CHOSEN, ONE_CLASS
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.merging import MergeableExpansion
+from streamsvm.learners.merging import MaintainedExpansion
 
 _FARTHEST = 1e100  # deviation that a score tells from a smaller one, before floating point does
 
 
 @learner
-class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
+class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
     """A one-class SVM that detects anomalies, learning row by row within a budget of support vectors.
 
     It needs no labels. It learns where most rows are, as a threshold on the kernel expansion that about a fraction ``nu`` of
     the rows falls below. `score_one` returns how anomalous a row is, from 0 to 1 like river's ``HalfSpaceTrees``, so that
     river's metrics and filters work with it.
-
-    Parameters
-    ----------
-    budget
-        The maximum number of support vectors, B. A larger budget can represent a more detailed region; memory and the
-        time of a row grow with it.
-    kernel
-        The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
-        (gamma x.s + coef0)^degree.
-    gamma
-        The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
-        a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances. With
-        ``scaling="auto"`` that is one over the number of features. Without scaling it is estimated from the first 500 rows,
-        updated with each of them and fixed from then on.
-    degree
-        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
-    coef0
-        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    scaling
-        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
-        number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. The scale follows about
-        the last 10,000 rows, and the support vectors follow the scale: see `BSGDClassifier`. None leaves rows as they are.
-    nu
-        The fraction of rows that should lie outside the learned region: above 0, and at most 1.
-    maintenance
-        The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
-        is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
-    averaging
-        The number of rows that the average of the iterates remembers; 0 turns averaging off. Scores follow the average or the
-        last iterate, as the attribute ``averaged`` says.
-    seed
-        Seed of the random choices, for repeatable runs. Here only ``Removal("random")`` makes any.
-
-    Attributes
-    ----------
-    support_vectors, coefficients, intercept, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
-        As in `BSGDClassifier`. The intercept is minus the threshold.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     Notes
     -----
@@ -84,7 +37,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     decision values drift.
 
     To call a fixed fraction of rows anomalous, use ``river.anomaly.QuantileFilter``. The threshold that was learned is where
-    `decision_function_one` is 0.
+    `decision_function_one` is 0, and minus ``intercept``.
 
     References
     ----------
@@ -108,8 +61,12 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     """
 
     nu: float = parameter(default=0.1, least=1e-9, high=1.0)
+    """The fraction of rows that should lie outside the learned region: above 0, and at most 1."""
     maintenance: Strategy | None = None
     averaging: int = 2000
+    """The number of rows that the average of the iterates remembers; 0 turns averaging off. Scores follow the average or the
+    last iterate, as the attribute ``averaged`` says.
+    """
     seed: int | None = None
 
     _loss = ONE_CLASS

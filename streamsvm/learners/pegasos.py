@@ -14,17 +14,6 @@ class KernelPegasos(Reference, Descent):
 
     Use it as a reference for learners with budget maintenance.
 
-    Parameters
-    ----------
-    budget
-        The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was.
-    l2
-        The strength of regularisation: the papers' lambda, which is 1 / (n C) for n rows and the C of other SVMs.
-    averaging
-        As in `BSGDClassifier`. By default there is no average, as in the paper.
-    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Shalev-Shwartz, S., Singer, Y., Srebro, N., Cotter, A. (2011). Pegasos: primal estimated sub-gradient solver for SVM.

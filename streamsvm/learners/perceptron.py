@@ -24,15 +24,6 @@ class KernelPerceptron(Reference):
 
     It has no budget maintenance: use it as a reference for learners that have one.
 
-    Parameters
-    ----------
-    budget
-        The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was.
-    averaging
-        As in `BSGDClassifier`. By default there is no average, as in the paper.
-    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Freund, Y., Schapire, R. (1999). Large margin classification using the perceptron algorithm. Machine Learning 37. A row

@@ -134,16 +134,6 @@ class Projectron(Baseline, MergeableExpansion):
     room. While ``gamma="scale"`` is being estimated, support vectors that come to lie in the span of older ones are projected
     onto these.
 
-    Parameters
-    ----------
-    eta
-        The distance in feature space (not squared) up to which a mistake is projected. With the Gaussian kernel no distance is
-        above 1.
-    averaging
-        As in `BSGDClassifier`. By default there is no average, as in the paper.
-    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, algorithm 2. A mistake costs
@@ -161,6 +151,9 @@ class Projectron(Baseline, MergeableExpansion):
 
     averaging: int = 0
     eta: float = parameter(default=0.1, above=0.0, high=1e15)
+    """The distance in feature space (not squared) up to which a mistake is projected. With the Gaussian kernel no distance is
+    above 1.
+    """
 
     _rule = step
     _needs_gram = True
@@ -175,11 +168,6 @@ class ProjectronPP(Projectron):
     """The Projectron++: a `Projectron` that also learns correct rows inside the margin.
 
     It learns these only if it can project them.
-
-    Parameters
-    ----------
-    budget, eta, averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `Projectron`.
 
     References
     ----------

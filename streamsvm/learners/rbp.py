@@ -32,13 +32,6 @@ class RBP(Baseline, MergeableExpansion):
 
     It does so once the budget is full.
 
-    Parameters
-    ----------
-    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-    seed
-        Seed of the random choices, for repeatable runs. None picks a random one.
-
     References
     ----------
     Cavallanti, G., Cesa-Bianchi, N., Gentile, C. (2007). Tracking the best hyperplane with a simple budget perceptron. Machine

@@ -121,3 +121,12 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
         return as_series(decisions[:, 0], like)
+
+
+class EpsilonInsensitiveRegressor(OnlineRegressor):
+    """The base of regressors whose loss has the parameter epsilon."""
+
+    epsilon: float
+    """The largest error that costs nothing, at least 0. The model learns nothing from rows that it predicts within epsilon.
+    Raise it for noisy targets, and for fewer support vectors.
+    """

@@ -27,11 +27,6 @@ def step(block: np.ndarray, row: Row) -> None:
 class Stoptron(Baseline, MergeableExpansion):
     """A kernel perceptron that stops learning when its budget is full.
 
-    Parameters
-    ----------
-    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`.
-
     References
     ----------
     Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, section 5. A row costs O(B d).

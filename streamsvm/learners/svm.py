@@ -34,45 +34,6 @@ class SVMClassifier(OnlineClassifier, Committee):
     and the outcome of a vote among all of them. They learn by Newton's method, with memories that fade. Predictions follow the
     stacks, the votes or the best expert, whichever has made the fewest errors over the last 1,000 rows.
 
-    Parameters
-    ----------
-    effort
-        The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
-        Notes. Use ``"low"`` if time is short.
-    scaling
-        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
-        deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows
-        are learned as they are.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    seed
-        Seed of the random choices, for repeatable runs. None picks a random one.
-    class_weight
-        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
-        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
-        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
-        frequent one.
-    max_classes
-        The maximum number of labels.
-
-    Attributes
-    ----------
-    experts : list of ExpertReport
-        One entry for each output of each expert: its name, which iterate it is (``"last"`` or ``"average"``), its error over
-        the last 1,000 rows or so, and its weight in the stacks.
-    follows : str
-        What predictions follow now: ``"stacks"``, ``"votes"`` or ``"best"``, the best expert.
-    n_learned, nbytes : int
-        How many rows the model has learned, and how many bytes it takes.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
-
     Notes
     -----
     A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
@@ -113,10 +74,6 @@ class SVMClassifier(OnlineClassifier, Committee):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._scores = self._store.views.scores
-
-    @property
-    def _most_outputs(self) -> int:
-        return self.max_classes if self._multiclass else 1
 
     def _resize(self, outputs: int) -> None:
         # Go on with so many outputs: one output f becomes two, f / 2 of the positive label and -f / 2 of the negative one. In a
@@ -188,38 +145,6 @@ class SVMRegressor(OnlineRegressor, Committee):
     You need no scaler, neither for features nor for targets. Targets are learned as deviations from their running mean, in
     running standard deviations, and bounded to 8 of these. Rows that are missed by far count less. An absurd target therefore
     does little harm, and no prediction is more than 10 deviations from the mean.
-
-    Parameters
-    ----------
-    effort
-        The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
-        Notes. Use ``"low"`` if time is short.
-    scaling
-        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
-        deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows
-        are learned as they are. Targets are scaled in either case.
-    max_features
-        The maximum number of feature names. Memory for all of them is allocated when the model is made.
-    overflow
-        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
-        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
-    seed
-        Seed of the random choices, for repeatable runs. None picks a random one.
-
-    Attributes
-    ----------
-    experts : list of ExpertReport
-        One entry for each output of each expert: its name, which iterate it is (``"last"`` or ``"average"``), its mean absolute
-        error over the last 1,000 rows or so, in the unit of the target, and its weight in the stacks.
-    follows : str
-        What predictions follow now: ``"stacks"``, ``"votes"`` (the weighted mean) or ``"best"``, the best expert.
-    n_learned, nbytes : int
-        How many rows the model has learned, and how many bytes it takes.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range; the message names it.
 
     Notes
     -----
