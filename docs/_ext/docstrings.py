@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from typing import Any
@@ -36,10 +37,8 @@ def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: An
         return True
     document = app.env.current_document
     kind = getattr(sys.modules.get(document.autodoc_module), document.autodoc_class or "", None)
-    is_parameter = name in getattr(kind, "__dataclass_fields__", ()) and (
-        hasattr(kind, "_get_params") or hasattr(kind, "get_params")
-    )
-    return True if is_parameter else None
+    is_estimator = hasattr(kind, "_get_params") or hasattr(kind, "get_params")
+    return True if is_estimator and not (inspect.isroutine(obj) or isinstance(obj, property)) else None
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

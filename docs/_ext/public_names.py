@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -82,10 +83,11 @@ def public_names() -> dict[str, str]:
 
 
 def check(app: Sphinx, env: BuildEnvironment) -> None:
-    """Warn of names that are in no page."""
+    """Warn of names that a package lists, or that are bases, and that are in no page."""
     documented = env.domains.python_domain.objects
+    listed = {f"{module}.{name}" for module in MODULES for name in getattr(sys.modules[module], "__all__", ())}
     for names in homes().values():
-        if not documented.keys() & set(names):
+        if listed.union(BASES) & set(names) and not documented.keys() & set(names):
             logging.getLogger(__name__).warning("no page of docs/api has %s", names[0], type="streamsvm", subtype="public")
 
 

@@ -49,11 +49,24 @@ class KernelMachine(SklearnEstimator):
     """
 
     C: float = 1.0
+    """Upper bound of the sizes of the dual coefficients, above 0; it is multiplied by the weight of the row, and in
+    classification by that of its class. A larger C fits the rows more closely. `CSMOClassifier` and `CSMORegressor` count
+    infinity as 1e10.
+    """
     _: KW_ONLY
     kernel: MachineKernel = "rbf"
+    """Kernel of a row x and a support vector s: ``"rbf"``, exp(-gamma |x - s|^2); ``"linear"``, x.s; ``"poly"``,
+    (gamma x.s + coef0)^degree.
+    """
     gamma: MachineGamma = "scale"
+    """Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+    features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+    features. With the Gaussian kernel, a larger gamma makes the model follow the rows in more detail.
+    """
     degree: int = parameter(default=3, least=0, high=100, integer=True)
+    """Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it."""
     coef0: float = parameter(default=0.0, least=0.0)
+    """Constant term of the kernel ``"poly"``, at least 0. Other kernels ignore it."""
 
     #: The kernels that there are, by their names.
     _kernels: ClassVar[Mapping[str, int]] = KERNELS
@@ -215,9 +228,19 @@ class KernelMachine(SklearnEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelClassifier(SklearnClassifier):
-    """The conventions of a classifier, with one machine for two classes, else one for each class against all others."""
+    """The conventions of a classifier, with one machine for two classes, else one for each class against all others.
+
+    Attributes
+    ----------
+    classes_ : [classes]
+        The labels, sorted.
+    """
 
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    """Weights of the classes, by which C is multiplied. A dictionary maps labels to weights; labels that it lacks have weight
+    1. ``"balanced"`` is n / (classes * rows of the class), in which rows count by their weights. None gives every class weight
+    1. Use ``"balanced"`` when one class is rare.
+    """
 
     #: Whether machines vote where there are three or more classes: scores are then not linear in their decision values.
     _votes = False
@@ -248,6 +271,7 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     """The conventions of a regressor with the epsilon-insensitive loss; it has one machine."""
 
     epsilon: float = parameter(default=0.1, least=0.0)
+    """Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)

@@ -112,11 +112,20 @@ class Prepared(NamedTuple):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PathMachine(KernelMachine):
-    """A machine whose fits share what does not depend on C; of more than two classes, each has a machine against all others."""
+    """A machine whose fits share what does not depend on C; of more than two classes, each has a machine against all others.
+
+    Raises
+    ------
+    ValueError
+        From `fit`: a parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small. The
+        message says which one, and what to change.
+    """
 
     memory_limit: float | None = None
     random_state: int | None = 0
+    """Seed of the random choices, for repeatable fits. None uses a different seed each time."""
     verbose: bool = False
+    """Whether to show progress on standard error."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.

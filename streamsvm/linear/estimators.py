@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from streamsvm.core.checks import ClassificationLoss, RegressionLoss, parameter
+from streamsvm.core.docstrings import documented
 from streamsvm.core.sklearn_base import SklearnClassifier, check_targets
 from streamsvm.linear.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
@@ -26,6 +27,7 @@ def _check_bounds(C: float, what: str, file: BlockFile) -> None:
             raise ValueError(f"{what}{times} is {C * weight:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
 
 
+@documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     """A linear support vector classifier of two classes that learns from a file, within a memory limit.
@@ -38,77 +40,10 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     shows that the result is the optimum. With the squared loss, and few enough features for a Hessian in memory, it is Newton's
     method in the primal instead.
 
-    Parameters
-    ----------
-    C
-        Factor of the losses in the objective, above 0; it is multiplied by the weights of the row and its class. A larger C
-        fits the rows more closely.
-    loss
-        ``"hinge"`` or ``"squared_hinge"``.
-    fit_intercept
-        Whether there is an intercept. It is penalised like the coefficient of a feature that is ``intercept_scaling`` in all
-        rows.
-    intercept_scaling
-        Value of that feature, above 0. The larger it is, the less the intercept is penalised, and the more passes a fit takes.
-    tol
-        Duality gap, relative to the objective, at which a fit ends; at least 0.
-    max_iter
-        Maximum number of passes. A pass is as many steps as there are rows. A pass with the final C, one over its working set,
-        and one to measure the gap may follow.
-    memory_limit
-        Maximum memory in bytes for rows, coefficients and everything else that a fit needs, on top of what the interpreter has;
-        256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
-        floats, and about 50 bytes a row for labels. A larger limit makes larger blocks.
-    work_folder
-        Folder that keeps the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in
-        this folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a folder that you
-        name:
-
-        - A fit that was killed continues from its saved state, which is at most a pass and a second old, when you call it
-          again. The rows and ``class_weight`` must be the same, ``random_state`` must be a number, and for arrays
-          ``memory_limit`` must be the same too.
-        - A fit with another C starts from the coefficients of the last one.
-        - Text is parsed only once.
-    random_state
-        Seed of the order of rows, for repeatable fits. None uses a different seed each time.
-    verbose
-        Whether to show progress on standard error.
-    class_weight
-        Weights of the classes, by which C is multiplied. A dictionary maps labels to numbers above 0; labels that it lacks have
-        weight 1. ``"balanced"`` is n / (2 * rows of the class), in which rows count by their weights. None gives both classes
-        weight 1. Use ``"balanced"`` when one class is rare.
-
     Attributes
     ----------
     classes_ : [2]
         The labels, sorted.
-    coef_ : float64 [1, features]
-        The weights of the features.
-    intercept_ : float64 [1]
-        The intercept.
-    objective_ : float
-        The objective, 1/2 |w|^2 + C sum of losses, measured over all rows.
-    duality_gap_ : float
-        Upper bound of how far the objective is above the optimum.
-    n_iter_ : int
-        Number of passes, of as many steps as there are rows.
-    n_samples_fit_ : int
-        Number of rows, without those of weight 0.
-    history_ : list of Pass
-        The passes of the fit.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range, there are not two labels, or ``memory_limit`` is too small; the message says what would
-        be enough. For files, also a BlockFileError: the file is corrupt, cut off, or was changed while it was read.
-    OSError
-        A file cannot be read, or the disk is full.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap is above ``tol`` after ``max_iter`` passes.
 
     Notes
     -----
@@ -141,7 +76,12 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     """
 
     loss: ClassificationLoss = parameter(default="hinge", choices=get_args(ClassificationLoss))
+    """``"hinge"`` or ``"squared_hinge"``."""
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    """Weights of the classes, by which C is multiplied. A dictionary maps labels to numbers above 0; labels that it lacks have
+    weight 1. ``"balanced"`` is n / (2 * rows of the class), in which rows count by their weights. None gives both classes
+    weight 1. Use ``"balanced"`` when one class is rare.
+    """
 
     def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
         labels = self._number_classes(y, np.arange(len(y)) if weights is None else np.flatnonzero(weights))
@@ -185,79 +125,12 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         return tags
 
 
+@documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     """Linear support vector regression that learns from a file, within a memory limit.
 
     Use `fit_file` for rows on disk, and `fit` for arrays. `OutOfCoreLinearSVC` describes the solver.
-
-    Parameters
-    ----------
-    C
-        Factor of the losses in the objective, above 0; it is multiplied by the weight of the row. A larger C fits the rows more
-        closely.
-    loss
-        ``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``.
-    fit_intercept
-        Whether there is an intercept. It is penalised like the coefficient of a feature that is ``intercept_scaling`` in all
-        rows.
-    intercept_scaling
-        Value of that feature, above 0. The larger it is, the less the intercept is penalised, and the more passes a fit takes.
-    tol
-        Duality gap, relative to the objective, at which a fit ends; at least 0.
-    max_iter
-        Maximum number of passes. A pass is as many steps as there are rows. A pass with the final C, one over its working set,
-        and one to measure the gap may follow.
-    memory_limit
-        Maximum memory in bytes for rows, coefficients and everything else that a fit needs, on top of what the interpreter has;
-        256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
-        floats, and about 50 bytes a row for targets. A larger limit makes larger blocks.
-    work_folder
-        Folder that keeps the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in
-        this folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a folder that you
-        name:
-
-        - A fit that was killed continues from its saved state, which is at most a pass and a second old, when you call it
-          again. The rows must be the same, ``random_state`` must be a number, and for arrays ``memory_limit`` must be the same
-          too.
-        - A fit with another C starts from the coefficients of the last one.
-        - Text is parsed only once.
-    random_state
-        Seed of the order of rows, for repeatable fits. None uses a different seed each time.
-    verbose
-        Whether to show progress on standard error.
-    epsilon
-        Largest error that costs nothing, in the units of y; at least 0.
-
-    Attributes
-    ----------
-    coef_ : float64 [features]
-        The weights of the features.
-    intercept_ : float64 [1]
-        The intercept.
-    objective_ : float
-        The objective, 1/2 |w|^2 + C sum of losses, measured over all rows.
-    duality_gap_ : float
-        Upper bound of how far the objective is above the optimum.
-    n_iter_ : int
-        Number of passes, of as many steps as there are rows.
-    n_samples_fit_ : int
-        Number of rows, without those of weight 0.
-    history_ : list of Pass
-        The passes of the fit.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range, or ``memory_limit`` is too small; the message says what would be enough. For files,
-        also a BlockFileError: the file is corrupt, cut off, or was changed while it was read.
-    OSError
-        A file cannot be read, or the disk is full.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap is above ``tol`` after ``max_iter`` passes.
 
     References
     ----------
@@ -275,7 +148,9 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     """
 
     loss: RegressionLoss = parameter(default="epsilon_insensitive", choices=get_args(RegressionLoss))
+    """``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``."""
     epsilon: float = parameter(default=0.0, least=0.0)
+    """Largest error that costs nothing, in the units of y; at least 0."""
 
     def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:  # noqa: ARG002
         y = np.asarray(y, np.float64)

@@ -81,19 +81,76 @@ _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 @dataclass(eq=False, repr=False)
 class OutOfCoreLinear(SklearnEstimator):
-    """A linear machine that is fitted to a block file within a memory limit."""
+    """A linear machine that is fitted to a block file within a memory limit.
+
+    Attributes
+    ----------
+    coef_ : float64 [features] or [1, features]
+        The weights of the features; of a classifier, in a row.
+    intercept_ : float64 [1]
+        The intercept.
+    objective_ : float
+        The objective, 1/2 |w|^2 + C sum of losses, measured over all rows.
+    duality_gap_ : float
+        Upper bound of how far the objective is above the optimum.
+    n_iter_ : int
+        Number of passes, of as many steps as there are rows.
+    n_samples_fit_ : int
+        Number of rows, without those of weight 0.
+    history_ : list of Pass
+        The passes of the fit.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range, there are not two labels, or ``memory_limit`` is too small; the message says what would
+        be enough. For files, also a BlockFileError: the file is corrupt, cut off, or was changed while it was read.
+    OSError
+        A file cannot be read, or the disk is full.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The gap is above ``tol`` after ``max_iter`` passes.
+    """
 
     C: float = parameter(default=1.0, above=0.0)
+    """Factor of the losses in the objective, above 0; it is multiplied by the weight of the row, and in classification by that
+    of its class. A larger C fits the rows more closely.
+    """
     _: KW_ONLY
     loss: str
     fit_intercept: bool = True
+    """Whether there is an intercept. It is penalised like the coefficient of a feature that is ``intercept_scaling`` in all
+    rows.
+    """
     intercept_scaling: float = parameter(default=1.0, above=0.0)
+    """Value of that feature, above 0. The larger it is, the less the intercept is penalised, and the more passes a fit takes."""
     tol: float = parameter(default=1e-3, least=0.0)
+    """Duality gap, relative to the objective, at which a fit ends; at least 0."""
     max_iter: int = parameter(default=1000, least=1, integer=True)
+    """Maximum number of passes. A pass is as many steps as there are rows. A pass with the final C, one over its working set,
+    and one to measure the gap may follow.
+    """
     memory_limit: float = DEFAULT_LIMIT
+    """Maximum memory in bytes for rows, coefficients and everything else that a fit needs, on top of what the interpreter has;
+    256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
+    floats, and about 50 bytes a row for labels or targets. A larger limit makes larger blocks.
+    """
     work_folder: str | Path | None = None
+    """Folder that keeps the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in
+    this folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a folder that you name:
+
+    - A fit that was killed continues from its saved state, which is at most a pass and a second old, when you call it again.
+      The rows and the weights of classes must be the same, ``random_state`` must be a number, and for arrays ``memory_limit``
+      must be the same too.
+    - A fit with another C starts from the coefficients of the last one.
+    - Text is parsed only once.
+    """
     random_state: int | None = 0
+    """Seed of the order of rows, for repeatable fits. None uses a different seed each time."""
     verbose: bool = False
+    """Whether to show progress on standard error."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model to rows in memory, which are first written to a block file.

@@ -12,10 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
 from streamsvm.core.checks import DecisionShape, parameter
+from streamsvm.core.docstrings import documented
 
 _SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
 
 
+@documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOClassifier(KernelClassifier, CSMO):
     """A support vector classifier, solved exactly by conjugate SMO.
@@ -27,81 +29,13 @@ class CSMOClassifier(KernelClassifier, CSMO):
     0 <= alpha_i <= C w_i and sum_i y_i alpha_i = 0, where w_i is the weight of row i. With more than two classes, there is one
     machine for each pair of classes, and the machines vote.
 
-    Parameters
-    ----------
-    C
-        Upper bound of the dual coefficients, above 0; it is multiplied by the weights of the row and its class. A larger C fits
-        the rows more closely. Infinity counts as 1e10.
-    kernel
-        Kernel of a row x and a support vector s:
-
-        - ``"rbf"``: exp(-gamma |x - s|^2)
-        - ``"linear"``: x.s
-        - ``"poly"``: (gamma x.s + coef0)^degree
-        - ``"sigmoid"``: tanh(gamma x.s + coef0)
-        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
-        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
-          be indexed. Predictions call it with the support vectors as the k rows.
-    gamma
-        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
-        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
-        features. With the Gaussian kernel, a larger gamma makes the boundary follow the rows in more detail.
-    degree
-        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
-    coef0
-        Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
-        problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
-    tol
-        Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
-        conditions.
-    cache_size
-        Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
-        features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again
-        are not worth more memory. The machines of all pairs of classes take turns with one cache. If the kernel is a function
-        whose whole Gram matrix in float64 fits into the cache, the function is called once, for all of it; otherwise, it is
-        called for columns.
-    conjugate
-        Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO.
-    shrinking
-        Whether rows that seem to have reached their bound leave the working set until the end.
-    max_iter
-        Maximum number of steps of each machine; -1 sets no limit.
-    verbose
-        Whether to show progress on standard error.
-    n_jobs
-        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it.
-    class_weight
-        Weights of the classes, by which C is multiplied. A dictionary maps labels to weights; labels that it lacks have weight
-        1. ``"balanced"`` is n / (classes * rows of the class), in which rows count by their weights. None gives every class
-        weight 1. Use ``"balanced"`` when one class is rare.
-    decision_function_shape
-        What `decision_function` returns for three or more classes. ``"ovr"``: one value for each class, which is the number of
-        its votes plus less than half a vote for the decision values of its pairs. ``"ovo"``: the decision value of each pair of
-        classes, in the order (0, 1), (0, 2), ..., (1, 2), ...; it is positive for the first class of the pair.
-    break_ties
-        Which of several classes with equally many votes `predict` returns: the one with the largest value of
-        `decision_function` if True, the first one if False. True needs ``decision_function_shape="ovr"``.
-    random_state
-        Ignored, because nothing is random. It is accepted so that code written for SVC keeps working.
-
     Attributes
     ----------
-    classes_ : [classes]
-        The labels, sorted.
-    support_ : int32 [n_support]
-        Indices of the support vectors among the rows, class by class.
-    support_vectors_ : float64 [n_support, features]
-        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
-        ``kernel="precomputed"``, the array is empty, [0, 0].
-    n_support_ : int32 [classes]
-        Number of support vectors of each class.
     dual_coef_ : float64 [classes - 1, n_support]
         Coefficients of the support vectors; a CSR array if X was sparse. With two classes, they are y_i alpha_i, where y_i = 1
         for ``classes_[1]``. With more, the layout is LIBSVM's: each support vector has its coefficients against the other
         classes, in their order, and they are positive in pairs whose first class is its own. This array, ``coef_`` and
         ``intercept_`` are computed when you read them, so changing them changes no prediction.
-    coef_ : float64 [machines, features]
-        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
     intercept_ : float64 [machines]
         One intercept for two classes, otherwise one for each pair of classes, with the first class of the pair on the positive
         side.
@@ -109,33 +43,12 @@ class CSMOClassifier(KernelClassifier, CSMO):
         The weight of each class.
     n_iter_ : int64 [machines]
         Number of steps of each machine.
-    fit_status_ : int
-        0 if the fit converged, 1 if the gap is above ``tol``.
-    shape_fit_ : tuple
-        Shape of the X that was fitted.
-    gap_ : float
-        The gap of the worst machine, computed in float64.
-    duality_gap_ : float
-        The primal minus the dual objective, summed over the machines. This value and ``objective_`` are exact to about six
-        digits, because bounded variables enter with float32 kernel values.
-    objective_ : float
-        The dual objective, which the fit minimises, summed over the machines.
 
     Raises
     ------
     ValueError
         From `fit`: a parameter is out of its range, or X, y or a weight cannot be learned. The message says which one. From
         `predict`: ``break_ties`` is True and ``decision_function_shape`` is ``"ovo"``.
-    TypeError
-        The Gram matrix is sparse.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
-        step lowers the objective.
-    UserWarning
-        The fit is taking long, and another machine would need about a tenth of the time spent so far.
 
     Notes
     -----
@@ -185,8 +98,16 @@ class CSMOClassifier(KernelClassifier, CSMO):
     _others = "OutOfCoreLinearSVC", "HierarchicalSVC"
 
     decision_function_shape: DecisionShape = parameter(default="ovr", choices=("ovr", "ovo"))
+    """What `decision_function` returns for three or more classes. ``"ovr"``: one value for each class, which is the number of
+    its votes plus less than half a vote for the decision values of its pairs. ``"ovo"``: the decision value of each pair of
+    classes, in the order (0, 1), (0, 2), ..., (1, 2), ...; it is positive for the first class of the pair.
+    """
     break_ties: bool = False
+    """Which of several classes with equally many votes `predict` returns: the one with the largest value of `decision_function`
+    if True, the first one if False. True needs ``decision_function_shape="ovr"``.
+    """
     random_state: Any = None
+    """Ignored, because nothing is random. It is accepted so that code written for SVC keeps working."""
 
     _votes = True
 
@@ -280,6 +201,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
             raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
 
 
+@documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMORegressor(KernelRegressor, CSMO):
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
@@ -288,95 +210,6 @@ class CSMORegressor(KernelRegressor, CSMO):
 
     The fit minimises 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i| over b, subject to |b_i| <= C w_i and
     sum_i b_i = 0, where w_i is the weight of row i. Each row has one signed variable in place of the usual two.
-
-    Parameters
-    ----------
-    C
-        Upper bound of the dual coefficients' sizes, above 0; it is multiplied by the weight of the row. A larger C fits the
-        rows more closely. Infinity counts as 1e10.
-    kernel
-        Kernel of a row x and a support vector s:
-
-        - ``"rbf"``: exp(-gamma |x - s|^2)
-        - ``"linear"``: x.s
-        - ``"poly"``: (gamma x.s + coef0)^degree
-        - ``"sigmoid"``: tanh(gamma x.s + coef0)
-        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
-        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
-          be indexed. Predictions call it with the support vectors as the k rows.
-    gamma
-        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
-        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
-        features. With the Gaussian kernel, a larger gamma makes the curve follow the rows in more detail.
-    degree
-        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
-    coef0
-        Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
-        problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
-    tol
-        Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
-        conditions. It is in the units of y, so raise it if y is in the thousands: 1e-3 is then very strict.
-    cache_size
-        Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
-        features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again
-        are not worth more memory. If the kernel is a function whose whole Gram matrix in float64 fits into the cache, the
-        function is called once, for all of it; otherwise, it is called for columns.
-    conjugate
-        Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO.
-    shrinking
-        Whether rows that seem to have reached their bound leave the working set until the end.
-    max_iter
-        Maximum number of steps; -1 sets no limit.
-    verbose
-        Whether to show progress on standard error.
-    n_jobs
-        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it.
-    epsilon
-        Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors.
-
-    Attributes
-    ----------
-    support_ : int32 [n_support]
-        Indices of the support vectors among the rows.
-    support_vectors_ : float64 [n_support, features]
-        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
-        ``kernel="precomputed"``, the array is empty, [0, 0].
-    n_support_ : int32 [1]
-        Number of support vectors.
-    dual_coef_ : float64 [1, n_support]
-        Coefficients b_i of the support vectors; a CSR array if X was sparse.
-    coef_ : float64 [1, features]
-        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
-    intercept_ : float64 [1]
-        The intercept.
-    n_iter_ : int
-        Number of steps.
-    fit_status_ : int
-        0 if the fit converged, 1 if the gap is above ``tol``.
-    shape_fit_ : tuple
-        Shape of the X that was fitted.
-    gap_ : float
-        The gap, computed in float64.
-    duality_gap_ : float
-        The primal minus the dual objective. This value and ``objective_`` are exact to about six digits, because bounded
-        variables enter with float32 kernel values.
-    objective_ : float
-        The dual objective, which the fit minimises.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range, or X, y or a weight cannot be learned. The message says which one.
-    TypeError
-        The Gram matrix is sparse.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
-        step lowers the objective.
-    UserWarning
-        The fit is taking long, and another machine would need about a tenth of the time spent so far.
 
     Notes
     -----

@@ -40,16 +40,91 @@ class Part(NamedTuple):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMO(KernelMachine):
-    """The fit that the estimators share: one machine for each pair of classes, or one."""
+    """The fit that the estimators share: one machine for each pair of classes, or one.
+
+    Parameters
+    ----------
+    kernel
+        Kernel of a row x and a support vector s:
+
+        - ``"rbf"``: exp(-gamma |x - s|^2)
+        - ``"linear"``: x.s
+        - ``"poly"``: (gamma x.s + coef0)^degree
+        - ``"sigmoid"``: tanh(gamma x.s + coef0)
+        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
+        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
+          be indexed. Predictions call it with the support vectors as the k rows.
+
+    Attributes
+    ----------
+    support_ : int32 [n_support]
+        Indices of the support vectors among the rows; of a classifier, class by class.
+    support_vectors_ : float64 [n_support, features]
+        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
+        ``kernel="precomputed"``, the array is empty, [0, 0].
+    n_support_ : int32 [1 or classes]
+        Number of support vectors; of a classifier, of each class.
+    dual_coef_ : float64 [1, n_support]
+        Coefficients b_i or alpha_i of the support vectors; a CSR array if X was sparse.
+    coef_ : float64 [machines, features]
+        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
+    intercept_ : float64 [1]
+        The intercept of the decision values.
+    n_iter_ : int
+        Number of steps.
+    fit_status_ : int
+        0 if the fit converged, 1 if the gap is above ``tol``.
+    shape_fit_ : tuple
+        Shape of the X that was fitted.
+    gap_ : float
+        The gap of the worst machine, computed in float64.
+    duality_gap_ : float
+        The primal minus the dual objective, summed over the machines. This value and ``objective_`` are exact to about six
+        digits, because bounded variables enter with float32 kernel values.
+    objective_ : float
+        The dual objective, which the fit minimises, summed over the machines.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range, or X, y or a weight cannot be learned. The message says which one.
+    TypeError
+        The Gram matrix is sparse.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
+        step lowers the objective.
+    UserWarning
+        The fit is taking long, and another machine for the problem would need about a tenth of the time spent so far.
+    """
 
     coef0: float = parameter(default=0.0, least=-LARGEST_KERNEL, high=LARGEST_KERNEL)
+    """Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
+    problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
+    """
     tol: float = parameter(default=1e-3, above=0.0)
+    """Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
+    conditions. In regression it is in the units of y, so raise it if y is in the thousands: 1e-3 is then very strict.
+    """
     cache_size: float = parameter(default=200, above=0.0)
+    """Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
+    features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again are
+    not worth more memory. The machines of all pairs of classes take turns with one cache. If the kernel is a function whose
+    whole Gram matrix in float64 fits into the cache, the function is called once, for all of it; otherwise, it is called for
+    columns.
+    """
     conjugate: bool = True
+    """Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO."""
     shrinking: bool = True
+    """Whether rows that seem to have reached their bound leave the working set until the end."""
     max_iter: int = parameter(default=-1, least=-1, integer=True)
+    """Maximum number of steps of each machine; -1 sets no limit."""
     verbose: bool = False
+    """Whether to show progress on standard error."""
     n_jobs: int | None = None
+    """Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it."""
 
     _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
 

@@ -11,8 +11,10 @@ from sklearn.base import OutlierMixin
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import Training
 from streamsvm.core.checks import parameter
+from streamsvm.core.docstrings import documented
 
 
+@documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     """A one-class support vector machine for anomalies, solved exactly by conjugate SMO.
@@ -23,93 +25,6 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     The fit minimises 1/2 sum_ij alpha_i alpha_j k(x_i, x_j) over alpha, subject to 0 <= alpha_i <= w_i and
     sum_i alpha_i = nu sum_i w_i, where w_i is the weight of row i. At most a fraction nu of the total weight lies outside the
     set.
-
-    Parameters
-    ----------
-    kernel
-        Kernel of a row x and a support vector s:
-
-        - ``"rbf"``: exp(-gamma |x - s|^2)
-        - ``"linear"``: x.s
-        - ``"poly"``: (gamma x.s + coef0)^degree
-        - ``"sigmoid"``: tanh(gamma x.s + coef0)
-        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
-        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
-          be indexed. Predictions call it with the support vectors as the k rows.
-    gamma
-        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
-        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
-        features. With the Gaussian kernel, a larger gamma makes the set follow the rows in more detail.
-    degree
-        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
-    coef0
-        Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
-        problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
-    tol
-        Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
-        conditions.
-    cache_size
-        Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
-        features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again
-        are not worth more memory. If the kernel is a function whose whole Gram matrix in float64 fits into the cache, the
-        function is called once, for all of it; otherwise, it is called for columns.
-    conjugate
-        Whether the steps follow conjugate directions. False gives plain SMO.
-    shrinking
-        Whether rows that seem to have reached their bound leave the working set until the end.
-    max_iter
-        Maximum number of steps; -1 sets no limit.
-    verbose
-        Whether to show progress on standard error.
-    n_jobs
-        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it.
-    nu
-        Largest fraction of the rows that may lie outside, and smallest fraction that become support vectors; above 0 and at
-        most 1. Set it to the fraction of anomalies that you expect.
-
-    Attributes
-    ----------
-    support_ : int32 [n_support]
-        Indices of the support vectors among the rows.
-    support_vectors_ : float64 [n_support, features]
-        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
-        ``kernel="precomputed"``, the array is empty, [0, 0].
-    n_support_ : int32 [1]
-        Number of support vectors.
-    dual_coef_ : float64 [1, n_support]
-        Coefficients alpha_i of the support vectors; a CSR array if X was sparse.
-    coef_ : float64 [1, features]
-        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
-    intercept_ : float64 [1]
-        The intercept of the decision values.
-    offset_ : float64 [1]
-        Minus the intercept: the smallest score of a row that lies inside.
-    n_iter_ : int
-        Number of steps.
-    fit_status_ : int
-        0 if the fit converged, 1 if the gap is above ``tol``.
-    shape_fit_ : tuple
-        Shape of the X that was fitted.
-    gap_ : float
-        The gap, computed in float64.
-    duality_gap_ : float
-        The primal minus the dual objective. This value and ``objective_`` are exact to about six digits, because bounded
-        variables enter with float32 kernel values.
-    objective_ : float
-        The dual objective, which the fit minimises.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range, or X or a weight cannot be learned. The message says which one.
-    TypeError
-        The Gram matrix is sparse.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
-        step lowers the objective.
 
     Notes
     -----
@@ -133,6 +48,9 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     """
 
     nu: float = parameter(default=0.5, above=0.0, high=1.0)
+    """Largest fraction of the rows that may lie outside, and smallest fraction that become support vectors; above 0 and at most
+    1. Set it to the fraction of anomalies that you expect.
+    """
     C: float = field(default=1.0, init=False)  # bounds are the weights: nu says how much may be outside
 
     @property

@@ -53,22 +53,116 @@ _POLISH_MEGABYTES = 200.0
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HSSADMM(ForestMachine):
-    """The fit that `HSSADMMClassifier` and `HSSADMMRegressor` share: one problem for each machine and each C of a path."""
+    """The fit that `HSSADMMClassifier` and `HSSADMMRegressor` share: one problem for each machine and each C of a path.
+
+    Parameters
+    ----------
+    memory_limit
+        Maximum memory in bytes of a compressed matrix and its factorisation; None sets no limit. It does not count 8 bytes a
+        row for each of about ten columns of every machine and C, nor the previous matrix while a closer one is made.
+    random_state
+        Seed of the random choices in the compression, for repeatable fits. None uses a different seed each time.
+
+    Attributes
+    ----------
+    support_ : int32 [n_support]
+        Indices of the support vectors among the rows.
+    support_vectors_ : float64 [n_support, features]
+        The support vectors. With compressed values, rows of skeletons are among them, whose coefficients may be 0.
+    dual_coef_ : float64 [machines, n_support]
+        Coefficients, of a classifier y_i alpha_i; one machine for a regressor or two classes, otherwise one for each class.
+    intercept_ : float64 [machines]
+        The intercept of each machine. With exact values, that of a classifier is corrected for them if the rows then cost
+        clearly less, and that of a regressor by their mean difference from compressed ones, over rows at the margin.
+    predict_with_ : str
+        The kernel of this model's predictions, ``"compressed"`` or ``"exact"``.
+    n_iter_ : int
+        Number of walks and iterations, without those of an exact solution.
+    beta_ : float
+        The last penalty; 0 if ADMM was not needed.
+    primal_residual_, dual_residual_, gap_ : float
+        Relative residuals of ADMM and relative gap at the end. After an exact solution, the gap is that of the exact problem.
+    compression_error_ : float
+        An estimate of |(K - K~) V| / |K V|; see `streamsvm.batch.hss.HSSMatrix`.
+    value_error_ : float
+        Root mean square difference between the values of the compressed expansion and the exact ones, over up to 256 rows at
+        the margin or over 256 random rows, whichever is larger. For random rows, values beyond twice the margin count as twice
+        the margin. For a model that was solved exactly, it is that of the solution it started from.
+    ranks_ : int64 [levels, 2]
+        The smallest and the largest rank of each level of the tree.
+    compressed_nbytes_ : int
+        Bytes of the compressed matrix.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The residuals or the gap are above the tolerance after ``max_iter`` iterations, or the gap is above 1e-3 after the
+        polish. With ``predict_with="exact"`` and ``rel_tol="auto"``: values differ from exact ones by more than the margin.
+    RuntimeWarning
+        The error of the compression is above its tolerance.
+    """
 
     _single = False  # weights are as large as the inverses of skeletons' matrices
 
     kernel: KernelName = parameter(default="rbf", choices=KERNELS)
     predict_with: PredictionKernel = parameter(default="auto", choices=("auto", "compressed", "exact"))
+    """Kernel of the predictions:
+
+    - ``"compressed"``: the kernel of the compressed matrix, which new rows have too (`streamsvm.batch.hss.HSSMatrix.extend`).
+      The fit begins with dual descent along the tree, as in `HierarchicalSVC`, and starts each C from the one before; where
+      that is slow, ADMM continues. Decision values jump a little where leaves meet.
+    - ``"auto"``: the same, but models of a C are solved with the exact kernel, as by ``polish``, if their values differ from
+      exact ones by more than 0.15 of the margin, or if 30 walks of the descent do not solve them. This happens only if rows
+      times support vectors are at most 10^9, and for at most 3 10^9 / rows steps. With ``beta="paper"``, ``"auto"`` means
+      ``"exact"``.
+    - ``"exact"``: the exact kernel, with coefficients that ADMM alone finds on the compressed matrix. The fit compresses again
+      and again until the values agree, which takes minutes if the kernel is broad or the rows have many features.
+    """
     rel_tol: float | str = "auto"
+    """Relative error that the compression may have for coefficients whose sum is zero (see
+    `streamsvm.batch.hss.HSSMatrix.compress`). A number asks for one compression to that error. ``"auto"`` is one compression of
+    rank ``max_rank``, whatever its error. With ``predict_with="exact"``, ``"auto"`` begins at 0.3, and continues with 0.1, 0.03
+    and so on down to 0.001 for models whose values differ from exact ones by more than 0.3 of the margin while ranks are below
+    half a leaf, or by more than the margin whatever the ranks; a warning reports differences above the margin that remain. The
+    margin of a regressor is epsilon or a tenth of the targets' standard deviation, whichever is larger. With ``beta="paper"``,
+    it stays at 0.3.
+    """
     abs_tol: float = 0.0
+    """Absolute error that the compression may have (see `streamsvm.batch.hss.HSSMatrix.compress`); the looser of the two
+    counts.
+    """
     max_rank: int | str = "auto"
+    """Maximum number of rows of a skeleton, at least 1. ``"auto"`` is 200, or 100 for more than 50,000 rows of up to 16
+    features. It is 1000 with ``predict_with="exact"``, and with ``predict_with="auto"`` and a number as ``rel_tol``. A higher
+    rank is more accurate, and costs more.
+    """
     n_neighbors: int | str = "auto"
+    """Approximate number of nearest rows of each row by which skeletons are chosen, at least 4. ``"auto"`` is 16, or 64 where
+    ``max_rank`` is 1000.
+    """
     leaf_size: int | str = "auto"
+    """Maximum number of rows of a leaf, at least 2. ``"auto"`` is 512, or 256 where ``max_rank`` is 1000."""
     beta: float | str = "balanced"
+    """Penalty of the augmented Lagrangian. A number above 0 stays as it is. ``"balanced"`` follows the residuals, for which the
+    matrix is factorised a few more times. ``"paper"`` does what the source does: 100 for fewer than 10^5 rows, 1,000 for fewer
+    than 10^6, and 10,000 for more; eleven iterations from 0 without relaxation; residuals are ignored.
+    """
     relaxation: float = parameter(default=1.6, above=0.0)
+    """Over-relaxation of ADMM, above 0 and below 2. The fit converges for any such value and any ``beta``, although slowly for
+    unsuitable ones, because the compressed matrix has no negative eigenvalues apart from rounding.
+    """
     tol: float | str = "auto"
+    """Relative primal and dual residuals at which the fit ends, provided that the duality gap is at most ten times as large,
+    relative to the objective or to a tenth of the cost of a constant prediction, whichever is larger. All are those of the
+    compressed problem. ``"auto"`` is 0.05 with compressed values, otherwise 0.01. A descent ends at a gap of a tenth of
+    ``tol``, and one of a fifth or less counts as a solution.
+    """
     max_iter: int = parameter(default=2000, least=1, integer=True)
+    """Maximum number of walks of the descent and iterations of ADMM, on all compressions together."""
     polish: bool = False
+    """Whether conjugate SMO continues with the exact kernel to the exact solution of every model, as `CSMOClassifier` and
+    `CSMORegressor` do with ``tol=1e-3``. It cannot be combined with ``predict_with="compressed"``.
+    """
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
