@@ -42,8 +42,8 @@ class Descent(BudgetedEstimator):
 
         - ``"capped"``: 1 / (l2 t), but at most eta0. It is eta0 for the first 1 / (l2 eta0) rows, and shrinks after that.
         - ``"constant"``: eta0 throughout, which keeps following a stream that drifts.
-        - ``"pegasos"``: 1 / (l2 t), as in the paper. The first steps are about 1 / l2 long: if l2 is small, the result of one
-          pass is left to chance.
+        - ``"pegasos"``: 1 / (l2 t), as in the paper. The first steps are about 1 / l2 long, and so are the first predictions:
+          if l2 is small, the result of one pass is left to chance.
         - ``"floor"``: 1 / (l2 t), but at least eta0.
         """
         return "pegasos"

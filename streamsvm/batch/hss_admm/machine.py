@@ -144,8 +144,8 @@ class HSSADMM(ForestMachine):
     """Maximum number of rows of a leaf, at least 2. ``"auto"`` is 512, or 256 where ``max_rank`` is 1000."""
     beta: float | str = "balanced"
     """Penalty of the augmented Lagrangian. A number above 0 stays as it is. ``"balanced"`` follows the residuals, for which the
-    matrix is factorised a few more times. ``"paper"`` does what the source does: 100 for fewer than 10^5 rows, 1,000 for fewer
-    than 10^6, and 10,000 for more; eleven iterations from 0 without relaxation; residuals are ignored.
+    matrix is factorised a few more times. ``"paper"`` does what the source of `HSSADMMClassifier` does: 100 for fewer than 10^5
+    rows, 1,000 for fewer than 10^6, and 10,000 for more; eleven iterations from 0 without relaxation; residuals are ignored.
     """
     relaxation: float = parameter(default=1.6, above=0.0)
     """Over-relaxation of ADMM, above 0 and below 2. The fit converges for any such value and any ``beta``, although slowly for
