@@ -21,13 +21,13 @@ from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rescale import FOLLOWS
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, decide_many, learn_many, predict_then_learn
-from streamsvm.learners.estimator import KernelEstimator, ScaleInUse, learner
+from streamsvm.learners.estimator import KernelEstimator, ScalingEstimator, learner
 
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
 
 @learner
-class BudgetedEstimator(KernelEstimator):
+class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     """The base of models with support vectors, which a compiled rule learns row by row.
 
     The file of a learner has its rule and its parameters. This class hands rows to the rule, and the classes below it say what
@@ -355,14 +355,6 @@ class BudgetedEstimator(KernelEstimator):
         in the units of the rows.
         """
         return self._store.vectors
-
-    @property
-    def scale_in_use(self) -> ScaleInUse | None:
-        """The location and spread of each feature by which rows are scaled now; None without scaling."""
-        if self.scaling is None:
-            return None
-        v, used = self._store.views, self._store.used
-        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
     @property
     def coefficients(self) -> np.ndarray:

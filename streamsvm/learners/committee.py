@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.core.budget import strategy_for
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.checks import OutputName, Overflow, parameter, random_state
+from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.block import STATE_BEGIN
@@ -28,7 +28,7 @@ from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.bsgd import SCHEDULES
-from streamsvm.learners.estimator import OnlineEstimator, ScaleInUse, check_record, learner
+from streamsvm.learners.estimator import ScalingEstimator, check_record, learner
 
 _BUDGET = 150  # support vectors of most experts that have some
 _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
@@ -48,11 +48,9 @@ class Expert(NamedTuple):
     kind: int
     width: float = 1.0
     state: Mapping[str, float] = MappingProxyType({})
-    budget: int = _BUDGET
-    """Its support vectors or landmarks, where it has some."""
+    budget: int = _BUDGET  # its support vectors or landmarks, where it has some
     kernel: int = RBF
-    corrects: int | None = None
-    """The kind of the expert before it that it corrects."""
+    corrects: int | None = None  # the kind of the expert before it that it corrects
 
     @property
     def place(self) -> Place:
@@ -174,11 +172,6 @@ def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None
         header["coef0"] = 1.0 if expert.kernel == POLY else 0.0
 
 
-def get_ready(store: Any, shared: bool) -> None:
-    """Compile what keeps an expert's store within its budget; ``shared``: whether there are several outputs."""
-    set_strategy(store, strategy_for("rbf", None), shared)
-
-
 _LEARNED = {
     "choice": (0, 2),
     "last": (-1, 2**31),
@@ -202,14 +195,14 @@ class ExpertReport(NamedTuple):
 
 
 @learner
-class Committee(OnlineEstimator):
+class Committee(ScalingEstimator):
     """A model that is a committee of experts, and the rule of `streamsvm.core.steps.committee`."""
 
     effort: Literal["low", "normal", "high"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
     """The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
     Notes. Use ``"low"`` if time is short.
     """
-    scaling: Literal["auto"] | None = parameter(default="auto", choices=("auto", None))
+    scaling: Scaling = parameter(default="auto", choices=SCALINGS)
     """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
     deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows are
     learned as they are. The targets of a regressor are scaled in either case.
@@ -299,7 +292,7 @@ class Committee(OnlineEstimator):
         budgeted = [(expert.budget, stores[0]) for expert, stores in team if expert.place.budget]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
-                get_ready(store, self._outputs > 1)
+                set_strategy(store, strategy_for("rbf", None), self._outputs > 1)
             self._ready = True
 
     def _output(self, name: OutputName) -> int:
@@ -340,14 +333,6 @@ class Committee(OnlineEstimator):
     @property
     def _unit_of_errors(self) -> float:
         return 1.0
-
-    @property
-    def scale_in_use(self) -> ScaleInUse | None:
-        """The location and spread of each feature by which rows are scaled now; None without scaling."""
-        if self.scaling is None:
-            return None
-        v, used = self._store.views, self._store.used
-        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
     @property
     def follows(self) -> str:

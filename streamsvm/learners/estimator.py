@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import Gamma, KernelName, OutputName, Scaling, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
@@ -362,6 +362,20 @@ class OnlineEstimator(RiverEstimator):
     def _learned(self) -> dict[str, tuple[float, float]]:
         """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
+
+
+class ScalingEstimator(OnlineEstimator):
+    """The base of models that may scale rows themselves."""
+
+    scaling: Scaling
+
+    @property
+    def scale_in_use(self) -> ScaleInUse | None:
+        """The location and spread of each feature by which rows are scaled now; None without scaling."""
+        if self.scaling is None:
+            return None
+        v, used = self._store.views, self._store.used
+        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
 
 @learner

@@ -20,11 +20,6 @@ class Labels:
     that is free, the negative one first. A side whose label was not seen yet is called by the number or bool opposite to the one
     that was. With three or more labels, a target is the number of the label, in the order of arrival.
 
-    Parameters
-    ----------
-    max_classes
-        Labels that there is room for, at least 2.
-
     Examples
     --------
     >>> labels = Labels(max_classes=3)
@@ -62,10 +57,7 @@ class Labels:
     def target(self, y: Any) -> float:
         """The target that a label, which becomes known with it, stands for.
 
-        Raises
-        ------
-        ValueError
-            The label is None, NaN, not hashable, a text of more than 1,024 characters, or one too many.
+        A ValueError says that it is None, NaN, not hashable, a text of more than 1,024 characters, or one too many.
         """
         try:
             return self.targets[y]
@@ -89,13 +81,7 @@ class Labels:
             self.restore(self.seen[:known])
 
     def restore(self, labels: Iterable[Any]) -> None:
-        """Take back what `seen` gave.
-
-        Raises
-        ------
-        ValueError
-            They are not labels, or too many.
-        """
+        """Take back what `seen` gave; raise a ValueError where they are not labels, or too many."""
         self.__init__(self.max_classes)  # type: ignore[misc]
         for y in labels:
             self.target(y)
@@ -226,17 +212,7 @@ class ClassWeights:
 
     A row of class c then weighs n / (k n_c), as in scikit-learn, where k classes have come, n_c rows of class c so far and n of
     all. The row counts itself, and each class has one row more than it had, so that the first rows of a class weigh little more
-    than others. No class weighs more than 100.
-
-    Parameters
-    ----------
-    given
-        Label to weight, 1 for labels that are not there; or ``"balanced"``.
-
-    Raises
-    ------
-    ValueError
-        It is neither, or a weight is not a number from 0 to 1e9; the message names it.
+    than others. No class weighs more than 100. A ValueError names a weight that is not a number from 0 to 1e9.
 
     Examples
     --------
@@ -288,13 +264,7 @@ class ClassWeights:
         return [self.counts.get(y, 0) for y in labels]
 
     def restore(self, labels: list[Any], counts: Any) -> None:
-        """Take back what `counts_of` gave for these labels.
-
-        Raises
-        ------
-        ValueError
-            They are not as many counts, or there are some where weights are given.
-        """
+        """Take back what `counts_of` gave for these labels; raise a ValueError where the counts do not fit them."""
         if not isinstance(counts, list) or len(counts) != len(labels) or (self.given is not None and any(counts)):
             raise ValueError(f"the saved model is corrupt: counts {shown(counts)} of its rows for {len(labels)} labels")
         checked = [checked_count("the saved model is corrupt: the number of rows of a label", n) for n in counts]

@@ -16,17 +16,12 @@ class Part(NamedTuple):
     """A model of the union, its share, and how its features, outputs and units become those of the union."""
 
     model: Any
-    share: float
-    """Its rows over those of all models."""
-    columns: np.ndarray
-    """int64 [features]: of its features in the union."""
-    outputs: np.ndarray
-    """float64 [outputs of the union, its outputs]: how its outputs become those of the union."""
+    share: float  # its rows over those of all models
+    columns: np.ndarray  # int64 [features]: of its features in the union
+    outputs: np.ndarray  # float64 [outputs of the union, its outputs]: how its outputs become those of the union
     factors: np.ndarray
-    shifts: np.ndarray
-    """float64 [features]: how its rows come into the units of the union."""
-    shift: float
-    """A constant that is added to its outputs, in the unit of the union."""
+    shifts: np.ndarray  # float64 [features]: how its rows come into the units of the union
+    shift: float  # a constant that is added to its outputs, in the unit of the union
 
     @property
     def coefficients(self) -> np.ndarray:

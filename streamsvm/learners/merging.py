@@ -140,26 +140,20 @@ def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
     if c["gamma_rows"][0] == FOLLOWS:
         v.header["gamma"] = 1.0 / max(used, 1)
     elif merged.gamma == "scale":
-        first = parts[0]
-        c_first = first.model._common
-        v.header["gamma"], c["gamma_rows"], c["deviation"] = (
-            first.model.effective_gamma,
-            c_first["gamma_rows"],
-            c_first["deviation"],
-        )
-        v.means[first.columns] = first.model._store.views.means[: len(first.columns)]
+        first, columns = parts[0].model, parts[0].columns
+        v.header["gamma"] = first.effective_gamma
+        for name in ("gamma_rows", "deviation"):
+            c[name] = first._common[name]
+        v.means[columns] = first._store.views.means[: len(columns)]
 
 
 class _Asked(NamedTuple):
     """Rows that the coefficients are fitted to: the support vectors of all models, and rows that are given."""
 
-    X: np.ndarray
-    """float64 [n, features], in the scale of the union."""
+    X: np.ndarray  # float64 [n, features], in the scale of the union
     wanted: np.ndarray
-    margins: np.ndarray
-    """float64 [n]: see `residuals`."""
-    weights: np.ndarray
-    """float64 [n]."""
+    margins: np.ndarray  # float64 [n]: see `residuals`
+    weights: np.ndarray  # float64 [n]
 
 
 def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Rows | None) -> _Asked:

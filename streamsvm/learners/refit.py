@@ -32,12 +32,9 @@ class SupportVectors(NamedTuple):
     """The kernel values of support vectors. The intercept stays as it is."""
 
     model: Any
-    vectors: np.ndarray
-    """float64 [B, features]."""
-    coefficients: np.ndarray
-    """float64 [outputs, B], of the model now."""
-    intercept: np.ndarray
-    """float64 [outputs]."""
+    vectors: np.ndarray  # float64 [B, features]
+    coefficients: np.ndarray  # float64 [outputs, B], of the model now
+    intercept: np.ndarray  # float64 [outputs]
 
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return float64 [n, B] of rows float32 [n, features] as they are given."""
@@ -57,10 +54,8 @@ class Features(NamedTuple):
     """The features of a linear model, and 1 for the intercept where one is fitted."""
 
     model: Any
-    coefficients: np.ndarray
-    """float64 [1, B], of the model now."""
-    intercept: float
-    """A constant that is not fitted."""
+    coefficients: np.ndarray  # float64 [1, B], of the model now
+    intercept: float  # a constant that is not fitted
 
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return float64 [n, B] of rows float32 [n, features]."""
@@ -97,22 +92,10 @@ _MEASURES = 4  # numbers of a trial of one size, before those of the factors: we
 
 
 def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: bool) -> tuple[np.ndarray, np.ndarray]:
-    """By how much the outputs of a model miss what they are asked for.
+    """By how much outputs F float64 [n, outputs] miss what they are asked for, and whether each miss counts.
 
-    Parameters
-    ----------
-    F
-        float64 [n, outputs].
-    wanted
-        float64 [n]: signs of one output, the places of labels among several outputs, or targets.
-    margins
-        float64 [n], that labels are asked for: from 0, or from the best other label.
-    numbers
-        Whether they are targets.
-
-    Returns
-    -------
-    The residuals, float64 [n, outputs], and whether each counts.
+    What is wanted, float64 [n], are targets if they are ``numbers``, signs of one output, or the places of labels among several
+    outputs. Labels are asked for a margin, float64 [n], from 0 or from the best other label.
     """
     if numbers:
         return wanted[:, None] - F, np.ones(F.shape, bool)
@@ -146,22 +129,13 @@ def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
 class Rows(NamedTuple):
     """Rows that coefficients are fitted to."""
 
-    X: np.ndarray
-    """float32 [n, features of the model]."""
-    wanted: np.ndarray
-    """float64 [n]: see `residuals`."""
-    weights: np.ndarray
-    """float64 [n]."""
+    X: np.ndarray  # float32 [n, features of the model]
+    wanted: np.ndarray  # float64 [n]: see `residuals`
+    weights: np.ndarray  # float64 [n]
 
 
 def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
-    """Return rows as ``learn_many`` takes them, of features and labels that a model has learned.
-
-    Raises
-    ------
-    ValueError
-        As ``learn_many``, or a label is new.
-    """
+    """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label."""
     batch = as_batch(X, y, w)
     wanted = model._known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
@@ -180,29 +154,13 @@ def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
 class Equations(NamedTuple):
     """The normal equations of a step, by the rows of one part or of all."""
 
-    A: np.ndarray
-    """float64 [outputs, B, B]."""
-    g: np.ndarray
-    """float64 [outputs, B]."""
+    A: np.ndarray  # float64 [outputs, B, B]
+    g: np.ndarray  # float64 [outputs, B]
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return those of some rows, as ``learn_many`` takes them, at the coefficients that a model has.
+        """Return those of some rows, as `rows_of` takes them, at the coefficients that a model has.
 
-        Parameters
-        ----------
-        model
-            A classifier or regressor with a store of support vectors, or a linear one.
-        X, y, w
-            As in ``learn_many``; all labels are those that the model has learned.
-
-        Raises
-        ------
-        ValueError
-            As ``learn_many``, or a label is new.
-
-        Notes
-        -----
         O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
         has B = d, or d + 1 with an intercept.
         """
@@ -294,22 +252,10 @@ def _measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: b
 
 
 def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) -> float:
-    """Go along a step as far as the trial of all rows says, and calibrate probabilities by it.
+    """Go along a step of `Equations.step` as far as the trial of all rows says, and calibrate probabilities by it.
 
-    Parameters
-    ----------
-    model
-        Its coefficients are those that step and trial were made from.
-    step
-        float64 [outputs, B], from `Equations.step`.
-    trial
-        Of all rows.
-    ridge
-        As for the step.
-
-    Returns
-    -------
-    The size of the step that was taken: 0 where the loss only rises.
+    The model has the coefficients that step and trial were made from. Return the size of the step that was taken: 0 where the
+    loss only rises.
     """
     basis = basis_of(model)
     between = basis.penalty()

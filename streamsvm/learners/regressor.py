@@ -50,11 +50,6 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
 
         `OnlineClassifier.check_one` says when you need this.
 
-        Parameters
-        ----------
-        x, y
-            As in `learn_one`.
-
         Raises
         ------
         ValueError

@@ -22,6 +22,7 @@ from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.checks import check_number, checked_target, parameter
+from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import as_frame, as_series
 from streamsvm.learners.labels import Labels, as_array
 
@@ -174,9 +175,10 @@ class BatchAdapter(Refitting):
         return fit
 
 
+@documented
 @dataclass(eq=False, repr=False)
 class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
-    """A batch classifier as a river classifier; `BatchAdapter` describes the parameters.
+    """A batch classifier as a river classifier: a `BatchAdapter`.
 
     The model gets the labels as they are if they are all of one type (bool, int, str, or float without fractions). Otherwise,
     it gets 0, 1, ..., in the order in which the labels came. Before the first fit, the prediction is the most frequent label in
@@ -374,9 +376,10 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         yield {"model": CSMOClassifier(), "window": 60, "refit_every": 50}
 
 
+@documented
 @dataclass(eq=False, repr=False)
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
-    """A batch regressor as a river regressor; `BatchAdapter` describes the parameters.
+    """A batch regressor as a river regressor: a `BatchAdapter`.
 
     The target is not scaled. Before the first fit, the prediction is the mean target of the window, or 0 if the window is
     empty.
