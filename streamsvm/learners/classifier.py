@@ -43,8 +43,6 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     #: None where all classes weigh the same.
     _class_weights: ClassWeights | None = field(init=False)
     _labels: Labels = field(init=False)
-    #: Decision values of the row at hand, where a model has several outputs.
-    _scores: np.ndarray = field(init=False)
 
     max_classes = 2
     """The maximum number of labels. Two classes share one output. With three or more labels, each class has an output of its

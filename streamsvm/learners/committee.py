@@ -227,7 +227,7 @@ class Committee(ScalingEstimator):
     def __post_init__(self) -> None:
         super().__post_init__()
         v = self._store.views
-        self._row, self._connected, self._ready = v.rows[0], False, False
+        self._row, self._scores, self._connected, self._ready = v.rows[0], v.scores, False, False
         self._own["scaling"], self._own["last"] = self.scaling == "auto", -1
         seed = random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
@@ -277,7 +277,7 @@ class Committee(ScalingEstimator):
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         self._connect()
-        decide_many(committee.decide, (self._block, self._used_row, self._store.views.scores), matrix, columns, what, decisions)
+        decide_many(committee.decide, (self._block, self._used_row, self._scores), matrix, columns, what, decisions)
 
     def _connect(self) -> None:
         committee.connect(self._store, {expert.kind for expert in self._team}, self._answers)

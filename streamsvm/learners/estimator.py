@@ -95,6 +95,8 @@ class OnlineEstimator(RiverEstimator):
     _block: np.ndarray = field(init=False)
     #: The place of a row in it, float32 [max_features or more]: looked up once, as each row needs it.
     _row: np.ndarray = field(init=False)
+    #: Its decision values, where there is room for several.
+    _scores: np.ndarray = field(init=False)
     #: Feature names and their columns in the memory.
     _features: FeatureSpace = field(init=False)
     #: Two records inside the block, [1] each: the state that all learners have, and the rule's.
@@ -400,9 +402,6 @@ class KernelEstimator(OnlineEstimator):
     """The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it."""
     coef0: float = 0.0
     """The constant of the polynomial kernel, at least 0. The other kernels ignore it."""
-
-    #: The decision values of the row at hand.
-    _scores: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

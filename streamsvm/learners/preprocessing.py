@@ -15,6 +15,7 @@ from river import base
 
 from streamsvm.core.checks import checked_count, checked_target
 from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import as_frame, as_matrix
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.core.transformers import Units, units_between
@@ -26,6 +27,7 @@ _TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+@documented
 class BoundedScaler(base.MiniBatchTransformer):
     """A scaler like river's StandardScaler, with values bounded to a distance from the mean.
 
@@ -47,11 +49,6 @@ class BoundedScaler(base.MiniBatchTransformer):
     ----------
     n_bounded : int
         How many values were bounded when they were learned, after the first 32 of their feature.
-    counts : Counter of feature name to int
-        How many values of each feature were learned. Reading this and the next two makes a copy, O(features).
-    means, vars : defaultdict of feature name to float
-        The mean of the values of each feature as they were bounded, in the unit of the feature, and their variance (over n).
-        They are 0 for other names.
 
     Raises
     ------
@@ -102,17 +99,17 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     @property
     def counts(self) -> Counter[Hashable]:
-        """How many values of each feature were learned."""
+        """How many values of each feature were learned: a copy, in O(features)."""
         return Counter(self._of_each(self._moments[:, 0].astype(np.int64)))
 
     @property
     def means(self) -> defaultdict[Hashable, float]:
-        """The mean of the values of each feature, as they were bounded."""
+        """The mean of the values of each feature, as they were bounded; 0 for other names. A copy, in O(features)."""
         return defaultdict(float, self._of_each(self._moments[:, 1]))
 
     @property
     def vars(self) -> defaultdict[Hashable, float]:
-        """The variance of the values of each feature, as they were bounded."""
+        """The variance (over n) of the values of each feature, as they were bounded; 0 for other names. A copy."""
         return defaultdict(float, self._of_each(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
 
     def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
@@ -281,6 +278,7 @@ def _complain(x: Mapping[Any, Any]) -> None:
     raise AssertionError("every feature is a finite number")
 
 
+@documented
 class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
     """A wrapper that standardises the targets of a regressor, bounded to a distance from the mean.
 
@@ -295,11 +293,6 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         A river regressor.
     deviations
         The number of standard deviations from the mean to which a target is bounded, at least 2. None turns bounding off.
-
-    Attributes
-    ----------
-    n_bounded : int
-        How many targets were bounded when they were learned, as in `BoundedScaler`.
 
     Raises
     ------
@@ -331,14 +324,11 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
 
     @property
     def n_bounded(self) -> int:
-        """How many targets were bounded when they were learned."""
+        """How many targets were bounded when they were learned, as in `BoundedScaler`."""
         return self._scaler.n_bounded
 
     def check_one(self, x: Mapping[Any, Any], y: float) -> None:
-        """Check a row and its target without learning it.
-
-        The row is checked if the regressor has its own `check_one`.
-        """
+        """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
         checked_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)

@@ -71,10 +71,6 @@ class SVMClassifier(OnlineClassifier, Committee):
     _answers: ClassVar[Any] = label_answers
     _stack: ClassVar[Any] = stack
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._scores = self._store.views.scores
-
     def _resize(self, outputs: int) -> None:
         # Go on with so many outputs: one output f becomes two, f / 2 of the positive label and -f / 2 of the negative one. In a
         # copy, which then takes the place of the block as a whole: an interrupt leaves it as it was.

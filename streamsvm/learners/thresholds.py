@@ -11,6 +11,7 @@ import numpy as np
 from river import base, metrics
 
 from streamsvm.core.checks import check_number, checked_count, checked_weight
+from streamsvm.core.docstrings import documented
 from streamsvm.files.messages import shown
 
 _STEPS = 50  # either side of 1/2
@@ -21,6 +22,7 @@ _EVERY = 100  # rows from one choice to the next
 _LARGEST_COUNT = 1e25  # of a horizon and weights that are as large as they may be
 
 
+@documented
 class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
     """A classifier of two classes whose probability threshold is tuned to a metric, row by row.
 
@@ -41,13 +43,6 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         label that comes second.
     horizon
         The number of rows that the counts remember.
-
-    Attributes
-    ----------
-    threshold : float
-        The lowest probability of the positive class that is predicted as positive.
-    n_learned : int
-        How many rows the model has learned.
 
     Raises
     ------
@@ -191,10 +186,7 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
             )
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check a row and its label without learning it.
-
-        The row is checked if the classifier has its own `check_one`.
-        """
+        """Check a label, and the row if the classifier has its own `check_one`, without learning it."""
         self._check_label(y)
         if (check := getattr(self.classifier, "check_one", None)) is not None:
             check(x, y)
