@@ -344,6 +344,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         b = np.broadcast_to(b, (self._outputs,))
         views.coefficients[:live, :n], views.biases[:live] = np.repeat(a, 2, axis=0), np.repeat(b, 2)
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
+        if "fitted" in (self._own.dtype.names or ()):
+            self._own["fitted"] = 1
 
     # What the model is ------------------------------------------------------------------------------------------------------
 

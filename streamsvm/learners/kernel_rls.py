@@ -132,18 +132,14 @@ class KernelRLS(KernelEstimator):
             if self._features.fill(self._row, x, True):
                 store.used = len(self._features)
             if outputs != self._outputs:
-                self._check_row(x)
+                if np.isnan(kernel_rls.decide(self._block, CHOSEN)):  # before anything is changed for it
+                    self._features.complain_not_finite(x)
                 self._resize(outputs)
         except BaseException:  # an interrupt as well
             self._forget(n_features, self._outputs)
             raise
         if kernel_rls.learn_one(self._block, target, weight) == REFUSED:
             self._forget(n_features, self._outputs)
-            self._features.complain_not_finite(x)
-
-    def _check_row(self, x: Mapping[Any, Any]) -> None:
-        # Before anything is changed for it.
-        if np.isnan(kernel_rls.decide(self._block, CHOSEN)):
             self._features.complain_not_finite(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:

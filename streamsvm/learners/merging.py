@@ -40,15 +40,6 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
 
     _free: ClassVar = Mergeable._free | {"budget", "maintenance", "seed"}
 
-    def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
-        """Replace the coefficients of the support vectors and the intercept, in both iterates.
-
-        See `BudgetedEstimator.set_coefficients`.
-        """
-        super().set_coefficients(coefficients, intercept)
-        if "fitted" in (self._own.dtype.names or ()):
-            self._own["fitted"] = 1
-
     @property
     def _knows_labels(self) -> bool:
         # Whether the sign of a coefficient is the label of its support vector.
