@@ -1,6 +1,8 @@
 """Docstrings of estimators: each parameter and what is shared stand in one place of the source, and in every help text."""
 
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 
@@ -145,6 +147,21 @@ def test_each_parameter_is_described_in_the_order_of_the_signature(kind):
     assert list(described) == list(inspect.signature(kind).parameters)
     assert all(text.strip() for text in described.values())
     assert kind.__doc__.count("\nParameters\n---") == kind.__doc__.count("\nExamples\n---") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_help_shows_it_all(kind):
+    shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    assert kind.__doc__ in re.sub(r"(?m)^ \|  ?", "", shown)
+
+
+def test_classes_are_sent_by_value():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        assert cloudpickle.loads(cloudpickle.dumps(Square)).__doc__ == EXPECTED
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

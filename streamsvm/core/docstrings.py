@@ -8,8 +8,8 @@ import itertools
 import re
 import sys
 import textwrap
-from functools import cache
-from typing import TypeVar
+from functools import cache, cached_property
+from typing import SupportsIndex, TypeVar
 
 _Kind = TypeVar("_Kind")
 _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$\n?", re.MULTILINE)
@@ -24,21 +24,26 @@ def documented(kind: type[_Kind]) -> type[_Kind]:
     are the public properties. Items of the sections Parameters, Attributes, Raises and Warns are also those of the docstrings of
     all bases. What a class says itself replaces what its bases say. Without the source, texts beneath fields are missing.
     """
-    kind.__doc__ = _Docstring(kind.__doc__)  # type: ignore[assignment]
+    kind.__doc__ = doc = _Docstring(kind.__doc__ or "")
+    doc.kind = kind
     return kind
 
 
-class _Docstring:
-    """The docstring of a class, in its dictionary; read through the class or an object of it, it is complete."""
+class _Docstring(str):
+    """The docstring that a class has by itself, in its dictionary; read through the class or an object of it, it is complete."""
 
-    def __init__(self, own: str | None) -> None:
-        self.own = own
-        self._complete: str | None = None
+    kind: type
 
-    def __get__(self, instance: object, owner: type) -> str | None:
-        if self._complete is None:
-            self._complete = _completed(owner)
+    @cached_property
+    def _complete(self) -> str:
+        return _completed(self.kind)
+
+    def __get__(self, instance: object, owner: type) -> str:
         return self._complete
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        # The first thing that inspect.cleandoc does: help() gives it what it finds in the dictionary of an abstract class.
+        return self._complete.expandtabs(tabsize)
 
 
 def _completed(kind: type) -> str:
@@ -67,8 +72,7 @@ def _completed(kind: type) -> str:
 
 def _sections(kind: type) -> tuple[str, dict[str, str]]:
     """What a docstring says before its first section, and the text of each section."""
-    doc = vars(kind).get("__doc__")
-    opening, *rest = _HEADING.split(inspect.cleandoc((doc.own if isinstance(doc, _Docstring) else doc) or ""))
+    opening, *rest = _HEADING.split(inspect.cleandoc(str(vars(kind).get("__doc__") or "")))
     return opening.rstrip(), {heading: text.rstrip() for heading, text in zip(rest[::2], rest[1::2], strict=True)}
 
 
