@@ -24,7 +24,7 @@ from streamsvm.stream.checkpoint import (
 from streamsvm.stream.logs import tell_checkpoint
 from streamsvm.stream.prediction import FollowedModel
 from streamsvm_kafka.connection import Connection, describe_topic
-from streamsvm_kafka.model_records import Whole, messages_of, name_of
+from streamsvm_kafka.model_messages import Whole, messages_of, name_of
 from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.transactions import Transaction, TransactionWriter

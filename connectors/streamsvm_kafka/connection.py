@@ -35,8 +35,27 @@ CONNECT_SECONDS = 5.0
 DEFAULT_PORT = 9092
 #: The longest pause between two attempts of a client to reach a broker that it has lost.
 RECONNECT_MS = 1000
-#: Pauses between two attempts to reach a broker.
+#: Pauses between two attempts to reach a broker, or a registry.
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+
+def patiently(attempt: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, failed: Callable[..., None]) -> T:
+    """Return what an attempt gives. After some errors it is made again, with ever longer pauses, for so many seconds.
+
+    ``failed`` is called with each such error before the pause: how many there were before, and whether it is the last, which is
+    raised if the call does not raise another one.
+    """
+    deadline, pause, before = time.monotonic() + seconds, FIRST_PAUSE, 0
+    while True:
+        try:
+            return attempt()
+        except errors as error:
+            last = time.monotonic() + pause > deadline
+            failed(error, before, last)
+            if last:
+                raise
+        time.sleep(pause)
+        pause, before = min(2.0 * pause, LONGEST_PAUSE), before + 1
 
 
 class BrokerUnreachableError(StreamError):
@@ -48,7 +67,7 @@ class MissingTopicError(StreamError):
 
 
 class TopicDescription(NamedTuple):
-    """The identity of a topic and its partitions."""
+    """The identity of a topic, and its partitions."""
 
     topic_id: str | None
     """Changes if the topic is deleted and created again; None from brokers before Kafka 2.8."""
@@ -56,27 +75,9 @@ class TopicDescription(NamedTuple):
 
 
 class Connection:
-    """How clients reach a broker.
+    """How clients reach a broker: by ``host:port``, or several with commas between them, and the options of `client_options`.
 
-    Parameters
-    ----------
-    bootstrap
-        ``host:port`` of a broker, or several with commas between them.
-    client
-        Options, see `client_options`. The environment is not looked at.
-
-    Attributes
-    ----------
-    bootstrap : str
-    arguments : dict
-        For each of kafka-python's clients.
-    outage_seconds : float or None
-        For how long to wait for a broker that does not answer; None: not asked for.
-
-    Raises
-    ------
-    StreamError
-        An option is wrong, or a file of it is.
+    The environment is not looked at. A StreamError says that an option is wrong, or a file of it is.
     """
 
     def __init__(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> None:
@@ -86,11 +87,13 @@ class Connection:
                 _leave_out(value)
         options = {name: value for name, value in options.items() if not name.startswith("schema_registry_")}
         self.bootstrap = bootstrap
+        #: For how long to wait for a broker that does not answer; None: not asked for.
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
         self._user = options.get("sasl_plain_username", "")
         protocol = options.get("security_protocol", "PLAINTEXT")
         of_tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
         self._tls = _tls_context(of_tls) if "SSL" in protocol.split("_") else None
+        #: For each of kafka-python's clients.
         self.arguments: dict[str, Any] = {
             "bootstrap_servers": bootstrap.split(","),
             "bootstrap_timeout_ms": 1000 * CONNECT_SECONDS,
@@ -104,14 +107,15 @@ class Connection:
     def client(self, make: Callable[..., T], **arguments: Any) -> T:
         """Make a client of kafka-python, waiting for the broker as long as asked.
 
-        Raises
-        ------
-        BrokerUnreachableError
-            No broker answers.
-        StreamError
-            The broker's certificate does not verify, or it does not let this user in.
+        A BrokerUnreachableError says that no broker answers, another StreamError that its certificate does not verify, or that it
+        does not let this user in.
         """
-        return self._patiently(lambda: self._made(make, arguments))
+
+        def failed(error: Exception, before: int, last: bool) -> None:
+            if not (before or last):
+                logger.warning("%s Trying again for %g s.", error, self.outage_seconds)
+
+        return patiently(lambda: self._made(make, arguments), (BrokerUnreachableError,), self.outage_seconds or 0.0, failed)
 
     def _made(self, make: Callable[..., T], arguments: Mapping[str, Any]) -> T:
         self.reach()
@@ -147,32 +151,12 @@ class Connection:
             "a broker that cannot be asked for its version needs api_version."
         )
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
-        deadline, pause = time.monotonic() + (self.outage_seconds or 0.0), FIRST_PAUSE
-        while True:
-            try:
-                return attempt()
-            except BrokerUnreachableError as error:
-                if time.monotonic() + pause > deadline:
-                    raise
-                if pause == FIRST_PAUSE:
-                    logger.warning("%s Trying again for %g s.", error, self.outage_seconds)
-            time.sleep(pause)
-            pause = min(2.0 * pause, LONGEST_PAUSE)
-
     def reach(self) -> None:
-        """Open and close a connection to one of the brokers.
+        """Open and close a connection to one of the brokers; BrokerUnreachableError if none accepts it.
 
         The client library reports every failure to connect as a timeout, and only after it has passed; this tells a refused
         connection, an unknown host, a silent network and a certificate that does not verify apart, at once if the system knows at
         once.
-
-        Raises
-        ------
-        BrokerUnreachableError
-            None accepts it.
-        StreamError
-            The certificate of one does not verify, or it does not speak TLS.
 
         Examples
         --------
@@ -206,19 +190,13 @@ class Connection:
 
 
 class _Failures(logging.Handler):
-    """Hears what kafka-python logs of a connection that fails: the exceptions that it raises say less.
-
-    Attributes
-    ----------
-    reason
-        The last failure, or one before it that says more.
-    """
+    """Hears what kafka-python logs of a connection that fails: the exceptions that it raises say less."""
 
     _telling = (KafkaConnectionError, UnsupportedSaslMechanismError, SaslAuthenticationFailedError)
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.reason: BaseException | None = None
+        self.reason: BaseException | None = None  # the last failure, or one before it that says more
 
     def emit(self, record: logging.LogRecord) -> None:
         for value in record.args or ():
@@ -262,21 +240,23 @@ def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
+@contextmanager
+def admin_of(connection: Connection) -> Iterator[Any]:
+    """Open a client for questions about topics and clusters."""
+    admin = connection.client(KafkaAdminClient, request_timeout_ms=1000 * CONNECT_SECONDS)
+    try:
+        yield admin
+    finally:
+        admin.close()
+
+
 def describe_topic(connection: Connection, topic: str) -> TopicDescription:
     """Ask a broker for a topic, without creating one.
 
-    Raises
-    ------
-    BrokerUnreachableError
-        No broker answers.
-    MissingTopicError
-        There is no such topic.
-    StreamError
-        It may not be read.
+    A MissingTopicError says that there is none, another StreamError that no broker answers or that it may not be read.
     """
     deadline, bootstrap = time.monotonic() + CONNECT_SECONDS, connection.bootstrap
-    admin = connection.client(KafkaAdminClient, request_timeout_ms=1000 * CONNECT_SECONDS)
-    try:
+    with admin_of(connection) as admin:
         while True:
             try:
                 (found,) = admin.describe_topics([topic])
@@ -297,5 +277,3 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
             if not issubclass(failure, RetriableError) or time.monotonic() > deadline:
                 raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {failure.__name__}")
             time.sleep(0.1)
-    finally:
-        admin.close()

@@ -1,110 +1,127 @@
-"""Rows of messages, of which some hold many."""
+"""Rows of messages, of which some hold many: what the sources of a topic and of a partition share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
-from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
-from streamsvm_kafka.codecs.names import check_headers
+from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec, check_headers
 
 
-class Decoder:
+class MessageSource:
     """The rows of messages, by a codec.
 
     Of a codec with many rows a message, one message is open at a time, and its rows are given in parts.
-
-    Parameters
-    ----------
-    name
-        The stream in messages.
-    codec
-        Decodes a message.
-
-    Attributes
-    ----------
-    many : bool
-        Whether a message holds many rows.
     """
 
     def __init__(self, name: str, codec: Codec) -> None:
-        self._name, self._codec = name, codec
-        self.many: bool = isinstance(codec, TableCodec)
-        self._table: Any = codec if self.many else None
+        self.name: str = name
+        self._codec = codec
+        self._many = isinstance(codec, TableCodec)  # rows a message
+        self._table: Any = codec if self._many else None
         self._packed = codec if isinstance(codec, PackedCodec) else None
-        self._records: Sequence[Any] = ()  # of the rows that were given last
+        self._messages: Sequence[Any] = ()  # of the rows that were given last
         self._rows: Rows | None = None  # of the open message
         self._next = self._first = 0  # of its rows: the next one, and the first of those given last
+        self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
 
     @property
-    def record(self) -> Any:
+    def place(self) -> str:
+        """The stream, and the partition and offset of the message that was given last."""
+        return self.place_of(-1)
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the message that was given last; None if it had many rows."""
+        return self.raw_of(-1)
+
+    @property
+    def _label(self) -> str | None:
+        return getattr(self._codec, "label", None)
+
+    @property
+    def _message(self) -> Any:
         """The message of the row that was given last; None before."""
-        return self._records[-1] if self._records else None
+        return self._messages[-1] if self._messages else None
 
     @property
-    def open_rows(self) -> int:
+    def _within(self) -> int:
         """Rows that were given of a message that has more; 0 if there is none."""
         return 0 if self._rows is None else self._next
 
-    def decode(self, records: Sequence[Any]) -> Sequence[Row | BadRow] | Rows:
-        """Return the rows of messages with one row each."""
-        self._records = records
-        codec, many = self._codec, len(records) > 1 and not any(record.headers for record in records)
-        if many and self._packed is not None:
-            rows = self._packed.decode_values([record.value for record in records])
+    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
+        """Return the next rows, as `BatchSource.take` does.
+
+        They are those of the messages that are at hand, or of one message with many rows.
+        """
+        raise NotImplementedError
+
+    def _decode(self, messages: Sequence[Any], most: int) -> Sequence[Row | BadRow] | Rows:
+        """Return the rows of messages with one row each, or the first ones of one message with many, which stays open."""
+        self._messages = messages
+        if self._many:
+            return self._open(messages[0], most)
+        codec, plain = self._codec, len(messages) > 1 and not any(message.headers for message in messages)
+        if plain and self._packed is not None:
+            rows = self._packed.decode_values([message.value for message in messages])
             if rows is not None:
                 return rows
 
         def read(i: int) -> Row | BadRow:
-            record = records[i]
+            message = messages[i]
             try:
-                if record.headers:
-                    check_headers(record.headers, codec)
-                return codec.decode(record.value)
+                if message.headers:
+                    check_headers(message.headers, codec)
+                return codec.decode(message.value)
             except ValueError as error:
-                return BadRow(self.place_of(i), record.value, str(error))
+                return BadRow(self.place_of(i), message.value, str(error))
 
-        if not (many and isinstance(codec, JSONCodec)):
-            return [read(i) for i in range(len(records))]
+        if not (plain and isinstance(codec, JSONCodec)):
+            return [read(i) for i in range(len(messages))]
         pairs = codec.decode_pairs
-        return RawRows(read, lambda first, end: pairs([record.value for record in records[first:end]]), (0, len(records)))
+        return RawRows(read, lambda first, end: pairs([message.value for message in messages[first:end]]), (0, len(messages)))
 
-    def open(self, record: Any, skip: int, most: int) -> Sequence[BadRow] | Rows:
-        """Return the first rows of a message with many, after ``skip`` of them; see `more`."""
-        self._records, self._first, self._rows = [record], 0, None
+    def _open(self, message: Any, most: int) -> Sequence[BadRow] | Rows:
+        self._first, self._rows = 0, None
+        # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
+        offset, skip = self._skip.pop(message.partition, (-1, 0))
+        skip = skip if offset == message.offset else 0
         try:
-            if record.headers:
-                check_headers(record.headers, self._codec)
-            rows = self._table.decode_rows(record.value)
+            if message.headers:
+                check_headers(message.headers, self._codec)
+            rows = self._table.decode_rows(message.value)
             if skip > len(rows):
                 raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
         except ValueError as error:
-            return [BadRow(self.place_of(0), record.value, str(error))]
-        self._rows, self._next = rows, skip
-        return self.more(most)
+            return [BadRow(self.place_of(0), message.value, str(error))]
+        self._next = skip
+        return self._more(rows, most)
 
-    def more(self, most: int) -> Rows:
+    def _more(self, rows: Rows, most: int) -> Rows:
         """Return the next rows of the open message, which is closed with its last ones."""
-        if (rows := self._rows) is None:
-            raise RuntimeError(f"{self._name}: no message is open")
         self._first, self._next = self._next, min(self._next + most, len(rows))
-        part = rows.part(self._first, self._next)
-        if self._next == len(rows):
-            self._rows = None
-        return part
+        self._rows = rows if self._next < len(rows) else None
+        return rows.part(self._first, self._next)
 
     def place_of(self, i: int) -> str:
-        """The partition, and the offset of the message of a row of those that were given last."""
-        if not self._records:
-            return f"{self._name}: before its first message"
-        record = self._records[0 if self.many else i]
-        row = f", row {self._first + i:,} of it" if self.many else ""
-        return f"{self._name}: message at partition {record.partition}, offset {record.offset}{row}"
+        """The partition and offset of the message of row number ``i`` of those that were taken last."""
+        if not self._messages:
+            return f"{self.name}: before its first message"
+        message = self._messages[0 if self._many else i]
+        row = f", row {self._first + i:,} of it" if self._many else ""
+        return f"{self.name}: message at partition {message.partition}, offset {message.offset}{row}"
 
     def raw_of(self, i: int) -> bytes | None:
-        """The bytes of the message of a row of those that were given last; None of one with many rows."""
-        if not self._records or self.many:
+        """The bytes of the message of row number ``i`` of those that were taken last.
+
+        None if the message has many rows.
+        """
+        if not self._messages or self._many:
             return None
-        value: bytes = self._records[i].value
+        value: bytes = self._messages[i].value
         return value
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        while (rows := self.take(1)) is not None:
+            yield from [rows.row(i) for i in range(len(rows))] if isinstance(rows, Rows) else rows

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
@@ -21,9 +21,10 @@ from streamsvm_kafka.connection import (
     Connection,
     MissingTopicError,
     TopicDescription,
+    admin_of,
     describe_topic,
 )
-from streamsvm_kafka.model_records import Assembler, Whole, name_of
+from streamsvm_kafka.model_messages import Assembler, Whole, name_of
 from streamsvm_kafka.reader import POLL_MS, consumer_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -48,19 +49,9 @@ class NotWholeError(CheckpointError):
 
 
 def prepare(connection: Connection, topic: str, name: str) -> None:
-    """Make sure that there is a topic for checkpoints, with one partition. It is made if there is none.
+    """Make sure that there is a topic for checkpoints, with one partition; warn if it is not compacted.
 
-    Raises
-    ------
-    CheckpointError
-        It cannot be made, or has several partitions.
-    BrokerUnreachableError, StreamError
-        As of `describe_topic`.
-
-    Warns
-    -----
-    RuntimeWarning
-        The topic is not compacted.
+    It is made if there is none. A CheckpointError says that it cannot be made, or has several partitions.
     """
     try:
         found = describe_topic(connection, topic)
@@ -69,7 +60,7 @@ def prepare(connection: Connection, topic: str, name: str) -> None:
         return
     check_partitions(found, name)
     try:
-        with _admin(connection) as admin:
+        with admin_of(connection) as admin:
             resource = ConfigResource(ConfigResourceType.TOPIC, topic)
             told = admin.describe_configs([resource], config_filter="all")
         policy = str(next(iter(next(iter(told.values())).values()))["cleanup.policy"]["value"])
@@ -94,7 +85,7 @@ def check_partitions(found: TopicDescription, name: str) -> None:
 def _create(connection: Connection, topic: str, name: str) -> None:
     options = {"num_partitions": 1, "replication_factor": -1, "configs": _CONFIGS}
     try:
-        with _admin(connection) as admin:
+        with admin_of(connection) as admin:
             admin.create_topics({topic: options}, timeout_ms=int(1000 * CONNECT_SECONDS), wait_for_metadata=True)
     except TopicAlreadyExistsError:  # by another learner, at the same time
         pass
@@ -105,19 +96,10 @@ def _create(connection: Connection, topic: str, name: str) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def _admin(connection: Connection) -> Iterator[Any]:
-    admin = connection.client(KafkaAdminClient, request_timeout_ms=1000 * CONNECT_SECONDS)
-    try:
-        yield admin
-    finally:
-        admin.close()
-
-
 def cluster_of(connection: Connection) -> str | None:
     """Return the identity of a cluster; None where its brokers do not tell it."""
     try:
-        with _admin(connection) as admin:
+        with admin_of(connection) as admin:
             found: str | None = admin.describe_cluster().get("cluster_id")
     except KafkaError as error:
         raise BrokerUnreachableError(f"{connection.bootstrap} does not tell which cluster it is of: {error}") from error
@@ -129,12 +111,12 @@ def names_in(connection: Connection, topic: str, place: str) -> list[str]:
     names: set[str] = set()
     reader = ModelReader(connection, topic, "", place)
     try:
-        for record in reader.all():
-            if (name := name_of(record.key)) is None:
+        for message in reader.all():
+            if (name := name_of(message.key)) is None:
                 continue
-            if record.value is not None:
+            if message.value is not None:
                 names.add(name)
-            elif record.key.endswith(b"/0"):  # its other parts are deleted, too
+            elif message.key.endswith(b"/0"):  # its other parts are deleted, too
                 names.discard(name)
             if len(names) > MOST_NAMES:
                 raise CheckpointError(f"{place} has more than {MOST_NAMES:,} names: say which model, ?name=...")
@@ -146,10 +128,7 @@ def names_in(connection: Connection, topic: str, place: str) -> list[str]:
 def one_name(connection: Connection, topic: str, place: str, usual: str | None) -> str | None:
     """Return the name of the only model of a topic, or of several the ``usual`` one; None where there is none.
 
-    Raises
-    ------
-    CheckpointError
-        There are several, and which one is meant is not clear.
+    A CheckpointError says that there are several, and which one is meant is not clear.
     """
     found = names_in(connection, topic, place)
     if len(found) == 1:
@@ -167,21 +146,8 @@ class ModelReader:
     The newest is looked for from the end of the topic backwards, so that the time does not grow with what compaction has not yet
     removed. Held are one whole checkpoint and the parts of another (`Assembler`).
 
-    Parameters
-    ----------
-    connection, topic
-        The topic, which exists.
-    name
-        Of the model.
-    place
-        The topic in messages.
-
-    Raises
-    ------
-    BrokerUnreachableError
-        No broker answers. Methods raise it, too.
-    CheckpointError
-        From methods: the topic cannot be read, or another producer's transaction hides its end for too long.
+    ``place`` is the topic in messages. A CheckpointError of a method says that the topic cannot be read, or that another
+    producer's transaction hides its end for too long.
     """
 
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
@@ -195,24 +161,17 @@ class ModelReader:
     def newest(self, truth: bool = False) -> Whole | None:
         """Return the newest whole checkpoint; None where there is none.
 
-        Parameters
-        ----------
-        truth
-            Wait until the end of the topic is not hidden by a transaction of anybody. Who has just fenced all other writers of
-            the name, and then reads the truth, misses nothing that was committed.
-
-        Raises
-        ------
-        NotWholeError
-            There are messages of the name, but no whole checkpoint: to begin anew would lose it.
+        With ``truth``, wait until the end of the topic is not hidden by a transaction of anybody. Who has just fenced all other
+        writers of the name, and then reads the truth, misses nothing that was committed. A NotWholeError says that there are
+        messages of the name, but no whole checkpoint: to begin anew would lose it.
         """
         beginning, end = self._bounds(truth)
         count = TAIL
         while True:
             first = max(beginning, end - count)
             self._assembler = Assembler(self._name)
-            for record in self._read(first, end):
-                self._add(record)
+            for message in self._read(first, end):
+                self._add(message)
             if self._assembler.whole is not None or first == beginning:
                 break
             count *= 4
@@ -236,11 +195,11 @@ class ModelReader:
         """
         before, began = self._assembler.whole, time.monotonic()
         # A fetch goes on between two calls. The first message of several is worth a wait for the others.
-        records = self._poll(0)
-        while records and time.monotonic() - began < CONNECT_SECONDS:
-            for record in records:
-                self._add(record)
-            records = self._poll(POLL_MS if self._assembler.is_coming else 0)
+        messages = self._poll(0)
+        while messages and time.monotonic() - began < CONNECT_SECONDS:
+            for message in messages:
+                self._add(message)
+            messages = self._poll(POLL_MS if self._assembler.is_coming else 0)
         if self._assembler.complaint:
             warn(f"{self._place}: {self._assembler.complaint}: the model before it stays")
             self._assembler.complaint = ""
@@ -250,8 +209,8 @@ class ModelReader:
         """Give all messages of the topic."""
         yield from self._read(*self._bounds(truth=False))
 
-    def _add(self, record: Any) -> None:
-        self._assembler.add(record.offset, record.key, record.value, record.headers)
+    def _add(self, message: Any) -> None:
+        self._assembler.add(message.offset, message.key, message.value, message.headers)
 
     def _bounds(self, truth: bool) -> tuple[int, int]:
         """Return the first offset and the one behind the last; with ``truth`` also behind transactions that are open."""

@@ -37,10 +37,7 @@ class Start(NamedTuple):
 def parse_start(text: str) -> Start:
     """Return what ``earliest``, ``latest``, a time (ISO 8601; UTC if it names no zone) or ``PARTITION:OFFSET,...`` stands for.
 
-    Raises
-    ------
-    ValueError
-        The text is none of these.
+    A ValueError says that the text is none of these.
 
     Examples
     --------
@@ -79,17 +76,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TopicOffsets:
-    """The offsets of a topic, asked for through a consumer.
-
-    Parameters
-    ----------
-    consumer
-        A consumer of kafka-python.
-    name
-        The stream in messages.
-    topic
-        The topic.
-    """
+    """The offsets of a topic, asked for through a consumer of kafka-python. The stream has a name in messages."""
 
     def __init__(self, consumer: Any, name: str, topic: str) -> None:
         self._consumer, self._name, self._topic = consumer, name, topic
@@ -110,12 +97,8 @@ class TopicOffsets:
     def first(self, start: Start, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Return the first offset to read of each partition.
 
-        Raises
-        ------
-        BrokerUnreachableError
-            The broker does not tell.
-        StreamError
-            ``start`` names a partition or an offset that there is not.
+        A BrokerUnreachableError says that the broker does not tell, another StreamError that ``start`` names a partition or an
+        offset that there is not.
         """
         if start.kind == "latest":
             return dict(ends)

@@ -204,10 +204,10 @@ class PartitionWorker:
                 before = dict(self._assigned)
                 messages = self._poll()
                 self._heed()
-                for key, records in messages.items():
+                for key, fetched in messages.items():
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
                     if (each := self._assigned.get(key.partition)) is not None and each is before.get(key.partition):
-                        self._learn(key.partition, each, records, max_rows, on_rows)
+                        self._learn(key.partition, each, fetched, max_rows, on_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._heed()
@@ -343,13 +343,13 @@ class PartitionWorker:
         self,
         number: int,
         each: _Partition,
-        records: list[Any],
+        messages: list[Any],
         max_rows: int | None,
         on_rows: Callable[[PartitionWorker], None] | None,
     ) -> None:
         if each.source is None or each.loop is None:
             return
-        each.source.feed(records)
+        each.source.feed(messages)
         while each.source.waits and not self._stopping.is_set():
             n = ROWS_AT_ONCE if max_rows is None else min(ROWS_AT_ONCE, max_rows - self.rows)
             if n == 0:

@@ -107,29 +107,8 @@ def lost(name: str, reason: str) -> StreamError:
 class TopicReader:
     """The messages of all partitions of a topic, in runs of those that are at hand.
 
-    Parameters
-    ----------
-    connection, topic, name
-        The topic, and the stream in messages.
-    consumer
-        A consumer of kafka-python that nothing is assigned to.
-    described
-        The topic as it is now.
-    stop_at_end
-        Read up to the ends that the partitions have now, and no further.
-
-    Attributes
-    ----------
-    offsets : dict of int to int
-        The next offset of each partition: behind the run that was given last.
-    ends : dict of int to int, or None
-        Of the present bounded pass; None of an endless stream, and at the end of a pass.
-    newest : dict of int to int
-        The ends when the topic was opened.
-    turn : int
-        The partition whose turn it is in a bounded pass.
-    most : int
-        Messages of a run. May be changed before each.
+    Nothing is assigned to the consumer before. With ``stop_at_end``, it reads up to the ends that the partitions have now, and no
+    further.
     """
 
     def __init__(
@@ -140,10 +119,15 @@ class TopicReader:
         self.told: TopicOffsets = TopicOffsets(consumer, name, topic)
         beginnings, newest = self.told.bounds(described.partitions)
         self.beginnings: dict[int, int] = beginnings
+        #: The ends when the topic was opened.
         self.newest: dict[int, int] = newest
+        #: The next offset of each partition: behind the run that was given last.
         self.offsets: dict[int, int] = dict(beginnings)
+        #: Of the present bounded pass; None of an endless stream, and at the end of a pass.
         self.ends: dict[int, int] | None = self.newest if stop_at_end else None
+        #: The partition whose turn it is in a bounded pass.
         self.turn: int = described.partitions[0]
+        #: Messages of a run. May be changed before each.
         self.most: int = 1
         self._stopping = threading.Event()
 
@@ -183,15 +167,15 @@ class TopicReader:
                 self._refresh()
                 refresh = now + REFRESH_SECONDS
             polled = self._poll(0 if silent else POLL_MS)
-            for key, records in polled.items():
+            for key, messages in polled.items():
                 at = 0
-                while at < len(records):
+                while at < len(messages):
                     if self._stopping.is_set():
                         return
-                    run = records[at : at + self.most]
+                    run = messages[at : at + self.most]
                     at += len(run)
                     self.offsets[key.partition] = run[-1].offset + 1
-                    yield [record for record in run if record.value is not None]
+                    yield [message for message in run if message.value is not None]
             if polled:
                 came, silent = time.monotonic(), False
             else:
@@ -229,7 +213,7 @@ class TopicReader:
             if rounds:  # one message of each partition in turn, so many times
                 columns = [_first(buffers[p], rounds) for p in waiting]
                 self.offsets |= {p: column[-1].offset + 1 for p, column in zip(waiting, columns, strict=True)}
-                run = columns[0] if len(columns) == 1 else [record for each in zip(*columns, strict=True) for record in each]
+                run = columns[0] if len(columns) == 1 else [message for each in zip(*columns, strict=True) for message in each]
             else:
                 run = [buffers[partition].popleft()]
                 waiting.rotate(-1)
@@ -264,11 +248,11 @@ class TopicReader:
                 full = len(buffer) >= PREFETCH or reached[p] >= ends[p]
                 full = full or sum([len(one.value) for one in buffer]) >= PREFETCH_BYTES
                 (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
-            for key, records in self._poll().items():
+            for key, messages in self._poll().items():
                 end = ends[key.partition]
-                whole = records[-1].offset < end and None not in [one.value for one in records]
+                whole = messages[-1].offset < end and None not in [one.value for one in messages]
                 buffers[key.partition].extend(
-                    records if whole else [one for one in records if one.offset < end and one.value is not None]
+                    messages if whole else [one for one in messages if one.offset < end and one.value is not None]
                 )
         return not self._stopping.is_set()
 

@@ -21,6 +21,21 @@ MAX_PENDING = 20_000
 DELIVERY_SECONDS = 30.0
 
 
+def producer_of(connection: Connection, seconds: float, **more: Any) -> Any:
+    """Make a producer whose messages are acknowledged by all replicas within so many seconds, or fail."""
+    return connection.client(
+        KafkaProducer,
+        max_block_ms=1000 * CONNECT_SECONDS,
+        request_timeout_ms=min(10_000, 1000 * seconds),
+        delivery_timeout_ms=1000 * seconds,
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=5,
+        batch_size=1 << 17,
+        **more,
+    )
+
+
 class Writer(Protocol):
     """Sends the messages of a sink."""
 
@@ -42,16 +57,7 @@ class _Writer:
         connection = Connection(bootstrap, client)
         self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, CONNECT_SECONDS)
         with self._failing("its options are wrong"):
-            self._producer = connection.client(
-                KafkaProducer,
-                max_block_ms=1000 * CONNECT_SECONDS,
-                request_timeout_ms=min(10_000, 1000 * self._seconds),
-                delivery_timeout_ms=1000 * self._seconds,
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=5,
-                batch_size=1 << 17,
-            )
+            self._producer = producer_of(connection, self._seconds)
         try:
             with self._failing("the topic does not exist and the broker does not create it"):
                 self._producer.partitions_for(topic)

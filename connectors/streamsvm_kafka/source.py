@@ -10,14 +10,14 @@ from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
-from streamsvm_kafka.codecs import Codec, TableCodec
+from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
-from streamsvm_kafka.decoding import Decoder
+from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import Start, start_of
 from streamsvm_kafka.reader import TopicReader, consumer_of, lost
 
 
-class KafkaSource:
+class KafkaSource(MessageSource):
     """The rows of all partitions of a Kafka topic.
 
     Use it as the source of a `LearningLoop`. The loop saves the position in the same checkpoint as the model, and `seek`
@@ -97,13 +97,13 @@ class KafkaSource:
         group: str | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name: str = f"kafka://{bootstrap}/{topic}"
-        connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
+        super().__init__(f"kafka://{bootstrap}/{topic}", codec)
+        connection, self._topic = Connection(bootstrap, client), topic
         self._stop_at_end = stop_at_end
         self._start = start_of(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = consumer_of(connection, group, 64, isinstance(codec, TableCodec))
+        self._consumer = consumer_of(connection, group, 64, self._many)
         try:
             reader = self._reader = TopicReader(connection, topic, self.name, self._consumer, description, stop_at_end)
             first = self._start or Start("earliest", "earliest")
@@ -111,20 +111,8 @@ class KafkaSource:
         except BaseException:
             self._disconnect()
             raise
-        self._decoder = Decoder(self.name, codec)
         self._sought = False
         self._runs: Iterator[list[Any]] | None = None
-        self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
-
-    @property
-    def place(self) -> str:
-        """The topic, and the partition and offset of the message that was given last."""
-        return self.place_of(-1)
-
-    @property
-    def raw(self) -> bytes | None:
-        """The bytes of the message that was given last; None if it had many rows."""
-        return self.raw_of(-1)
 
     @property
     def position(self) -> Position:
@@ -137,16 +125,16 @@ class KafkaSource:
 
         Within a message of many rows, it also has the partition and how many of the rows were given: ``"within": {"0": 250}``.
         """
-        reader, within = self._reader, self._decoder.open_rows
+        reader, within = self._reader, self._within
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
         if within:
-            message = self._decoder.record
+            message = self._message
             offsets[message.partition], turn = message.offset, message.partition
             inside = {"within": {str(message.partition): within}}
         return {
             "topic": self._topic,
             "topic_id": self._topic_id,
-            "label": getattr(self._codec, "label", None),
+            "label": self._label,
             "partitions": {str(partition): offset for partition, offset in offsets.items()},
             "ends": reader.ends and {str(partition): end for partition, end in reader.ends.items()},
             "turn": turn,
@@ -173,7 +161,7 @@ class KafkaSource:
             turn = checked_count("turn", position["turn"])
         except ValueError as error:
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
-        if within and not self._decoder.many:
+        if within and not self._many:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
         beginnings, ends = self._reader.told.bounds(self._reader.offsets)
         lost = {}  # reasons, by partition
@@ -205,13 +193,13 @@ class KafkaSource:
     @property
     def message_time(self) -> float | None:
         """The time of the message that was given last, in seconds since 1970; None if it has none."""
-        record = self._decoder.record
-        return None if record is None or record.timestamp < 0 else record.timestamp / 1000
+        message = self._message
+        return None if message is None or message.timestamp < 0 else message.timestamp / 1000
 
     @property
     def message_key(self) -> str | bytes | None:
         """The key of the message that was given last, as text, or as bytes if it is not UTF-8."""
-        key: bytes | None = None if self._decoder.record is None else self._decoder.record.key
+        key: bytes | None = None if self._message is None else self._message.key
         try:
             return None if key is None else key.decode()
         except UnicodeDecodeError:
@@ -223,45 +211,17 @@ class KafkaSource:
         return not self._stop_at_end
 
     def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows, as `BatchSource.take` does.
+        if self._rows is not None:
+            return self._more(self._rows, most)
+        run = self._next_run(most, joined=False)
+        return self._decode(run, most) if run else run
 
-        They are those of the messages that have arrived, or of one message with many rows.
-        """
-        if self._decoder.open_rows:
-            return self._decoder.more(most)
-        run = self._next_run(most, self._begun(joined=False))
-        if not run:
-            return run
-        if not self._decoder.many:
-            return self._decoder.decode(run)
-        (record,) = run
-        offset, rows = self._skip.pop(record.partition, (-1, 0))
-        return self._decoder.open(record, rows if offset == record.offset else 0, most)
-
-    def _next_run(self, most: int, runs: Iterator[list[Any]]) -> list[Any] | None:
-        self._reader.most = 1 if self._decoder.many else most
-        return next(runs, None)
-
-    def _begun(self, joined: bool) -> Iterator[list[Any]]:
+    def _next_run(self, most: int, joined: bool) -> list[Any] | None:
         if self._runs is None:
             self._warn_of_removed()
             self._runs = self._reader.runs(joined)
-        return self._runs
-
-    def place_of(self, i: int) -> str:
-        """The partition and offset of the message of row number ``i`` of those that were taken last."""
-        return self._decoder.place_of(i)
-
-    def raw_of(self, i: int) -> bytes | None:
-        """The bytes of the message of row number ``i`` of those that were taken last.
-
-        None if the message has many rows.
-        """
-        return self._decoder.raw_of(i)
-
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        while (rows := self.take(1)) is not None:
-            yield from [rows.row(i) for i in range(len(rows))] if isinstance(rows, Rows) else rows
+        self._reader.most = 1 if self._many else most
+        return next(self._runs, None)
 
     def messages(self) -> Iterator[Row | BadRow | None]:
         """Iterate as a part of a `JoinedSource`.
@@ -269,13 +229,13 @@ class KafkaSource:
         An endless stream gives None when it has nothing more to read. A bounded pass gives the messages of all partitions in
         the order of their times, and keeps the order within a partition. A pass that resumes ends where it would have ended.
         """
-        if self._decoder.many:
+        if self._many:
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
-        while (run := self._next_run(1, self._begun(joined=True))) is not None:
+        while (run := self._next_run(1, joined=True)) is not None:
             if not run:
                 yield None
                 continue
-            rows = self._decoder.decode(run)
+            rows = self._decode(run, 1)
             yield from [rows.row(0)] if isinstance(rows, Rows) else rows
 
     def _warn_of_removed(self) -> None:
@@ -318,9 +278,9 @@ class KafkaSource:
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["topic"] != self._topic:
             raise StreamError(f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, {START_AFRESH}")
-        if position["label"] != (label := getattr(self._codec, "label", None)):
+        if position["label"] != self._label:
             raise StreamError(
-                f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {label!r}. "
+                f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {self._label!r}. "
                 f"Ask for the same, {START_AFRESH}"
             )
 

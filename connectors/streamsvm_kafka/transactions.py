@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kafka import KafkaProducer
 from kafka.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -21,7 +20,7 @@ from kafka.errors import (
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
-from streamsvm_kafka.sink import DELIVERY_SECONDS, MAX_PENDING
+from streamsvm_kafka.sink import DELIVERY_SECONDS, MAX_PENDING, producer_of
 
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
@@ -38,25 +37,8 @@ class Transaction:
     aborted, and which can commit nothing more. So whoever makes a `Transaction`, and then reads what is committed, knows that
     nothing is committed behind its back.
 
-    After any failure the transaction is dead: all that follows raises the same error.
-
-    Parameters
-    ----------
-    connection
-        Of the cluster.
-    identity
-        The transactional id: the same for all processes of which only one may write.
-    name
-        What is written, in messages.
-    seconds
-        The broker aborts a transaction that is open for longer.
-
-    Raises
-    ------
-    BrokerUnreachableError
-        No broker answers.
-    CheckpointError
-        The broker does not let this user have transactions, or none of so many seconds.
+    After any failure the transaction is dead: all that follows raises the same error, a CheckpointError, or a TakenOverError if
+    another producer has the transactional id, ``identity``. The broker aborts a transaction that is open for so many ``seconds``.
     """
 
     def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
@@ -67,17 +49,8 @@ class Transaction:
         self._pending = 0
         self._lost: BaseException | None = None  # why a message was not delivered
         self._failure: CheckpointError | None = None
-        self._producer = connection.client(
-            KafkaProducer,
-            transactional_id=identity,
-            transaction_timeout_ms=int(1000 * seconds),
-            max_block_ms=1000 * CONNECT_SECONDS,
-            request_timeout_ms=min(10_000, 1000 * self._answer_seconds),
-            delivery_timeout_ms=1000 * self._answer_seconds,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=5,
-            batch_size=1 << 17,
+        self._producer = producer_of(
+            connection, self._answer_seconds, transactional_id=identity, transaction_timeout_ms=int(1000 * seconds)
         )
         # Where its epoch is refused, kafka-python would ask for a new one: a process that is fenced would fence the one after it.
         self._producer._transaction_manager._supports_epoch_bump = lambda: False
@@ -110,15 +83,7 @@ class Transaction:
         partition: int | None = None,
         headers: list[tuple[str, bytes]] | None = None,
     ) -> None:
-        """Send a message, which counts after `commit`.
-
-        Raises
-        ------
-        TakenOverError
-            Another producer has the transactional id.
-        CheckpointError
-            It cannot be sent.
-        """
+        """Send a message, which counts after `commit`."""
         with self._failing("a message cannot be sent"):
             self._begin()
             future = self._producer.send(topic, value, key=key, partition=partition, headers=headers)
@@ -136,7 +101,7 @@ class Transaction:
         self._lost = self._lost or error
 
     def flush(self) -> None:
-        """Wait until the broker has all messages; errors as of `send`."""
+        """Wait until the broker has all messages."""
         with self._failing("messages were not acknowledged in time"):
             if self._pending:
                 self._producer.flush(self._answer_seconds + CONNECT_SECONDS)
@@ -148,12 +113,7 @@ class Transaction:
     def commit(self, offsets: Mapping[Any, Any], group: str | None) -> None:
         """Commit all messages since the last commit, with the offsets of a group if one is given.
 
-        Raises
-        ------
-        TakenOverError
-            Another producer has the transactional id: nothing was committed.
-        CheckpointError
-            It was not committed; or it is not known whether it was, for the broker has not answered.
+        Nothing was committed where that raises a TakenOverError; of a CheckpointError, the message says whether it is known.
         """
         self.flush()
         if group is not None and offsets:
@@ -254,15 +214,7 @@ class Transaction:
 
 
 class TransactionWriter:
-    """Writes to one topic as a part of a transaction, whose owner commits it.
-
-    Parameters
-    ----------
-    transaction
-        The transaction.
-    bootstrap, topic
-        As of `KafkaSink`.
-    """
+    """Writes to one topic as a part of a transaction, whose owner commits it."""
 
     def __init__(self, transaction: Transaction, bootstrap: str, topic: str) -> None:
         self.name: str = f"kafka://{bootstrap}/{topic}"

@@ -73,8 +73,7 @@ def open_source(
         ...
     streamsvm.stream.endpoints.StreamError: kafka://localhost:9092/rows: codec=float32 needs the number...
     """
-    bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
-    client = client_options({**(options or {}), **version})
+    bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM, options)
     codec = _codec(url, parameters, label, client)
     return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, group=group, client=client)
 
@@ -96,8 +95,7 @@ def open_worker(
     StreamError
         The URL has a mistake (the text shows the right form), or an error of `PartitionWorker`.
     """
-    bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
-    client = client_options({**(options or {}), **version})
+    bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM, options)
     codec = _codec(url, parameters, label, client)
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **how)
 
@@ -117,8 +115,8 @@ def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSin
     StreamError
         The URL has a mistake (the text shows the right form), or an error of `KafkaSink`.
     """
-    bootstrap, topic, version, _ = _parse(url, (), _SINK_FORM)
-    return KafkaSink(bootstrap, topic, client=client_options({**(options or {}), **version}))
+    bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM, options)
+    return KafkaSink(bootstrap, topic, client=client)
 
 
 class _Checkpoints(TopicCheckpoints):
@@ -128,9 +126,8 @@ class _Checkpoints(TopicCheckpoints):
         """Open a topic as a sink whose messages are committed with the checkpoints; None where it is of another cluster."""
         if not url.startswith("kafka://"):
             return None
-        bootstrap, topic, version, _ = _parse(url, (), _SINK_FORM)
-        same = self.is_on_cluster_of(bootstrap, client_options({**(options or {}), **version}))
-        return self.open_sink(topic) if same else None
+        bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM, options)
+        return self.open_sink(topic) if self.is_on_cluster_of(bootstrap, client) else None
 
 
 def open_checkpoints(
@@ -165,14 +162,14 @@ def open_checkpoints(
     CheckpointError
         An error of `TopicCheckpoints`.
     """
-    bootstrap, topic, version, parameters = _parse(url, ("name",), _MODEL_FORM)
-    client, given = client_options({**(options or {}), **version}), list(sources)
+    bootstrap, topic, client, parameters = _parse(url, ("name",), _MODEL_FORM, options)
+    given = list(sources)
     name = parameters.get("name") or usual_name(given[0])
     if name is None:
         raise _mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
     opened = _Checkpoints(bootstrap, topic, name, trusted=trusted, client=client)
     if group is not None and all(each.startswith("kafka://") for each in given):
-        others = (_parse(each.partition("?")[0], (), _SINK_FORM)[0] for each in given)
+        others = (_parse(each.partition("?")[0], (), _SINK_FORM, options)[0] for each in given)
         if all(opened.is_on_cluster_of(other, client) for other in others):
             opened.group = group
     return opened
@@ -202,8 +199,8 @@ def open_models(
     CheckpointError
         An error of `FollowedTopic`.
     """
-    bootstrap, topic, version, parameters = _parse(url, ("name",), _MODEL_FORM)
-    client, usual = client_options({**(options or {}), **version}), None if source is None else usual_name(source)
+    bootstrap, topic, client, parameters = _parse(url, ("name",), _MODEL_FORM, options)
+    usual = None if source is None else usual_name(source)
     return FollowedTopic(bootstrap, topic, parameters.get("name"), usual=usual, trusted=trusted, client=client)
 
 
@@ -245,7 +242,9 @@ def _codec(url: str, parameters: dict[str, str], label: str | None, options: Map
     return AvroCodec(label, registry)
 
 
-def _parse(url: str, known: tuple[str, ...], form: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
+def _parse(
+    url: str, known: tuple[str, ...], form: str, options: Mapping[str, Any] | None
+) -> tuple[str, str, dict[str, Any], dict[str, str]]:
     """The brokers, the topic, the options of a client, and the ``known`` parameters of a URL."""
     parts = urlsplit(url)
     topic = unquote(parts.path).strip("/")
@@ -263,7 +262,7 @@ def _parse(url: str, known: tuple[str, ...], form: str) -> tuple[str, str, dict[
         names = ", ".join((*known, "api_version"))
         hint = "; options of the connection stand in [kafka] of a --config file, or in the environment"
         raise _mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}{hint}", form)
-    return parts.netloc, topic, version, parameters
+    return parts.netloc, topic, client_options({**(options or {}), **version}), parameters
 
 
 def _mistake(url: str, reason: str, form: str) -> StreamError:

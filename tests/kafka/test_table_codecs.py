@@ -17,8 +17,7 @@ from patience import until
 from row_tables import float32s, hostile_seeds, mutated, npy, same, tables
 from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec, publish
-from streamsvm_kafka.codecs import MAX_TABLE_BYTES, PackedCodec, TableCodec
-from streamsvm_kafka.codecs.tables import table_of
+from streamsvm_kafka.codecs import MAX_TABLE_BYTES, PackedCodec, TableCodec, table_of
 
 
 def test_the_kinds_of_codecs():

@@ -6,9 +6,8 @@ from streamsvm_kafka.codecs.float32 import Float32Codec
 from streamsvm_kafka.codecs.json_rows import JSONCodec
 from streamsvm_kafka.codecs.names import check_headers
 from streamsvm_kafka.codecs.npy import NpyCodec
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, Codec, PackedCodec, TableCodec
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, Codec, PackedCodec, TableCodec, table_of
 from streamsvm_kafka.codecs.registry import SchemaRegistry
-from streamsvm_kafka.codecs.tables import table_of
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

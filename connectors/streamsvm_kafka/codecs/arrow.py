@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.endpoints import Rows
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
-from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory
+from streamsvm_kafka.codecs.protocol import OneRow, check_length, check_memory
 
 _NUMBERS = ("int", "float", "bool", "decimal", "null")
 _LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.endpoints import Row
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
 from streamsvm_kafka.codecs.registry import SchemaRegistry
 
 _FLAT = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
@@ -109,13 +109,7 @@ class AvroCodec:
         """
         if self._schema is None:
             raise ValueError("this codec only reads: give AvroCodec(..., schema=ID), the id of the schema to write with")
-        schema, fields = self._flat(self._schema), dict(row.x)
-        if row.y is not None:
-            if self.label is None:
-                raise ValueError("the row has a label, but the codec has no name for it: give AvroCodec(label=...)")
-            if self.label in fields:
-                raise ValueError(f"{self.label!r} is the name of the label and of a feature")
-            fields[self.label] = row.y
+        schema, fields = self._flat(self._schema), fields_of(row, self.label, "AvroCodec")
         if unknown := fields.keys() - schema.names:
             raise ValueError(f"{shown(min(unknown, key=repr))} is no field of schema {self._schema}")
         plain = {name: item.item() if isinstance(item, np.generic) else item for name, item in fields.items()}

@@ -11,8 +11,7 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row, Rows
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
-from streamsvm_kafka.codecs.tables import labels_of
+from streamsvm_kafka.codecs.protocol import check_features, labels_of
 
 
 class Float32Codec:
@@ -45,8 +44,7 @@ class Float32Codec:
     name = "float32"
 
     def __init__(self, n_features: int) -> None:
-        if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
-            raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
+        check_features(n_features)
         self.n_features = n_features
         self._layout = struct.Struct(f"<{n_features + 1}f")
         self._names = range(n_features)

@@ -9,7 +9,7 @@ import orjson
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
 
 _CONTAINERS = frozenset((dict, list))
 
@@ -88,14 +88,7 @@ class JSONCodec:
 
         Raise a ValueError if the name of a feature is not a string, or is that of the label.
         """
-        fields = dict(row.x)
-        if row.y is not None:
-            if self.label is None:
-                raise ValueError("the row has a label, but the codec has no name for it: give JSONCodec(label=...)")
-            if self.label in fields:
-                raise ValueError(f"{self.label!r} is the name of the label and of a feature")
-            fields[self.label] = row.y
         try:
-            return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
+            return orjson.dumps(fields_of(row, self.label, "JSONCodec"), option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
             raise ValueError(f"the row cannot be written as JSON: {error}") from None

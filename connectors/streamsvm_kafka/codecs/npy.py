@@ -9,8 +9,7 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Rows
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
-from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory, is_number, labels_of
+from streamsvm_kafka.codecs.protocol import OneRow, check_features, check_length, check_memory, is_number, labels_of
 
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {1: 2, 2: 4, 3: 4}  # bytes that the length of the header takes, by version
@@ -57,8 +56,7 @@ class NpyCodec(OneRow):
     name = "npy"
 
     def __init__(self, n_features: int) -> None:
-        if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
-            raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
+        check_features(n_features)
         self.n_features = n_features
         self._names = tuple(range(n_features))
 

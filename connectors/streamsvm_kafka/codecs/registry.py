@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
+from streamsvm_kafka.connection import patiently
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -24,7 +25,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 ANSWER_SECONDS = 5.0
 #: For how long a registry that does not answer is asked again, unless ``outage_seconds`` says another time.
 OUTAGE_SECONDS = 30.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 #: For how long an id is not asked for again that the registry does not know, or that is of no Avro schema.
 UNKNOWN_SECONDS = 60.0
 _REMEMBERED = 1000
@@ -142,19 +142,16 @@ class SchemaRegistry:
 
     def _asked(self, number: int) -> dict[str, Any] | None:
         """The registry's answer; None if it knows no such schema."""
-        deadline, pause = time.monotonic() + self._outage_seconds, FIRST_PAUSE
-        while True:
-            try:
-                return self._once(number)
-            except (OSError, http.client.HTTPException) as error:
-                if time.monotonic() + pause > deadline:
-                    raise StreamError(
-                        f"the schema registry {self.url} does not answer ({error}). Check schema_registry_url and the registry, "
-                        "then start again from the checkpoint; outage_seconds waits longer."
-                    ) from error
-                logger.warning("The schema registry %s does not answer (%s): it is asked again.", self.url, error)
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+
+        def failed(error: Exception, _: int, last: bool) -> None:
+            if last:
+                raise StreamError(
+                    f"the schema registry {self.url} does not answer ({error}). Check schema_registry_url and the registry, "
+                    "then start again from the checkpoint; outage_seconds waits longer."
+                ) from error
+            logger.warning("The schema registry %s does not answer (%s): it is asked again.", self.url, error)
+
+        return patiently(lambda: self._once(number), (OSError, http.client.HTTPException), self._outage_seconds, failed)
 
     def _once(self, number: int) -> dict[str, Any] | None:
         request = urllib.request.Request(f"{self.url}/schemas/ids/{number}", headers=self._headers)  # noqa: S310 - was checked

@@ -49,12 +49,7 @@ class _Part(NamedTuple):
 
 
 def messages_of(name: str, rows: int, data: bytes) -> Iterator[Message]:
-    """Give the messages that hold the bytes of a checkpoint.
-
-    Raises
-    ------
-    ValueError
-        It is larger than `MOST_BYTES`.
+    """Give the messages that hold the bytes of a checkpoint; ValueError if it is larger than `MOST_BYTES`.
 
     Examples
     --------
@@ -87,22 +82,7 @@ class Assembler:
 
     Held are the newest whole checkpoint and the parts of the one that is coming, `MOST_BYTES` each at most. Messages of other
     names and other kinds are passed over. Parts of an earlier, longer checkpoint, which compaction leaves behind, belong to none.
-
-    Parameters
-    ----------
-    name
-        The name.
-    check
-        Raises a CorruptError for bytes that are none of a checkpoint. It is not asked for those with another digest.
-
-    Attributes
-    ----------
-    whole : Whole or None
-        The newest checkpoint that is whole, has the digest that its parts say and passes the check.
-    complaint : str
-        Why a newer one was passed over; empty where there is none.
-    has_parts : bool
-        Whether there is any message of the name that was not deleted.
+    ``check`` raises a CorruptError for bytes that are none of a checkpoint. It is not asked for those with another digest.
 
     Examples
     --------
@@ -115,7 +95,9 @@ class Assembler:
 
     def __init__(self, name: str, check: Callable[[bytes], None] = _check_file) -> None:
         self._name, self._check = name.encode(), check
+        #: The newest checkpoint that is whole, has the digest that its parts say and passes the check.
         self.whole: Whole | None = None
+        #: Why a newer one was passed over; empty where there is none.
         self.complaint: str = ""
         self._count = 0  # parts of the whole one
         self._coming: _Part | None = None
@@ -125,6 +107,7 @@ class Assembler:
 
     @property
     def has_parts(self) -> bool:
+        """Whether there is any message of the name that was not deleted."""
         return bool(self._alive)
 
     @property
