@@ -1,13 +1,24 @@
 """The learning loop: what it learns, in which order, and that it survives everything."""
 
+import math
 import random
 
 import pytest
-from river import base, compose, datasets, evaluate, metrics, preprocessing, stats
+from river import base, compose, datasets, ensemble, evaluate, linear_model, metrics, preprocessing, stats
 
 from killing import kill_at_random_rows, run_to_the_end
-from streamsvm import BSGDClassifier
-from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
+from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
+from streamsvm.learners import OnlineLinearSVR
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    FileSink,
+    IterableSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+    open_source,
+)
 
 
 def make_model(**parameters):
@@ -56,23 +67,6 @@ def test_rows_without_a_label_are_predicted_only(tmp_path):
     sink.close()
     assert (end.rows, end.learned, loop.model[-1].n_learned) == (300, 200, 200)
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 300
-
-
-def test_runs_in_pieces_end_with_the_same_bytes(csv_file, tmp_path):
-    def run(name, pieces):
-        (tmp_path / name).mkdir()
-        for piece in pieces:
-            source, sink = open_source(str(csv_file), label="y"), FileSink(tmp_path / name / "out.jsonl")
-            with CheckpointFolder(tmp_path / name) as folder:
-                end = LearningLoop(source, make_model(), sink=sink, checkpoints=folder, checkpoint_every=700).run(piece)
-            source.close()
-            sink.close()
-        assert end.rows == 5300
-        return files(tmp_path / name), (tmp_path / name / "out.jsonl").read_bytes()
-
-    whole = run("whole", [None])
-    assert set(whole[0]) == {"checkpoint-000000004900.ckpt", "checkpoint-000000005300.ckpt"}
-    assert run("pieces", [1, 699, 1, 2345, 1000, None]) == whole
 
 
 @pytest.mark.thorough
@@ -284,10 +278,39 @@ def test_the_feature_at_fault_is_named(tmp_path):
     source.close()
 
 
-def test_parameters_out_of_range():
-    for wrong in ({"checkpoint_every": 0}, {"window": 0}):
-        with pytest.raises(ValueError, match="at least 1"):
-            LearningLoop(IterableSource([]), make_model(), **wrong)
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        (make_model(), {"checkpoint_every": 0}, "at least 1"),
+        (make_model(), {"window": 0}, "at least 1"),
+        (make_model(), {"error_limit": -1}, "refused rows must be"),
+        (make_model(), {"error_share": 1.5}, "refused rows must be"),
+        *((make_model(), {"checkpoint_seconds": wrong}, "must be above 0") for wrong in (0.0, -1.0, math.nan)),
+        *((make_model(), {"classes": wrong}, "classes must be") for wrong in (["a"], ["a", "a"], [1, True], [("a",), "b"])),
+        (make_model(max_classes=2), {"classes": ["a", "b", "c"]}, "3 classes are declared, and the model has max_classes=2"),
+        (OnlineLinearSVR(), {"classes": ["a", "b"]}, "classes are declared, and OnlineLinearSVR predicts numbers"),
+        (BSGDRegressor(), {"metric": metrics.Accuracy()}, "Accuracy is not a metric of river for regressors; try MAE"),
+        (make_model(), {"metric": metrics.MAE()}, "MAE is not a metric of river for classifiers"),
+        (make_model(), {"metric": metrics.Accuracy}, r"must be an instance, such as Accuracy\(\), not the class"),
+        (make_model(), {"metric": metrics.F1(pos_val="spam")}, "pos_val works for True only"),
+        (make_model(), {"positive": "spam"}, "Accuracy treats all labels alike"),
+        (
+            ensemble.VotingClassifier([linear_model.Perceptron(), linear_model.PAClassifier()]),
+            {"metric": metrics.LogLoss()},
+            "LogLoss needs probabilities, which VotingClassifier does not give: try Accuracy",
+        ),
+    ],
+)
+def test_what_does_not_go_together(model, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        LearningLoop(IterableSource([]), model, **options)
+
+
+@pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler(), OneClassBSGD()], ids=repr)
+def test_what_is_no_model(model):
+    for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
+        with pytest.raises(ValueError, match="must be a classifier or a regressor, or a pipeline that ends in one, not"):
+            loop(IterableSource([]), model)
 
 
 def test_progress_is_shown_at_the_end():

@@ -115,15 +115,6 @@ def test_every_metric_works_or_is_refused(tmp_path, kind):
         assert again.run().rows == 160
 
 
-def test_metrics_that_cannot_be():
-    with pytest.raises(ValueError, match="pos_val works for True only"):
-        LearningLoop(IterableSource([]), make_model(), metrics.F1(pos_val="spam"))
-    with pytest.raises(ValueError, match="Accuracy treats all labels alike"):
-        LearningLoop(IterableSource([]), make_model(), positive="spam")
-    with pytest.raises(ValueError, match="MAE is not a metric of river for classifiers"):
-        LearningLoop(IterableSource([]), make_model(), metrics.MAE())
-
-
 @pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.MacroF1(), metrics.CrossEntropy()], ids=repr)
 @pytest.mark.parametrize(
     "model", [tree.HoeffdingTreeClassifier(), naive_bayes.GaussianNB()], ids=lambda model: type(model).__name__

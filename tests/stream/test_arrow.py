@@ -1,0 +1,117 @@
+"""Parquet and Arrow files as sources."""
+
+import subprocess
+import sys
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from reading import read
+from streamsvm.stream import ArrowSource, StreamError, open_source
+
+TABLE = {
+    "n": [1, None, 3, 4, 5],
+    "city": ["Paris", "Oslo", None, "Oslo", "Rome"],
+    "at": [datetime(1970, 1, day) for day in range(1, 6)],
+    "ok": [True, False, None, True, True],
+    "y": ["a", "b", "a", None, "b"],
+}
+
+
+def write(path, table, most=None):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=most)
+    return path
+
+
+@pytest.fixture(params=["parquet", "arrow"])
+def table_file(request, tmp_path):
+    table = pa.table({**TABLE, "city": pa.array(TABLE["city"]).dictionary_encode()})
+    path = tmp_path / f"rows.{request.param}"
+    if request.param == "arrow":
+        return write(path, table, 2)
+    parquet.write_table(table, path, row_group_size=2)
+    return path
+
+
+def test_tables_resume_after_any_row(table_file):
+    options = {"drop": "ok", "dates": "at"}
+    rows, positions = read(table_file, **options)
+    assert rows[0] == ({"n": 1, "city": "Paris", "at": 0.0}, "a")
+    assert rows[2] == ({"n": 3, "at": 2 * 86400.0}, "a")
+    assert rows[3][1] is None
+    assert len(rows) == 5
+    for done, position in enumerate(positions):
+        assert read(table_file, position, **options)[0] == rows[done:]
+    with open_source(str(table_file), label="y", **options) as source:
+        next(iter(source))
+        with pytest.raises(RuntimeError, match="read already"):
+            source.seek(positions[0])
+
+
+def test_what_a_file_refuses(table_file, tmp_path):
+    with open_source(str(table_file), label="y") as source:
+        next(iter(source))
+        position = source.position
+        assert source.place.endswith("row 1")
+        source.stop()
+        assert list(source) == []
+    for label, options, place, words in (
+        ("n", {}, position, "label 'y', not 'n'"),
+        ("y", {"drop": "n"}, position, "no options, not with"),
+        ("y", {}, {"rows": 1}, "another kind"),
+        ("y", {}, {**position, "file": "0"}, "not the file"),
+        ("z", {}, None, r"no column 'z' for the label\. It has: n, city"),
+    ):
+        with pytest.raises(StreamError, match=words):
+            read(table_file, place, label, **options)
+    kind = table_file.suffix[1:]
+    for content in (b"", b"n,y\n1,2\n", table_file.read_bytes()[:-8]):
+        (tmp_path / f"bad.{kind}").write_bytes(content)
+        with pytest.raises(StreamError, match="bad"):
+            ArrowSource(tmp_path / f"bad.{kind}", "y")
+    with pytest.raises(StreamError, match="No such file"):
+        ArrowSource(tmp_path / f"none.{kind}")
+
+
+def test_large_batches_are_held_in_pieces(tmp_path):
+    path = write(tmp_path / "rows.arrow", pa.table({"n": list(range(5000)), "y": [0, 1] * 2500}))
+    with ArrowSource(path, "y") as source:
+        assert max(batch.num_rows for batch in source._batches(1500)) == 1024
+        source.seek({**source.position, "rows": 1500})
+        assert next(iter(source)).x == {"n": 1500}
+
+
+def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "streamsvm\[files\]"'):
+        ArrowSource(table_file)
+
+
+@pytest.mark.once
+def test_a_corrupt_file_is_refused_before_it_is_read(tmp_path):
+    names = pa.array(["Oslo", "Paris", None] * 50)
+    table = pa.table({"city": names, "kind": names.dictionary_encode(), "y": [0, 1, 2] * 50})
+    data, n = write(tmp_path / "rows.arrow", table).read_bytes(), 200
+    script = (
+        "import sys\nfrom streamsvm.stream import ArrowSource, StreamError\n"
+        "refused = 0\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        with ArrowSource(path, label='y') as source: list(source)\n"
+        "    except StreamError: refused += 1\n"
+        "print(refused)\n"
+    )
+    rng, paths = np.random.default_rng(5), []
+    for i in range(n):
+        spoilt = bytearray(data)
+        for at in rng.integers(200, len(data) - 200, 8):
+            spoilt[at] = int(rng.choice([0, 127, 128, 255]))
+        paths.append(tmp_path / f"{i}.arrow")
+        paths[-1].write_bytes(spoilt)
+    done = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > n / 10

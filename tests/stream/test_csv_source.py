@@ -1,0 +1,123 @@
+"""Rows of CSV text: whatever the cells hold, quotes that are not closed, and the options of tables."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reading import read
+from streamsvm.stream import BadRow, JSONLinesSource, Row, StreamError
+
+CSV = "id;zip;since;n;y\na1;01234;02.01.1970;-;ja\na2;75001;03.01.1970;2,5;nein\n"
+cells = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+
+
+@pytest.mark.filterwarnings("ignore:.*a line that looks like a row")
+@given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]))
+def test_it_resumes_after_any_row_whatever_the_cells_hold(tmp_path_factory, table, newline):
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator=newline, quoting=csv.QUOTE_ALL)
+    writer.writerow(["a", "b", "y"])
+    writer.writerows(table)
+    path = tmp_path_factory.mktemp("csv") / "rows.csv"
+    path.write_bytes(text.getvalue().encode())
+    rows, positions = read(path)
+    assert len(rows) == len(table)
+    for done, position in enumerate(positions):
+        assert repr(read(path, position)[0]) == repr(rows[done:])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", ["is empty"]),
+        (b"a,a,y\n", ["line 1", "one name"]),
+        (b"a,b\n1,2\n", ["no column 'y'", "a, b"]),
+        (b"a,\xff\n", ["line 1", "not UTF-8"]),
+        (b'a,"y\n', ["line 1", "unexpected end"]),
+    ],
+)
+def test_a_malformed_header_is_refused(tmp_path, text, words):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(text)
+    with pytest.raises(StreamError) as caught:
+        read(path)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+GOOD = "3,0\n" * 9
+
+
+@pytest.mark.parametrize(
+    ("text", "bad", "reason", "last"),
+    [
+        ('1,1\n"2,1\n' + "3,0\n" * 5000 + '4,"1\nx"\n', [1], "not closed within 1,000 lines", ({"a": 4.0}, "1\nx")),
+        ('1,1\n"\n' + GOOD + '"x"z,5\n' + GOOD + '7,"x\ny, 2\n"\n', [1, 11], "',' expected after '\"'", ({"a": 7.0}, "x\ny, 2")),
+    ],
+    ids=["never closed", "a stray one"],
+)
+def test_a_quote_that_is_not_closed_costs_its_own_line(tmp_path, text, bad, reason, last):
+    (tmp_path / "rows.csv").write_text("a,y\n" + text)
+    rows, _ = read(tmp_path / "rows.csv")
+    assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == bad
+    assert reason in rows[1].reason
+    assert rows[-1] == last
+
+
+def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("note,a,y\n" + "".join(f'"ticket\nhello,{i},1\nthanks",{i % 7},{int(i % 7 > 3)}\n' for i in range(20)))
+    with pytest.warns(UserWarning, match="lines 5 to 7:") as said:
+        rows, _ = read(path, categorical="note")
+    assert [row.x for row in rows] == [{"note": f"ticket\nhello,{i},1\nthanks", "a": float(i % 7)} for i in range(20)]
+    assert len(said) == 1
+
+
+def test_options_of_tables(tmp_path):
+    path, lines = tmp_path / "rows.csv", tmp_path / "rows.jsonl"
+    path.write_bytes(("\ufeff" + CSV.replace("2,5", '"2.5"')).encode())
+    lines.write_text('{"id": "a1", "zip": "01234", "since": "02.01.1970", "n": "-", "y": "ja"}\n')
+    options = {"drop": "id", "categorical": ["zip"], "dates": {"since": "%d.%m.%Y"}, "missing": "-"}
+    expected = [({"zip": "01234", "since": 86400.0}, "ja"), ({"zip": "75001", "since": 172800.0, "n": 2.5}, "nein")]
+    assert read(path, delimiter=";", **options)[0] == expected
+    assert read(path, features=["n"], delimiter=";")[0] == [({"n": "-"}, "ja"), ({"n": 2.5}, "nein")]
+    with JSONLinesSource(lines, "y", **options) as source:
+        assert list(source) == expected[:1]
+
+
+def test_encodings(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes("größe,y\n1,ä\n".encode("latin-1"))
+    assert read(path, encoding="Latin1")[0] == [({"größe": 1.0}, "ä")]
+    for options, reason in (
+        ({}, r"not UTF-8: .* latin-1"),
+        ({"encoding": "utf-16"}, r"utf-16 cannot be read line by line\. Convert it"),
+        ({"encoding": "ascii7"}, "'ascii7' is not known"),
+    ):
+        with pytest.raises(StreamError, match=reason):
+            read(path, **options)
+
+
+def test_what_a_table_lacks_is_said(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(CSV)
+    for options, reason in (
+        ({}, r"no column 'y' for the label.*Is ';' the delimiter\?"),
+        ({"delimiter": ";", "drop": "idd"}, r"no column 'idd'. It has: id, zip"),
+        ({"delimiter": ";;"}, "one character"),
+    ):
+        with pytest.raises(StreamError, match=reason):
+            read(path, **options)
+
+
+def test_a_position_is_of_the_columns_that_were_read(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(CSV)
+    options = {"delimiter": ";", "drop": "id", "dates": {"since": None}, "encoding": "latin-1"}
+    position = read(path, **options)[1][1]
+    assert len(read(path, position, **options)[0]) == 1
+    for name in options:
+        with pytest.raises(StreamError, match=rf"read with .*{name}=.*Ask for the same"):
+            read(path, position, **{key: value for key, value in options.items() if key != name})

@@ -1,0 +1,35 @@
+"""Names of sources and sinks that say nothing, or contradict their options."""
+
+import pytest
+
+from streamsvm.stream import StreamError, open_sink, open_source
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("{folder}/none.csv", {}, "No such file"),
+        ("{folder}", {"format": "csv"}, "Is a directory"),
+        ("-", {}, "name the format: csv, jsonl, libsvm"),
+        ("-", {"format": "parquet"}, "standard input"),
+        ("amqp://host/queue", {}, "no installed package knows amqp"),
+        ("rows.libsvm", {"drop": "a"}, "drop means nothing for a libsvm"),
+        ("kafka://localhost:9092/rows", {"drop": "a"}, r"drop means nothing for a stream with a URL. Put a .*TableEncoder"),
+    ],
+)
+def test_sources_that_cannot_be(tmp_path, name, options, reason):
+    with pytest.raises(StreamError, match=reason):
+        open_source(name.format(folder=tmp_path), label="y", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("{folder}/out.jsonl.gz", "compressed"),
+        ("{folder}/none/out.jsonl", "No such file"),
+        ("amqp://host/queue", "no installed package knows amqp"),
+    ],
+)
+def test_sinks_that_cannot_be(tmp_path, name, reason):
+    with pytest.raises(StreamError, match=reason):
+        open_sink(name.format(folder=tmp_path))

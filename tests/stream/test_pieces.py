@@ -1,0 +1,108 @@
+"""A run in pieces, each with a source, a sink and a folder opened anew, ends with the bytes of a run that was left alone."""
+
+import random
+from contextlib import closing
+
+import pytest
+from river import datasets, drift, metrics, preprocessing
+from river.datasets import synth
+
+from lists import first
+from loops import make_model
+from streamsvm import BSCARegressor, BSGDClassifier
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import (
+    CheckpointFolder,
+    CSVSource,
+    DelayedLabels,
+    DelayedLearningLoop,
+    DriftWatch,
+    FileSink,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+)
+
+DETECTORS = {
+    "ADWIN": drift.ADWIN,
+    "PageHinkley": lambda: drift.PageHinkley(threshold=20),
+    "KSWIN": lambda: drift.KSWIN(seed=0),
+    **{name: getattr(drift.binary, name) for name in drift.binary.__all__},
+}
+BANANAS = list(datasets.Bananas().take(1000))
+#: Labels are flipped half way.
+FLIPPED = [(x, bool(y) ^ (i >= 1000)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(2000))]
+ROWS = [({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(FLIPPED)]
+LABELS = [({"id": i, "t": i + 20.0}, y) for i, (_, y) in enumerate(FLIPPED)]
+
+
+def of_a_file(path, **how):
+    if not path.exists():
+        path.write_text("a,b,y\n" + "".join(f"{x['1']!r},{x['2']!r},{y}\n" for x, y in datasets.Bananas()))
+    return LearningLoop(CSVSource(path, "y"), make_model(), **how)
+
+
+def of_targets(_, **how):
+    model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=30, seed=1))
+    return LearningLoop(IterableSource(datasets.TrumpApproval().take(400)), model, **how)
+
+
+def of_predictions(_, **how):
+    model = make_model()
+    for x, y in BANANAS[:200]:
+        model.learn_one(x, y)
+    return PredictionLoop(IterableSource(BANANAS), model, **how)
+
+
+def with_a_metric(metric):
+    return lambda _, **how: LearningLoop(IterableSource(BANANAS), make_model(), metric.clone(), window=100, **how)
+
+
+def flipped_model():
+    return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=0)
+
+
+def with_a_detector(name):
+    def make(_, **how):
+        watch = DriftWatch(DETECTORS[name](), "anew")
+        return LearningLoop(IterableSource(FLIPPED[250:1750]), flipped_model(), drift=watch, **how)
+
+    return make
+
+
+def with_later_labels_and_a_detector(_, **how):
+    source = JoinedSource(IterableSource(ROWS), IterableSource(LABELS), key="id", time="t")
+    watch, delayed = DriftWatch(drift.ADWIN(), "anew"), DelayedLabels(max_age=60.0)
+    return DelayedLearningLoop(source, flipped_model(), delayed=delayed, drift=watch, **how)
+
+
+@pytest.mark.parametrize(
+    ("make", "n"),
+    [
+        (of_a_file, 5300),
+        (of_targets, 400),
+        (of_predictions, 1000),
+        *((with_a_metric(metric), 1000) for metric in (metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC())),
+        *(pytest.param(with_a_detector(*each.values), 1500, marks=each.marks) for each in first(2, DETECTORS)),
+        (with_later_labels_and_a_detector, 4000),
+    ],
+)
+def test_pieces_end_with_the_bytes_of_the_whole(make, n, tmp_path):
+    every = 2 * n // 15
+
+    def run(name, *pieces):
+        for most in pieces:
+            with CheckpointFolder(tmp_path / name) as folder, FileSink(tmp_path / name / "out.jsonl") as sink:
+                loop = make(tmp_path / "rows.csv", checkpoints=folder, checkpoint_every=every, sink=sink)
+                with closing(loop.source):
+                    end = loop.run(most)
+        assert (end.rows, end.ended) == (n, True)
+        return end, {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.suffix in (".ckpt", ".jsonl")}
+
+    end, whole = run("whole", None)
+    at = random.Random(n).sample(range(2, n // 3), 2)
+    assert run("pieces", 1, at[0], 1, at[1], None, None)[1] == whole
+    assert sorted(whole) == [*(f"checkpoint-{rows:012d}.ckpt" for rows in ((n - 1) // every * every, n)), "out.jsonl"]
+    assert whole["out.jsonl"].count(b"\n") == (n if make is not with_later_labels_and_a_detector else n // 2)
+    assert make is not with_later_labels_and_a_detector or end.drifts >= 1
