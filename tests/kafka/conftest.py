@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 
 from kafka_broker import Broker, running_broker, why_no_broker
 from streamsvm_kafka import EmbeddedBroker
@@ -35,6 +35,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def admin(bootstrap: str) -> Iterator[Any]:
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def producer(bootstrap: str) -> Iterator[Any]:
+    client = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=2**24)
     yield client
     client.close()
 

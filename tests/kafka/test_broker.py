@@ -12,7 +12,6 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 import poison
-from command_words import main
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.stream import load
@@ -49,13 +48,6 @@ def open_source(bootstrap):
     yield open_
     for opened in sources:
         opened.close()
-
-
-@pytest.fixture
-def producer(bootstrap):
-    client = KafkaProducer(bootstrap_servers=bootstrap)
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +180,7 @@ def test_message_larger_than_a_fetch_is_passed_over(new_topic, open_source, boot
 
 
 @pytest.mark.parametrize("to_topic", [False, True])
-def test_fifty_kinds_of_poison(new_topic, bootstrap, producer, tmp_path, to_topic):
+def test_fifty_kinds_of_poison(new_topic, bootstrap, producer, tmp_path, call, to_topic):
     order, rows = poison.mixed(poison.JSON), poison.good_rows()
     topics = {"whole": new_topic(), "good": new_topic()}
     for item in order:
@@ -201,8 +193,7 @@ def test_fifty_kinds_of_poison(new_topic, bootstrap, producer, tmp_path, to_topi
     for name, topic in topics.items():
         words = ["learn", f"kafka://{bootstrap}/{topic}", *["--label", "y", "--stop-at-end", "--quiet"]]
         words += ["--learner", f"bsgd,budget=20,max_classes=2,max_features={poison.MAX_FEATURES}"]
-        words += ["--checkpoint", str(tmp_path / name)]
-        assert main([*words, *(["--on-error", dead] if name == "whole" else [])]) == 0
+        call(*words, "--checkpoint", tmp_path / name, *(["--on-error", dead] if name == "whole" else []))
     assert dumps(load(tmp_path / "whole")) == dumps(load(tmp_path / "good"))
     if to_topic:
         letters = [json.loads(message.value) for message in messages_of(bootstrap, dead.rpartition("/")[2], 50)]

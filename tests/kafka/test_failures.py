@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import TopicPartition
 
 from command_words import main
 from kafka_broker import PASSWORD, certify
@@ -145,13 +145,6 @@ def test_labels_of_other_keys_and_times(told, tmp_path):
     told(*words, status=0)
 
 
-@pytest.fixture
-def producer(bootstrap):
-    client = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=2**24)
-    yield client
-    client.close()
-
-
 @pytest.mark.broker
 @pytest.mark.filterwarnings("default")
 def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, tmp_path):
@@ -243,8 +236,6 @@ def test_two_learners_with_one_name(told, bootstrap, new_topic):
     assert (line["rows"], line["path"]) == (1, newer.path)
 
 
-def test_labels_of_partitions_are_refused(capfd, tmp_path):
+def test_labels_of_partitions_are_refused(call, tmp_path):
     words = ["--label", "y", "--labels", "kafka://127.0.0.1:1/labels?key=id", "--group", "g", "--checkpoint", tmp_path]
-    with pytest.raises(SystemExit):
-        main(["learn", "kafka://127.0.0.1:1/rows", *words, "--scope", "partition"])
-    assert "--labels is of one model" in capfd.readouterr().err
+    call("learn", "kafka://127.0.0.1:1/rows", *words, "--scope", "partition", status=2, says="--labels is of one model")

@@ -7,9 +7,7 @@ import threading
 import time
 
 import pytest
-from kafka import KafkaProducer
 
-from command_words import main
 from delayed_twin import FATES, check_sums, replay, streams
 from killing import kill_at_random_rows, run_to_the_end
 from loops import make_model
@@ -24,13 +22,6 @@ pytestmark = pytest.mark.broker
 BEGIN = 1_700_000_000.0  # of all streams
 FOREVER = {"retention.ms": "-1"}  # retention goes by the messages' times, which are long past
 PARTITIONS = {"rows": 2, "labels": 3}
-
-
-@pytest.fixture
-def producer(bootstrap):
-    client = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=2**24)
-    yield client
-    client.close()
 
 
 def send(producer, topic, messages, partitions, time="timestamp"):
@@ -163,7 +154,7 @@ def test_killed_on_endless_topics_each_row_is_learned_once(topics, bootstrap, tm
     assert (end.delayed["pending"], end.delayed["early"]) == (len(keys - labelled), len(labelled - keys))
 
 
-def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, capsys):
+def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, call):
     rows, labels = streams(9, 200, 60.0)
     urls = []
     for messages in (rows, labels):
@@ -173,8 +164,7 @@ def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, caps
         producer.flush()
         urls.append(f"kafka://{bootstrap}/{topic}")
     words = "--label", "y", "--labels", f"{urls[1]}?key=id&time=t&max_age=1m", "--stop-at-end", "--quiet"
-    assert main(["learn", urls[0], *words]) == 0
-    end = json.loads(capsys.readouterr().out.splitlines()[-1])
+    end = call("learn", urls[0], *words).end
     assert {name: end["delayed"][name] for name in FATES} == replay(rows, labels, make_model(), 60.0)[1]
 
 

@@ -16,17 +16,15 @@ from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthoriza
 from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances
-from command_words import main
 from killing import FORKS, forkserver
 from loops import make_model
 from patience import PATIENCE, until
 from saved import dumps
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop, load
-from streamsvm.stream.endpoints import BadRow, Row, Rows, StreamError
+from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.rows import learner_of
-from streamsvm_kafka import Float32Codec, JSONCodec, NpyCodec, PartitionWorker, partitions, publish
-from streamsvm_kafka.partition_source import PartitionSource
+from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
 
 CODEC = Float32Codec(4)
 
@@ -278,19 +276,17 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
 
 
 @pytest.mark.broker
-def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp_path, capsys, monkeypatch):
+def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp_path, call, monkeypatch):
     monkeypatch.setattr(partitions, "SESSION_SECONDS", 30.0)
     name, group = new_topic(partitions=2), "command line"
     for partition in range(2):
         publish([Row({"i": i % 7}, i % 7 > 3) for i in range(300)], bootstrap, name, JSONCodec("y"), partition=partition)
     words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--group", group, "--stop-at-end", "--checkpoint", tmp_path]
     words += ["--scope", "partition", "--quiet"]
-    assert main([*words, "--max-rows", "250"]) == 0
-    capsys.readouterr()
-    assert main([*words, "--log-format", "json"]) == 0
-    said = capsys.readouterr()
-    assert '"event": "end", "rows": 350' in said.out
-    lines = [json.loads(line) for line in said.err.splitlines()]
+    call(*words, "--max-rows", 250)
+    said = call(*words, "--log-format", "json")
+    assert '"event": "end", "rows": 350' in said.stdout
+    lines = map(json.loads, said.stderr.splitlines())
     told = [line for line in lines if "event" in line]  # without warnings, such as those of a broker that answers late
     assert {line["event"] for line in told} == {"start", "partition", "checkpoint", "partition released"}
     assert told[0]["group"] == group
@@ -301,22 +297,22 @@ def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp
 
 
 @pytest.mark.broker
-def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tmp_path, caplog):
+def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tmp_path, caplog, call):
     name = topic(700, 300)
     url = f"kafka://{bootstrap}/{name}?codec=float32&features=4"
     words = ["learn", url, "--label", "y", "--checkpoint", tmp_path, "--stop-at-end", "--quiet", "--group", "one model"]
-    assert main([*words, "--max-rows", "500"]) == 0
+    call(*words, "--max-rows", 500)
     with (
         mock.patch("kafka.KafkaConsumer.commit_async", side_effect=KafkaTimeoutError("no coordinator")),
         caplog.at_level(logging.WARNING),
     ):
-        assert main([*words, "--max-rows", "100"]) == 0
+        call(*words, "--max-rows", 100)
     assert "the offsets of the group were not committed" in caplog.text
     committed = [
         {key.partition: each.offset for key, each in found.items()} for found in admin.list_group_offsets("one model").values()
     ]
     assert committed == [{0: 300, 1: 300}]
-    assert main(words) == 0
+    call(*words)
     assert learner_of(load(tmp_path)).n_learned == 1000
 
 
@@ -329,98 +325,13 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
         (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--on-error", "bad"], "takes --on-error stop or skip"),
     ],
 )
-def test_flags_that_do_not_fit(words, reason, capsys):
-    with pytest.raises(SystemExit):
-        main(["learn", "kafka://127.0.0.1:1/rows", "--label", "y", *words])
-    assert reason in capsys.readouterr().err
+def test_flags_that_do_not_fit(words, reason, call):
+    call("learn", "kafka://127.0.0.1:1/rows", "--label", "y", *words, status=2, says=reason)
 
 
-def test_a_file_has_no_group(tmp_path, capsys):
+def test_a_file_has_no_group(tmp_path, call):
     rows = tmp_path / "rows.csv"
     rows.write_text("a,y\n1,0\n2,1\n")
     words = ["learn", rows, "--label", "y", "--group", "g", "--checkpoint", tmp_path / "state"]
-    assert main(words) == 1
-    assert "a group (here 'g') is one of consumers of a topic" in capsys.readouterr().err
-    assert main([*words, "--scope", "partition"]) == 1
-    assert "no partitions that workers could share" in capsys.readouterr().err
-
-
-class Record:
-    partition, headers = 3, ()
-
-    def __init__(self, offset, value):
-        self.offset, self.value = offset, value
-
-
-def source_of(start=None, lost_start=None, **identity):
-    identity = {"topic": "rows", "topic_id": "id", "partition": 3, **identity}
-    how = {"beginning": 10, "end": 50, "start": 10, "lost_start": lost_start, "commit": lambda *_: None}
-    source = PartitionSource("kafka://host/rows", JSONCodec("y"), **identity, **how)
-    if start is not None:
-        source.seek({**source_of().position, "offset": start})
-    return source
-
-
-def test_messages_before_the_position_are_no_rows():
-    source = source_of(12)
-    source.feed([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")])
-    assert source.waits
-    assert source.position["offset"] == 12
-    rows = list(source)
-    assert rows[0] == Row({"a": 1}, 2)
-    assert type(rows[1]) is BadRow
-    assert rows[1].place.endswith("partition 3, offset 15")
-    assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
-    source.feed([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])  # an iterator that has ended goes on
-    assert list(source) == [Row({}, 1)]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"topic": "others"}, "of topic 'others', not 'rows'"),
-        ({"label": "z"}, "of label 'z', not 'y'"),
-        ({"partition": 4}, "of partition 4, not 3"),
-        ({"topic_id": "another"}, "deleted and created again"),
-        ({"offset": 9}, "holds offsets 10 to 50, the checkpoint continues at 9"),
-        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint continues at 51"),
-        ({"offset": "17"}, "its offset is '17'"),
-        ({"offset": True}, "its offset is True"),
-    ],
-)
-def test_positions_of_others_are_refused(change, reason):
-    with pytest.raises(StreamError, match=reason):
-        source_of().seek({**source_of(20).position, **change})
-
-
-def test_where_to_go_on_after_a_loss_is_said():
-    source = source_of(lost_start=30)
-    source.seek({**source.position, "topic_id": "another", "offset": 20})
-    assert source.offset == 30
-
-
-def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
-    source = table_source()
-    source.seek({**source.position, "offset": 12, "within": 2})
-    source.feed([Record(14, table(3))])
-    assert len(source.take(10)) == 3
-
-
-def test_a_message_is_committed_once_all_its_rows_were_given():
-    committed = []
-    source = table_source(lambda *told: committed.append(told))
-    source.feed([Record(10, table(3))])
-    for _ in range(2):
-        source.take(2)
-        source.saved()
-    assert committed == [(3, 10), (3, 11)]
-
-
-def table(n_rows):
-    return NpyCodec(1).encode_rows(Rows((0,), np.zeros((n_rows, 1), np.float32), [1] * n_rows))
-
-
-def table_source(commit=lambda *_: None):
-    identity = {"topic": "rows", "topic_id": "id", "partition": 3}
-    how = {"beginning": 10, "end": 50, "start": 10, "lost_start": None, "commit": commit}
-    return PartitionSource("kafka://host/rows", NpyCodec(1), **identity, **how)
+    call(*words, status=1, says="a group (here 'g') is one of consumers of a topic")
+    call(*words, "--scope", "partition", status=1, says="no partitions that workers could share")

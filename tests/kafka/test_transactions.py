@@ -12,15 +12,16 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import MessageSizeTooLargeError
 
 import kills
-from command_words import main
 from loops import make_model
+from partition_models import save as save_part
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, edge
 from streamsvm.stream import FileSink, LearningLoop, open_source
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm.stream.endpoints import Prediction, StreamError
-from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_messages, model_topic, transactions
-from streamsvm_kafka.model_messages import messages_of
+from streamsvm.stream.open import open_models
+from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_records, model_topic, transactions
+from streamsvm_kafka.model_records import messages_of
 
 pytestmark = pytest.mark.broker
 
@@ -41,13 +42,6 @@ def opened(bootstrap):
             return found
 
         yield open_
-
-
-@pytest.fixture
-def producer(bootstrap):
-    client = KafkaProducer(bootstrap_servers=bootstrap)
-    yield client
-    client.close()
 
 
 def save(place, rows, budget=3):
@@ -164,7 +158,7 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
 def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, monkeypatch):
     large = opened(models)
     with monkeypatch.context() as patch:
-        patch.setattr(model_messages, "PART_BYTES", 1000)
+        patch.setattr(model_records, "PART_BYTES", 1000)
         save(large, 1, budget=100)
         assert large.newest().model.budget == 100
         save(large, 2)  # of fewer parts
@@ -217,7 +211,7 @@ def test_strange_messages(models, opened, producer):
     with pytest.warns(UserWarning, match=r"offset 4 is none: it is cut off.* Continuing from the one before it"):
         assert place.newest().header["rows"] == 1
     save(place, 2)
-    long = list(messages_of("rows", 9, b"x" * (model_messages.PART_BYTES + 1)))
+    long = list(messages_of("rows", 9, b"x" * (model_records.PART_BYTES + 1)))
     send(producer, models, long[:1])
     with pytest.warns(UserWarning, match="not all parts of the newest checkpoint are there. Continuing from the one before it"):
         assert place.newest().header["rows"] == 2
@@ -297,41 +291,35 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
 
 
 def test_a_model_that_was_deleted_is_no_name(bootstrap, models, opened, producer):
-    written = list(messages_of("gone", 1, b"x" * (2 * model_messages.PART_BYTES)))
+    written = list(messages_of("gone", 1, b"x" * (2 * model_records.PART_BYTES)))
     send(producer, models, [*written, *(message._replace(value=None) for message in written)])
     save(opened(models, "other"), 1)
     with contextlib.closing(FollowedTopic(bootstrap, models)) as follower:
         assert follower.read().header["rows"] == 1
 
 
-def test_command_lines(bootstrap, new_topic, opened, tmp_path, capsys, monkeypatch):
+def test_command_lines(bootstrap, new_topic, opened, tmp_path, call, monkeypatch):
     topic, out, letters = new_topic(), new_topic(), new_topic()
     models = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
     rows, place = kills.publish_rows(bootstrap, topic, 700), f"kafka://{bootstrap}/{models}"
     group = f"group-{uuid.uuid4().hex[:8]}"
     learn = ["learn", rows, "--label", "y", "--checkpoint", place, "--group", group, "--stop-at-end", "--checkpoint-every", "300"]
     learn += ["--to", f"kafka://{bootstrap}/{out}", "--on-error", f"kafka://{bootstrap}/{letters}"]
-    assert main([*learn, "--max-rows", "400"]) == 0
+    call(*learn, "--max-rows", 400)
     kills.publish_rows(bootstrap, topic, 1)
-    source = open_source(rows, label=None, stop_at_end=True)
-    source.close()
-    assert main(learn) == 0
-    assert "continuing after row 400" in capsys.readouterr().err
+    open_source(rows, label=None, stop_at_end=True).close()
+    call(*learn, says="continuing after row 400")
     assert predictions(bootstrap, out) == list(range(700))
     with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
         assert consumer.committed(TopicPartition(topic, 0)) == 700
 
-    assert main(["inspect", place]) == 0
-    assert "700" in capsys.readouterr().out
-    assert main(["export", place, "--to", "npz", "--out", str(tmp_path)]) == 0
+    assert "700" in call("inspect", place).stdout
+    call("export", place, "--to", "npz", "--out", tmp_path)
     assert edge.load(tmp_path / "model.npz").facts["rows"] == 700
-    predict = ["predict", rows, "--model", place, "--stop-at-end"]
-    assert main([*predict, "--to", tmp_path / "one.jsonl"]) == 0
-    assert main([*predict, "--to", tmp_path / "two.jsonl", "--follow"]) == 0
-    one, two = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in ("one", "two"))
+    predict = ["predict", rows, "--model", place, "--stop-at-end", "--to", "-"]
+    one, two = call(*predict).rows, call(*predict, "--follow").rows
     assert [line | {"model": 700} for line in one] == two
     assert len(one) == 701
-    capsys.readouterr()
 
     def fenced(self, *arguments):
         opened(models, topic)
@@ -339,8 +327,7 @@ def test_command_lines(bootstrap, new_topic, opened, tmp_path, capsys, monkeypat
 
     commit = transactions.Transaction.commit
     monkeypatch.setattr(transactions.Transaction, "commit", fenced)
-    assert main(learn) == 1
-    assert "is fenced" in capsys.readouterr().err
+    call(*learn, status=1, says="is fenced")
 
 
 def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, models, opened, tmp_path):
@@ -362,3 +349,16 @@ def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, mod
     learned("killed", fails=False)
     learned("whole", fails=False)
     assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_merged_models_go_to_a_topic_that_followers_read(bootstrap, tmp_path, call):
+    url = f"kafka://{bootstrap}/models-{uuid.uuid4().hex}"
+    for number in range(2):
+        save_part(tmp_path / "state" / f"partition-{number}", 100, number, label="y")
+    call("merge", tmp_path / "state", "--to", url)
+    models = open_models(url, source=None)
+    assert models.wait().header["rows"] == 200
+    save_part(tmp_path / "state" / "partition-1", 150, 1, label="y")
+    call("merge", tmp_path / "state", "--to", url)
+    assert models.read().header["parts"] == {"partition-0": 100, "partition-1": 150}
+    models.close()

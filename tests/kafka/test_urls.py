@@ -1,6 +1,5 @@
 import pytest
 
-from command_words import main
 from streamsvm.stream import open as opening
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import (
@@ -45,20 +44,23 @@ def test_mistakes_in_a_source(url, reason):
     assert "Expected kafka://" in str(error.value) or "api_version" in url
 
 
-def test_mistakes_in_a_sink():
-    with pytest.raises(StreamError, match="unknown parameter 'codec'; there are api_version"):
-        open_sink("kafka://host:9092/topic?codec=json")
-
-
-def test_mistakes_in_a_model_topic():
-    with pytest.raises(StreamError, match="unknown parameter 'codec'; there are name, api_version"):
-        open_models("kafka://host:9092/models?codec=json")
-    with pytest.raises(StreamError, match="which name is the model to have in the topic"):
-        open_checkpoints("kafka://host:9092/models", sources=["-"])
-    with pytest.raises(StreamError, match="rows.csv takes no checkpoints"):
-        opening.open_checkpoints("rows.csv")
-    with pytest.raises(StreamError, match="rows.csv holds no models"):
-        opening.open_models("rows.csv")
+@pytest.mark.parametrize(
+    ("open_", "url", "reason"),
+    [
+        (open_sink, "kafka://host:9092/topic?codec=json", "unknown parameter 'codec'; there are api_version"),
+        (open_models, "kafka://host:9092/models?codec=json", "unknown parameter 'codec'; there are name, api_version"),
+        (
+            lambda url: open_checkpoints(url, sources=["-"]),
+            "kafka://host:9092/models",
+            "which name is the model to have in the topic",
+        ),
+        (opening.open_checkpoints, "rows.csv", "rows.csv takes no checkpoints"),
+        (opening.open_models, "rows.csv", "rows.csv holds no models"),
+    ],
+)
+def test_mistakes_in_a_sink_or_a_model_topic(open_, url, reason):
+    with pytest.raises(StreamError, match=reason):
+        open_(url)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +70,8 @@ def test_mistakes_in_a_model_topic():
         (["predict", "--model", "kafka://host/models", "--to", "-"], "the position of predictions takes a folder"),
     ],
 )
-def test_where_checkpoints_need_a_folder(words, reason, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([words[0], "kafka://host/rows", *words[1:], "--checkpoint", "kafka://host/models"])
-    assert ended.value.code == 2
-    assert reason in capsys.readouterr().err
+def test_where_checkpoints_need_a_folder(words, reason, call):
+    call(words[0], "kafka://host/rows", *words[1:], "--checkpoint", "kafka://host/models", status=2, says=reason)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +106,16 @@ def test_a_topic_by_url(embedded, codec, parameters, rows):
     assert list(source) == rows
     assert source.name == f"kafka://{embedded.bootstrap}/rows"
     source.close()
+
+
+def test_names_and_dates_of_messages_by_the_flags_about_tables(embedded, tmp_path, call):
+    rows = [Row({"id": f"n{i}", "city": ("Oslo", "Paris")[i % 2], "at": f"2024-01-{1 + i % 28:02d}"}, i % 2) for i in range(200)]
+    publish(rows, embedded.bootstrap, "rows", JSONCodec(label="y"), client=embedded.client)
+    source = [embedded.url("rows"), "--label", "y", "--stop-at-end"]
+    learn = ["learn", *source, "--quiet", "--checkpoint", tmp_path]
+    call(*learn, status=1, says="Try: --columns id:category,city:category,at:date")
+    call(*learn, "--columns", "id:drop,city:category,at:date", "--max-rows", 100)
+    assert call(*learn).end["rows"] == 200
+    call(*learn, "--columns", "at:category", status=1, says="contradicts the checkpoint")
+    found = call("predict", *source, "--model", tmp_path, "--to", "-").rows
+    assert sum(row["y_pred"] == row["y_true"] == 1 for row in found) >= 99

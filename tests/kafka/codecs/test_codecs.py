@@ -1,0 +1,235 @@
+"""What all codecs are asked: to give back what was written, to refuse what cannot be read or written, and to survive."""
+
+import dataclasses
+import math
+import random
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from row_tables import float32s, hostile_seeds, mutated, npy, same, stream, tables
+from streamsvm.stream.endpoints import Row, Rows
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
+from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, PackedCodec, TableCodec
+from streamsvm_kafka.codecs.tables import table_of
+
+JSON, FLOAT32, NPY, ARROW = JSONCodec("y"), Float32Codec(2), NpyCodec(2), ArrowCodec("y")
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+def test_the_kinds_of_codecs():
+    kinds = {codec: (isinstance(codec, PackedCodec), isinstance(codec, TableCodec)) for codec in (JSON, FLOAT32, NPY, ARROW)}
+    assert kinds == {JSON: (False, False), FLOAT32: (True, False), NPY: (False, True), ARROW: (False, True)}
+
+
+@given(
+    st.dictionaries(st.text(min_size=1).filter(lambda name: name != "y"), finite | st.booleans() | st.text()),
+    st.integers(-5, 5),
+    st.lists(finite, min_size=2, max_size=2),
+    st.none() | finite,
+)
+def test_rows_come_back(x, y, features, label):
+    assert JSON.decode(JSON.encode(Row(x, y))) == Row(x, y)
+    row = Row(dict(enumerate(features)), label)
+    assert FLOAT32.decode(FLOAT32.encode(row)) == row
+
+
+@given(tables, st.sampled_from([None, "abc", (True, False, None), (1, -(2**62), None), (0.5, 2.0), (None,)]))
+def test_tables_come_back(table, labels):
+    y = labels and [labels[i % len(labels)] for i in range(len(table))]
+    rows = Rows(tuple(f"x{j}" for j in range(table.shape[1])), table, y)
+    found = ARROW.decode_rows(ARROW.encode_rows(rows))
+    assert same(found, dataclasses.replace(rows, y=None) if y and all(label is None for label in y) else rows)
+    assert found.X.flags.c_contiguous
+    codec, y = NpyCodec(table.shape[1]), [None, 0, -7, 0.5, 3.0, 2.0**70][: len(table)]
+    rows = Rows(tuple(range(table.shape[1])), table, None if y == [None] else y)
+    assert same(codec.decode_rows(codec.encode_rows(rows)), rows)
+
+
+def test_one_row_a_message():
+    assert ARROW.decode(ARROW.encode(Row({"a": 1.5}, "b"))) == Row({"a": 1.5}, "b")
+    with pytest.raises(ValueError, match="holds 2 rows; here each row needs a message"):
+        NpyCodec(1).decode(npy(np.zeros((2, 2))))
+
+
+NOT_READ = [
+    (JSON, b"", "not JSON"),
+    (JSON, b'{"a": 1', "not JSON"),
+    (JSON, b'{"a": NaN}', "not JSON"),
+    (JSON, b"\xff\xfe", "not JSON"),
+    (JSON, b"[" * 100_000, "not JSON"),
+    (JSON, b"3", "got int"),
+    (JSON, b"null", "got NoneType"),
+    (JSON, b'{"a": {"b": 1}}', "'a' holds an object"),
+    (JSON, b'{"y": [1]}', "'y' holds an object or an array"),
+    (JSON, b" " * (MAX_MESSAGE_BYTES + 1), f"{MAX_MESSAGE_BYTES + 1} bytes"),
+    *((FLOAT32, bytes(size), f"{size} bytes; 2 features and a label as float32 take 12") for size in (0, 8, 11, 13, 24)),
+    (NPY, b"", "does not begin with its mark"),
+    (NPY, b"\x93NUMPY", "its version"),
+    (NPY, b"\x93NUMPY\x04\x00\x10\x00", "its version"),
+    (NPY, b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "header of 4294967295 bytes"),
+    (NPY, npy(np.zeros(3)), "two dimensions"),
+    (NPY, npy(np.zeros((1, 3, 1))), "two dimensions"),
+    (NPY, npy(np.zeros((1, 4))), "an array of 4 columns; 2 features and a label are 3"),
+    (NPY, npy(np.array([[{}, 1, 2]], object), allow_pickle=True), r"of type '\|O'"),
+    (NPY, npy(np.array([["a", "b", "c"]])), "of type"),
+    (NPY, npy(np.zeros((1, 3), complex)), "of type"),
+    (NPY, npy(np.zeros((1, 3), "M8[s]")), "of type"),
+    (NPY, npy(np.zeros((1, 3), [("a", "f4")])), "does not give descr"),
+    (NPY, npy(np.zeros((2, 3)))[:-1], "47 bytes behind the header; 2 rows of 3 numbers"),
+    (NPY, npy(np.zeros((2, 3))) + b"0", "49 bytes behind the header"),
+    (NPY, npy(np.zeros((2, 3))).replace(b"(2, 3), }    ", b"(2, 3), 'x': 1, }"[:13]), "does not give descr"),
+    (NPY, npy(np.zeros((2, 3))).replace(b"'descr'", b"'shape'"), "does not give descr"),
+    (NPY, bytes(MAX_TABLE_BYTES + 1), f"{MAX_TABLE_BYTES + 1} bytes; a message of many rows may have {MAX_TABLE_BYTES}"),
+    (NpyCodec(1), npy(np.zeros((2_000_000, 2), np.int8)), "more than 64 MiB when it is decoded .2000000 rows of 2 features"),
+    (ARROW, b"", "it is empty"),
+    (ARROW, b"ARROW1\0\0", "an Arrow file; a message is an Arrow stream"),
+    (ARROW, b'{"a": 1}', "damaged, or written by Arrow before 0.15"),
+    (ARROW, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "ends too early"),
+    (ARROW, b"\xff\xff\xff\xff", "not an Arrow stream"),
+    (ARROW, stream(pa.record_batch({"a": [1.0]}))[:-40], "ends too early"),
+    (ARROW, 2 * stream(pa.record_batch({"a": [1.0]})), "bytes follow its end: send one stream a message"),
+    (ARROW, stream(pa.record_batch({"a": [1.0]}), metadata_version=pa.ipc.MetadataVersion.V4), "before Arrow 1.0"),
+    (ARROW, bytes(MAX_TABLE_BYTES + 1), f"a message of many rows may have {MAX_TABLE_BYTES}"),
+    (ARROW, stream(*[pa.record_batch({"a": [1.0]})] * 1100), "more than 1024 batches"),
+    (ARROW, stream(pa.record_batch({"a" * 2_000_000: [1.0]})), "its schema has"),
+    (ARROW, stream(pa.record_batch({f"{j}": [1.0] for j in range(2**14 + 1)})), "its schema has|more than 16384"),
+    (ARROW, stream(pa.record_batch({"a": ["x"]})), "'a' holds text, and features are numbers: drop the column"),
+    (ARROW, stream(pa.record_batch({"a": pa.array(["x"]).dictionary_encode()})), "'a' has a dictionary, and is a feature"),
+    (
+        ARROW,
+        stream(pa.record_batch({"a": pa.array([0], pa.date32())})),
+        "'a' is of type date, and features are numbers: drop the column",
+    ),
+    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.timestamp("s"))})), "'a' is of type timestamp"),
+    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.duration("s"))})), "'a' is of type number 18"),
+    (ARROW, stream(pa.record_batch({"a": [b"x"]})), "'a' is of type binary"),
+    (ARROW, stream(pa.record_batch({"a": [[1.0]]})), "'a' holds others .list.: drop it"),
+    (ARROW, stream(pa.record_batch({"a": [{"b": 1.0}]})), "'a' holds others .struct."),
+    (ARROW, stream(pa.record_batch({"y": [[1.0]]})), "'y' holds others"),
+    (ARROW, stream(pa.record_batch({"y": pa.array([0], pa.timestamp("s"))})), "'y' of the label is of type timestamp: send text"),
+    (ARROW, stream(pa.record_batch({"y": pa.array(["x"], pa.string_view())})), "'y' of the label is of type string_view"),
+    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.bool8())})), "extension type 'arrow.bool8'"),
+    (ARROW, stream(pa.record_batch({"a": pa.RunEndEncodedArray.from_arrays([1], [1.0])})), "'a' holds others"),
+]
+
+
+@pytest.mark.parametrize(("codec", "value", "reason"), NOT_READ, ids=lambda item: item if isinstance(item, str) else "")
+def test_what_cannot_be_read_is_refused(codec, value, reason):
+    with pytest.raises(ValueError, match=reason):
+        codec.decode_rows(value) if isinstance(codec, TableCodec) else codec.decode(value)
+
+
+def one(name, y=None):
+    return Rows((name,), np.zeros((1, 1), np.float32), None if y is None else [y])
+
+
+@pytest.mark.parametrize(
+    ("codec", "row", "reason"),
+    [
+        (JSON, Row({"y": 1}, 1), "of the label and of a feature"),
+        (JSONCodec(None), Row({"a": 1}, 1), "no name for it"),
+        (JSON, Row({0: 1}, 1), "cannot be written as JSON"),
+        (FLOAT32, Row({2: 1.0}), "feature 2 is not one of 0 to 1"),
+        (FLOAT32, Row({}, 2**24 + 1), "label 16777217 is not a number that float32 holds exactly"),
+        (FLOAT32, Row({}, np.int64(2**24 + 1)), "label .*16777217.* is not a number that float32 holds exactly"),
+        (FLOAT32, Row({0: "hot"}), "cannot be written as float32"),
+        (FLOAT32, Row({0: 1e300}), "cannot be written as float32"),
+        (NPY, one(2), "feature 2 is not one of 0 to 1"),
+        (NPY, one("a"), "feature 'a' is not one of 0 to 1"),
+        (NPY, one(0, "a"), "label 'a' is not a number"),
+        (NPY, one(0, 2**24 + 1), "label 16777217 is not a number that float32 holds exactly"),
+        (NPY, one(0, math.nan), "label nan"),
+        (NPY, one(0, 10**400), "label 0x"),
+        (ARROW, one(0), "feature 0: the name of an Arrow column is a text"),
+        (ARROW, one("y", 1), "'y' is the name of the label and of a feature"),
+        (ARROW, Rows(("a",), np.zeros((2, 1), np.float32), [1, "a"]), "the labels cannot be written"),
+        (ArrowCodec(None), one("a", 1), "no name for them"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(codec, row, reason):
+    with pytest.raises(ValueError, match=reason):
+        codec.encode_rows(row) if isinstance(codec, TableCodec) else codec.encode(row)
+
+
+@pytest.mark.parametrize("value", ["x", None, math.nan, 1e39, 10**400, 1j])
+def test_a_table_holds_numbers(value):
+    with pytest.raises(ValueError, match="feature 'a' is .*: only numbers that float32 can hold go into a table"):
+        table_of([Row({"a": value})])
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_value_error(value):
+    for codec in (JSON, FLOAT32):
+        try:
+            row = codec.decode(value)
+        except ValueError:
+            continue
+        assert isinstance(row, Row)
+
+
+def test_hostile_messages_are_rows_or_a_value_error():
+    draw, rounds = random.Random(7), 400
+    for codec, seeds in zip((ARROW, NpyCodec(3)), hostile_seeds(), strict=True):
+        refused = 0
+        for _ in range(rounds):
+            try:
+                rows = codec.decode_rows(mutated(draw.choice(seeds), draw))
+            except ValueError:
+                refused += 1
+                continue
+            assert rows.X.dtype == np.float32
+            assert rows.X.shape[1] == len(rows.names)
+            assert rows.y is None or len(rows.y) == len(rows.X)
+        assert 0 < refused < rounds
+
+
+# JSON and float32
+
+
+def test_json_without_a_label_or_a_feature():
+    assert JSON.decode(b'{"a": 1}') == JSON.decode(b'{"a": 1, "y": null}') == Row({"a": 1}, None)
+    assert JSONCodec(None).decode(b'{"a": 1, "y": 2}') == Row({"a": 1, "y": 2}, None)
+    assert JSON.decode(b'{"a": null, "b": 0, "y": 0}') == Row({"b": 0}, 0)
+
+
+def test_json_writes_numpy_numbers():
+    assert JSON.encode(Row({"a": np.float32(0.5)}, np.int64(1))) == b'{"a":0.5,"y":1}'
+
+
+def test_float32_reads_numpy_rows():
+    found = {label: FLOAT32.decode(np.array([1.5, -2, label], "<f4").tobytes()) for label in (1, 0.5, math.inf)}
+    assert found == {label: Row({0: 1.5, 1: -2.0}, label) for label in (1, 0.5, math.inf)}
+    assert isinstance(found[1].y, int)
+    assert FLOAT32.decode(np.array([1.5, -2, np.nan], "<f4").tobytes()).y is None
+
+
+def test_a_packed_nan_is_a_missing_feature():
+    assert FLOAT32.encode(Row({1: 2.0}, 1)) == struct.pack("<3f", math.nan, 2, 1)
+    assert FLOAT32.decode(FLOAT32.encode(Row({1: 2.0}, 1))) == Row({1: 2.0}, 1)
+    assert Float32Codec(3).decode(struct.pack("<4f", math.nan, math.inf, -math.inf, 1)) == Row({1: math.inf, 2: -math.inf}, 1)
+
+
+@given(hnp.arrays("<f4", st.tuples(st.integers(1, 5), st.just(3)), elements=float32s))
+def test_a_poll_of_packed_rows_is_its_rows(table):
+    values = [row.tobytes() for row in table]
+    rows = FLOAT32.decode_values(values)
+    assert [rows.row(i) for i in range(len(values))] == [FLOAT32.decode(value) for value in values]
+    assert rows.X.dtype == np.float32
+
+
+def test_a_poll_with_a_message_of_another_length_is_none():
+    for values in ([bytes(8), bytes(7), bytes(9)], [bytes(16)]):
+        assert Float32Codec(1).decode_values(values) is None
+
+
+@pytest.mark.parametrize("n_features", [0, -1, MAX_MESSAGE_BYTES // 4])
+def test_float32_refuses_sizes(n_features):
+    with pytest.raises(ValueError, match="n_features must be"):
+        Float32Codec(n_features)

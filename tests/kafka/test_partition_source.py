@@ -1,0 +1,83 @@
+"""The rows of one partition: which are given, where they go on, and positions of others."""
+
+import numpy as np
+import pytest
+
+from streamsvm.stream.endpoints import BadRow, Row, Rows, StreamError
+from streamsvm_kafka import JSONCodec, NpyCodec
+from streamsvm_kafka.partition_source import PartitionSource
+
+JSON = JSONCodec("y")
+
+
+class Record:
+    partition, headers = 3, ()
+
+    def __init__(self, offset, value):
+        self.offset, self.value = offset, value
+
+
+def source_of(start=None, lost_start=None, codec=JSON, commit=lambda *_: None):
+    how = {"beginning": 10, "end": 50, "start": 10, "lost_start": lost_start, "commit": commit}
+    source = PartitionSource("kafka://host/rows", codec, topic="rows", topic_id="id", partition=3, **how)
+    if start is not None:
+        source.seek({**source_of().position, "offset": start})
+    return source
+
+
+def test_messages_before_the_position_are_no_rows():
+    source = source_of(12)
+    source.feed([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")])
+    assert source.waits
+    assert source.position["offset"] == 12
+    rows = list(source)
+    assert rows[0] == Row({"a": 1}, 2)
+    assert type(rows[1]) is BadRow
+    assert rows[1].place.endswith("partition 3, offset 15")
+    assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
+    source.feed([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])  # an iterator that has ended goes on
+    assert list(source) == [Row({}, 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"topic": "others"}, "of topic 'others', not 'rows'"),
+        ({"label": "z"}, "of label 'z', not 'y'"),
+        ({"partition": 4}, "of partition 4, not 3"),
+        ({"topic_id": "another"}, "deleted and created again"),
+        ({"offset": 9}, "holds offsets 10 to 50, the checkpoint continues at 9"),
+        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint continues at 51"),
+        ({"offset": "17"}, "its offset is '17'"),
+        ({"offset": True}, "its offset is True"),
+    ],
+)
+def test_positions_of_others_are_refused(change, reason):
+    with pytest.raises(StreamError, match=reason):
+        source_of().seek({**source_of(20).position, **change})
+
+
+def test_where_to_go_on_after_a_loss_is_said():
+    source = source_of(lost_start=30)
+    source.seek({**source.position, "topic_id": "another", "offset": 20})
+    assert source.offset == 30
+
+
+TABLE = NpyCodec(1).encode_rows(Rows((0,), np.zeros((3, 1), np.float32), [1] * 3))
+
+
+def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
+    source = source_of(codec=NpyCodec(1))
+    source.seek({**source.position, "offset": 12, "within": 2})
+    source.feed([Record(14, TABLE)])
+    assert len(source.take(10)) == 3
+
+
+def test_a_message_is_committed_once_all_its_rows_were_given():
+    committed = []
+    source = source_of(codec=NpyCodec(1), commit=lambda *told: committed.append(told))
+    source.feed([Record(10, TABLE)])
+    for _ in range(2):
+        source.take(2)
+        source.saved()
+    assert committed == [(3, 10), (3, 11)]

@@ -1,0 +1,58 @@
+"""Topics to which predictions and rows are written."""
+
+import contextlib
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from patience import until
+from streamsvm.stream.endpoints import Prediction, Row, Sink, StreamError
+from streamsvm_kafka import ArrowCodec, JSONCodec, KafkaSink, KafkaSource, publish
+
+
+def test_predictions_are_messages(embedded):
+    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    assert isinstance(sink, Sink)
+    sink.write(Prediction(0, 1, 0, 0.75))
+    sink.write(Prediction(1, "spam", None, None))
+    sink.write(Prediction(2, None, 1, None))  # of a model that does not predict yet
+    assert sink.flush() == {"topic": "out"}
+    sink.seek({"topic": "out"})
+    with pytest.raises(StreamError, match="what this checkpoint has written is in topic 'other'"):
+        sink.seek({"topic": "other"})
+    with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
+        sink.seek({"name": "out.csv", "offset": 3, "tail": "0"})
+    with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):
+        sink.write(Prediction(3, object(), None, None))
+    sink.close()
+    source = KafkaSource(embedded.bootstrap, "out", JSONCodec("y_true"), stop_at_end=True, client=embedded.client)
+    read = sorted(source, key=lambda row: row.x["row"])
+    source.close()
+    expected = [Row({"row": 0, "y_pred": 1, "probability": 0.75}, 0), Row({"row": 1, "y_pred": "spam"}, None), Row({"row": 2}, 1)]
+    assert read == expected
+
+
+def test_publishing_many_rows_a_message(embedded):
+    rows = [Row({"a": float(i)} | ({"b": 2.0} if i == 4 else {}), i % 2 or None) for i in range(5)]
+    where = {"client": embedded.client, "partition": 0}
+    assert publish(rows, embedded.bootstrap, "rows", ArrowCodec("y"), rows_per_message=3, **where) == 5
+    values = []
+
+    def both():
+        values.extend(record.value for records in consumer.poll(200).values() for record in records)
+        return len(values) == 2
+
+    with contextlib.closing(KafkaConsumer(**embedded.client, bootstrap_servers=embedded.bootstrap)) as consumer:
+        consumer.assign([partition := TopicPartition("rows", 0)])
+        consumer.seek(partition, 0)
+        until(both)
+    found = [ArrowCodec("y").decode_rows(value) for value in values]
+    assert [table.names for table in found] == [("a",), ("a", "b")]
+    assert [table.row(i) for table in found for i in range(len(table.X))] == rows
+
+
+def test_publishing_many_rows_a_message_that_has_one():
+    with pytest.raises(ValueError, match="codec json has one row a message"):
+        publish([], "localhost:1", "rows", JSONCodec("y"), rows_per_message=2)
+    with pytest.raises(ValueError, match="rows_per_message must be at least 1, got 0"):
+        publish([], "localhost:1", "rows", ArrowCodec("y"), rows_per_message=0)
