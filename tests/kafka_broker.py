@@ -174,3 +174,16 @@ def running_broker(folder: Path) -> Iterator[Broker]:
                 broker.wait(20)
             except subprocess.TimeoutExpired:
                 broker.kill()
+
+
+@contextmanager
+def broker_or_skip(folder: Path) -> Iterator[Broker]:
+    """A broker for tests, which are skipped where there can be none."""
+    import pytest
+
+    if reason := why_no_broker():
+        reason = f"no real Kafka broker: {reason}; install Java 17 and Maven, or set STREAMSVM_TEST_KAFKA"
+        # A suite that skips its broker proves nothing of it, so where it counts that is a failure.
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    with running_broker(folder) as started:
+        yield started

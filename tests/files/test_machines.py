@@ -130,10 +130,7 @@ def test_arrays_that_none_are_refused(record, array, tmp_path):
 
 
 def state_changed(model, name, value):
-    state = model.__getstate__()
-    state[name] = value
-    empty = object.__new__(type(model))
-    empty.__setstate__(state)
+    object.__new__(type(model)).__setstate__(model.__getstate__() | {name: value})
 
 
 SVC, SVR = OutOfCoreLinearSVC, OutOfCoreLinearSVR
@@ -178,13 +175,6 @@ def test_states_that_no_linear_machine_has_are_refused(kind, name, change):
         state_changed(model, name, value)
 
 
-def changed_csr(place, value):
-    model = fitted(batch.CSMOClassifier, form="csr_array")[0]
-    parts = list(model.__getstate__()["support_vectors_"])
-    parts[place] = value(parts[place])
-    return model, tuple(parts)
-
-
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -205,9 +195,11 @@ def changed_csr(place, value):
     ],
 )
 def test_sparse_support_vectors_that_none_are_refused(place, value):
-    model, parts = changed_csr(place, value)
+    model = fitted(batch.CSMOClassifier, form="csr_array")[0]
+    parts = list(model.__getstate__()["support_vectors_"])
+    parts[place] = value(parts[place])
     with pytest.raises(ValueError, match="the saved model is corrupt"):
-        state_changed(model, "support_vectors_", parts)
+        state_changed(model, "support_vectors_", tuple(parts))
 
 
 def test_a_part_that_is_missing_is_an_error(tmp_path):

@@ -169,12 +169,13 @@ def test_an_object_of_as_many_rows_as_is_read():
 
 
 def test_the_lower_quantile_of_a_rolling_window_is_below_the_upper():
-    form = COMPILED[RS.RsRollingIQR]
-    state = struct.pack("<3Q", 0, 0, 1) + struct.pack("<2d3Qd2Qd", 0.75, 0.25, 1, 0, 0, 0.0, 0, 0, 0.0)
+    def check(*quantiles):
+        state = struct.pack("<3Q2d3Qd2Qd2dQ", 0, 0, 1, *quantiles, 1, 0, 0, 0.0, 0, 0, 0.0, *quantiles, 1)
+        COMPILED[RS.RsRollingIQR].check((*quantiles, 1), state)
+
+    check(0.25, 0.75)
     with pytest.raises(ValueError, match="0.75, is not below the upper, 0.25"):
-        form.check((0.75, 0.25, 1), state + struct.pack("<2dQ", 0.75, 0.25, 1))
-    state = struct.pack("<3Q", 0, 0, 1) + struct.pack("<2d3Qd2Qd", 0.25, 0.75, 1, 0, 0, 0.0, 0, 0, 0.0)
-    form.check((0.25, 0.75, 1), state + struct.pack("<2dQ", 0.25, 0.75, 1))
+        check(0.75, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -201,14 +202,14 @@ def test_arguments_that_a_constructor_must_not_see_are_refused(cls, arguments, m
 
 
 def test_only_bytes_and_known_classes_are_taken():
-    with pytest.raises(ValueError, match="is corrupt: it is bytearray, not bytes"):
-        restore(RS.RsPeakToPeak, (), bytearray(16))
-    with pytest.raises(ValueError, match="it has 17 bytes, not 16"):
-        restore(RS.RsPeakToPeak, (), bytes(17))
-    with pytest.raises(ValueError, match="it ends after 15 bytes, within a value"):
-        restore(RS.RsPeakToPeak, (), bytes(15))
-    with pytest.raises(ValueError, match="slice is not one of river's classes"):
-        restore(slice, (1,), b"")
+    for cls, arguments, state, reason in (
+        (RS.RsPeakToPeak, (), bytearray(16), "is corrupt: it is bytearray, not bytes"),
+        (RS.RsPeakToPeak, (), bytes(17), "it has 17 bytes, not 16"),
+        (RS.RsPeakToPeak, (), bytes(15), "it ends after 15 bytes, within a value"),
+        (slice, (1,), b"", "slice is not one of river's classes"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            restore(cls, arguments, state)
 
 
 def test_an_object_that_could_not_be_read_again_is_not_written():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
-from kafka_broker import Broker, running_broker, why_no_broker
+from kafka_broker import Broker, broker_or_skip
 from streamsvm_kafka import EmbeddedBroker
 
 
@@ -24,11 +24,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real broker that was started here."""
-    if reason := why_no_broker():
-        reason = f"no real Kafka broker: {reason}; install Java 17 and Maven, or set STREAMSVM_TEST_KAFKA"
-        # A suite that skips its broker proves nothing of it, so where it counts that is a failure.
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    with running_broker(tmp_path_factory.mktemp("kafka")) as started:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka")) as started:
         yield started
 
 

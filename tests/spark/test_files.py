@@ -103,16 +103,15 @@ def test_rows_that_cannot_be_used(spark, table, tmp_path):
 
 def test_what_is_refused(spark, folder, table, tmp_path, monkeypatch):
     svm = BudgetedSVMClassifier(budget=30)
-    with pytest.raises(ValueError, match="there is no .*nowhere"):
-        svm.fitParquet(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="there is no file in"):
-        svm.fitParquet(tmp_path)
-    with pytest.raises(ValueError, match="other://host/rows is in no file system that Arrow reads .* fit the frame"):
-        svm.fitParquet("other://host/rows")
-    with pytest.raises(ValueError, match="has no column 'a': it has features, label"):
-        svm.fitParquet(folder, inputCols=["x0", "a"])
-    with pytest.raises(ValueError, match="partitions must be at least 1, not 0"):
-        svm.fitParquet(folder, partitions=0)
+    for path, how, reason in (
+        (tmp_path / "nowhere", {}, "there is no .*nowhere"),
+        (tmp_path, {}, "there is no file in"),
+        ("other://host/rows", {}, "other://host/rows is in no file system that Arrow reads .* fit the frame"),
+        (folder, {"inputCols": ["x0", "a"]}, "has no column 'a': it has features, label"),
+        (folder, {"partitions": 0}, "partitions must be at least 1, not 0"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            svm.fitParquet(path, **how)
     with monkeypatch.context() as patch:
         patch.setattr(files, "is_remote", lambda: True)
         with pytest.raises(ValueError, match="Spark Connect does not say .*: give partitions"):
@@ -155,12 +154,12 @@ def batches_of(path, columns):
 
 def test_links_to_folders_above_and_to_nothing_are_refused(table, tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
-    (tmp_path / "one").symlink_to(tmp_path)
-    (tmp_path / "two").symlink_to(tmp_path)  # two of them have 2^40 paths, of each of which Arrow would read the file
+    for name in ("one", "two"):  # two of them have 2^40 paths, of each of which Arrow would read the file
+        (tmp_path / name).symlink_to(tmp_path)
     with pytest.raises(ValueError, match="is a link to a folder that it is in"):
         batches_of(tmp_path, {"label": "label"})
-    (tmp_path / "one").unlink()
-    (tmp_path / "two").unlink()
+    for name in ("one", "two"):
+        (tmp_path / name).unlink()
     (tmp_path / "b.parquet").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="b.parquet is a link to nothing"):
         batches_of(tmp_path, {"label": "label"})
@@ -194,11 +193,13 @@ def test_wide_rows_come_in_smaller_batches(tmp_path, monkeypatch):
 
 
 def test_kept_columns_of_several_types_and_nulls_of_a_second_file(spark, table, tmp_path):
-    model = BudgetedSVMClassifier(budget=30).fitParquet(table_in(table, tmp_path / "rows"))
+    (tmp_path / "kept").mkdir()
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    model = BudgetedSVMClassifier(budget=30).fitParquet(tmp_path / "rows.parquet")
     when = pa.array([datetime(2020, 1, 1, tzinfo=UTC)] * 300, pa.timestamp("us", "UTC"))
     first, second = table.slice(0, 300).append_column("t", when), table.slice(300).append_column("t", when)
     schema = first.schema.set(first.schema.get_field_index("n"), pa.field("n", pa.int64(), nullable=False))
-    parquet.write_table(first.cast(schema), table_in(None, tmp_path / "kept") / "a.parquet")
+    parquet.write_table(first.cast(schema), tmp_path / "kept" / "a.parquet")
     nulls = second.set_column(second.schema.get_field_index("n"), "n", pa.nulls(300, pa.int64()))
     parquet.write_table(nulls, tmp_path / "kept" / "b.parquet")
     found = model.transformParquet(tmp_path / "kept", ["n", "t", "n"]).select("n", "t").toPandas()
@@ -209,10 +210,3 @@ def test_kept_columns_of_several_types_and_nulls_of_a_second_file(spark, table, 
     nothing = {model.predictionCol: "", model.rawPredictionCol: "", model.probabilityCol: ""}
     with pytest.raises(ValueError, match="no column is added"):
         model.copy(nothing).transformParquet(tmp_path / "kept", ["n"])
-
-
-def table_in(table, folder):
-    folder.mkdir()
-    if table is not None:
-        parquet.write_table(table, folder / "a.parquet")
-    return folder

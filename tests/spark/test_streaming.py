@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from river import drift, metrics
 
 import streamsvm
+from patience import until
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSCAClassifier
 from streamsvm.cli.main import main
@@ -88,61 +89,48 @@ class KilledError(Exception):
     """In the place of a kill."""
 
 
-def kill_inside(patch):
-    """In the middle of the rows of the second micro-batch."""
-    take = micro_batches.MicroBatches.take
+def in_the_second(*_, position, **__):
+    return position["batch"] == 1
 
-    def taken(source, most):
-        if source.position["batch"] == 1 and source._taken >= 50:
+
+#: What is patched, whether the kill comes after it, and when: in the middle of the rows of the second micro-batch, and so on.
+KILLS = {
+    "inside": (
+        micro_batches.MicroBatches,
+        "take",
+        False,
+        lambda source, _: source.position["batch"] == 1 and source._taken >= 50,
+    ),
+    "before the write": (CheckpointFolder, "save", False, in_the_second),
+    "after the write": (CheckpointFolder, "save", True, in_the_second),
+    "before the commit": (StreamLearner, "__call__", True, lambda learner, batch, batch_id: batch_id == 1),
+}
+
+
+def kill(patch, owner, name, after, when):
+    whole = getattr(owner, name)
+
+    def killed(self, *arguments, **facts):
+        due = when(self, *arguments, **facts)
+        if due and not after:
             raise KilledError
-        return take(source, min(most, 50))
-
-    patch.setattr(micro_batches.MicroBatches, "take", taken)
-
-
-def kill_before_the_write(patch):
-    save = CheckpointFolder.save
-
-    def killed(folder, *arguments, **facts):
-        if facts["position"]["batch"] == 1:
+        found = whole(self, *([min(*arguments, 50)] if name == "take" else arguments), **facts)
+        if due:
             raise KilledError
-        return save(folder, *arguments, **facts)
+        return found
 
-    patch.setattr(CheckpointFolder, "save", killed)
-
-
-def kill_after_the_write(patch):
-    save = CheckpointFolder.save
-
-    def killed(folder, *arguments, **facts):
-        path = save(folder, *arguments, **facts)
-        if facts["position"]["batch"] == 1:
-            raise KilledError
-        return path
-
-    patch.setattr(CheckpointFolder, "save", killed)
+    patch.setattr(owner, name, killed)
 
 
-def kill_before_the_commit(patch):
-    call = StreamLearner.__call__
-
-    def killed(learner, batch, batch_id):
-        call(learner, batch, batch_id)
-        if batch_id == 1:
-            raise KilledError
-
-    patch.setattr(StreamLearner, "__call__", killed)
-
-
-@pytest.mark.parametrize("kill", [kill_inside, kill_before_the_write, kill_after_the_write, kill_before_the_commit])
+@pytest.mark.parametrize("where", KILLS)
 @pytest.mark.parametrize("again", ["the same learner", "a new one"])
-def test_a_query_that_is_killed_ends_with_the_same_bytes(stream, tmp_path, monkeypatch, whole, kill, again):
+def test_a_query_that_is_killed_ends_with_the_same_bytes(stream, tmp_path, monkeypatch, whole, where, again):
     with StreamLearner(new_model(), tmp_path / "model") as learner:
         with monkeypatch.context() as patch:
-            kill(patch)
+            kill(patch, *KILLS[where])
             with pytest.raises(StreamingQueryException, match="KilledError"):
                 started(stream, learner, tmp_path / "spark").awaitTermination()
-        assert learner.loop.rows == (200 if kill in (kill_inside, kill_before_the_write) else 400)
+        assert learner.loop.rows == (200 if where in ("inside", "before the write") else 400)
         if again == "the same learner":
             started(stream, learner, tmp_path / "spark").awaitTermination()
     if again == "a new one":
@@ -162,13 +150,6 @@ def test_a_commit_of_spark_that_is_lost(stream, tmp_path, whole):
     assert saved(tmp_path) == whole
 
 
-def wait_for(reached, seconds=60.0):
-    until = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("brought", ["by one job", "in chunks"])
 def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, monkeypatch, whole, brought):
     if brought == "in chunks":
@@ -181,7 +162,7 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
         begun.set()
         assert going_on.wait(60)
         if brought == "in chunks":  # Spark interrupts the thread a moment after the query has ended
-            wait_for(lambda: spark.sparkContext._jvm.java.lang.Thread.currentThread().isInterrupted())
+            until(lambda: spark.sparkContext._jvm.java.lang.Thread.currentThread().isInterrupted())
         return take(source, most)
 
     with StreamLearner(new_model(), tmp_path / "model") as learner, monkeypatch.context() as patch:
@@ -190,7 +171,7 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
         assert begun.wait(60)
         stopping = threading.Thread(target=query.stop)
         stopping.start()
-        wait_for(lambda: not query.isActive)
+        until(lambda: not query.isActive)
         going_on.set()
         stopping.join(60)
         assert not stopping.is_alive()
@@ -307,14 +288,14 @@ def test_another_model_is_refused(spark, rows, tmp_path):
     X, two, _, _ = (part[:20] for part in rows)
     with StreamLearner(new_model(), tmp_path) as learner:
         learner(frame_of(spark, X, two), 0)
-    with pytest.raises(CheckpointError, match="learned with .*20.* asked for is .*30"):
-        StreamLearner(BSCAClassifier(budget=30, seed=0), tmp_path)
-    with pytest.raises(StreamError, match="has learned the features .* featureNames"):
-        StreamLearner(new_model(), tmp_path, featureNames=["a", "b", "c"])
-    with pytest.raises(CheckpointError, match="has scored with Accuracy"):
-        StreamLearner(new_model(), tmp_path, metric=metrics.MacroF1())
-    with pytest.raises(ValueError, match="handleInvalid must be one of"):
-        StreamLearner(new_model(), tmp_path, handleInvalid="keep")
+    for error, model, how, reason in (
+        (CheckpointError, BSCAClassifier(budget=30, seed=0), {}, "learned with .*20.* asked for is .*30"),
+        (StreamError, new_model(), {"featureNames": ["a", "b", "c"]}, "has learned the features .* featureNames"),
+        (CheckpointError, new_model(), {"metric": metrics.MacroF1()}, "has scored with Accuracy"),
+        (ValueError, new_model(), {"handleInvalid": "keep"}, "handleInvalid must be one of"),
+    ):
+        with pytest.raises(error, match=reason):
+            StreamLearner(model, tmp_path, **how)
 
 
 def test_followers_find_each_newer_model(spark, rows, tmp_path):

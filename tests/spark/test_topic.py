@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from itertools import permutations
@@ -13,7 +12,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from river import metrics
 
-from kafka_broker import jars_of, running_broker, why_no_broker
+from kafka_broker import broker_or_skip, jars_of
 from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import to_bytes
 from streamsvm_kafka import FollowedTopic
@@ -24,10 +23,7 @@ ROWS, ROWS_A_BATCH, PARTITIONS = 500, 100, 2
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    if reason := why_no_broker():
-        # A suite that skips its broker proves nothing of it, so where it counts that is a failure.
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no real Kafka broker: {reason}")
-    with running_broker(tmp_path_factory.mktemp("kafka")) as started:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka")) as started:
         yield started.plaintext
 
 

@@ -6,11 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from river import (
-    datasets,
-    linear_model,
-    preprocessing,
-)
+from river import datasets, linear_model, preprocessing
 
 import streamsvm
 from checkpoints import save
@@ -94,8 +90,9 @@ def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(container, "VERSION", 9)
         path = save(folder, model, 2)
-    with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
-        folder.newest()
+    for read_it in (folder.newest, lambda: load(path)):
+        with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
+            read_it()
     save(folder, model, 3)
     assert path.exists()
     assert CheckpointFolder.newest_in(str(folder.path)).header["rows"] == 3
@@ -127,28 +124,22 @@ def test_new_folders_are_made_durable(tmp_path, monkeypatch):
     assert set(synced) == {tmp_path, tmp_path / "a"}
 
 
-def test_newer_formats_and_foreign_files(folder, model, tmp_path, monkeypatch):
+def test_foreign_files(folder, model, tmp_path):
     path = save(folder, model, 1)
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b'"version":"1"', b'"version":"9"'))
+    path.write_bytes(path.read_bytes().replace(b'"version":"1"', b'"version":"9"'))
     with pytest.raises(CheckpointError, match="is corrupt: its checksum is wrong"):
         load(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(container, "VERSION", 9)
-        path = save(folder, model, 2)
-    with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
-        load(path)
     (tmp_path / "image.png").write_bytes(b"\x89PNG" + bytes(100))
-    with pytest.raises(CheckpointError, match="is corrupt: it is cut off, or not a file of streamsvm"):
-        load(tmp_path / "image.png")
     (tmp_path / "huge.ckpt").write_bytes(b"\xff" * 8 + b"{}" * 50)
-    with pytest.raises(CheckpointError, match="corrupt"):
-        load(tmp_path / "huge.ckpt")
-    with pytest.raises(CheckpointError, match="No such file"):
-        load(tmp_path / "none.ckpt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match="holds no checkpoint"):
-        load(tmp_path / "empty")
+    for name, reason in {
+        "image.png": "is corrupt: it is cut off, or not a file of streamsvm",
+        "huge.ckpt": "corrupt",
+        "none.ckpt": "No such file",
+        "empty": "holds no checkpoint",
+    }.items():
+        with pytest.raises(CheckpointError, match=reason):
+            load(tmp_path / name)
 
 
 def test_one_writer_at_a_time(folder):

@@ -1,5 +1,6 @@
 """The learning loop: what it learns, in which order, and that it survives everything."""
 
+import contextlib
 import math
 import random
 
@@ -40,13 +41,28 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.ckpt")}
 
 
-@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.ROCAUC(), metrics.LogLoss()])
-def test_scores_as_river_does(metric):
-    loop = LearningLoop(IterableSource(bananas()), make_model(), metric.clone())
-    end = loop.run()
-    expected = evaluate.progressive_val_score(bananas(), make_model(), metric.clone())
+OF_NUMBERS = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSGDRegressor(budget=30, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("model", "metric"),
+    [
+        *((make_model(), metric) for metric in (metrics.Accuracy(), metrics.ROCAUC(), metrics.LogLoss())),
+        *(
+            (model, metric)
+            for model in (OF_NUMBERS, preprocessing.StandardScaler() | linear_model.LinearRegression())
+            for metric in (None, metrics.RMSE(), metrics.R2(), metrics.SMAPE())
+        ),
+    ],
+    ids=repr,
+)
+def test_scores_as_river_does(model, metric):
+    rows = bananas() if "Classifier" in repr(model) else list(datasets.TrumpApproval())
+    end = LearningLoop(IterableSource(rows), model.clone(), metric and metric.clone()).run()
+    expected = evaluate.progressive_val_score(rows, model.clone(), (metric or metrics.MAE()).clone())
     assert end.metric == pytest.approx(expected.get(), abs=1e-12)
-    assert (end.rows, end.learned, end.ended, end.interrupted) == (1000, 1000, True, False)
+    assert end.metric_name == type(expected).__name__
+    assert (end.rows, end.learned, end.ended, end.interrupted) == (len(rows), len(rows), True, False)
 
 
 def test_windowed_metric_is_that_of_the_last_rows():
@@ -61,10 +77,9 @@ def test_windowed_metric_is_that_of_the_last_rows():
 
 def test_rows_without_a_label_are_predicted_only(tmp_path):
     rows = [(x, y if i % 3 else None) for i, (x, y) in enumerate(bananas(300))]
-    sink = FileSink(tmp_path / "out.jsonl")
-    loop = LearningLoop(IterableSource(rows), make_model(), sink=sink)
-    end = loop.run()
-    sink.close()
+    with FileSink(tmp_path / "out.jsonl") as sink:
+        loop = LearningLoop(IterableSource(rows), make_model(), sink=sink)
+        end = loop.run()
     assert (end.rows, end.learned, loop.model[-1].n_learned) == (300, 200, 200)
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 300
 
@@ -123,30 +138,23 @@ def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp
     with CheckpointFolder(tmp_path / "state") as folder:
         loop(folder).run()
         before = files(folder.path)
-        sink = FileSink(tmp_path / "out.jsonl")
-        with pytest.raises(CheckpointError, match="other parameters"):
-            loop(folder, model=make_model(budget=31))
-        with pytest.raises(CheckpointError, match=r"has scored with Accuracy\(window=1000\), not F1\("):
-            loop(folder, metric=metrics.F1())
-        with pytest.raises(CheckpointError, match="without a sink"):
-            loop(folder, sink=sink)
-        sink.close()
-        source = open_source(str(csv_file), label="y")
-        with pytest.raises(StreamError, match="another kind of stream"):
-            loop(folder, source=source)
-        source.close()
+        with FileSink(tmp_path / "out.jsonl") as sink, open_source(str(csv_file), label="y") as source:
+            for other, reason in (
+                ({"model": make_model(budget=31)}, "other parameters"),
+                ({"metric": metrics.F1()}, r"has scored with Accuracy\(window=1000\), not F1\("),
+                ({"sink": sink}, "without a sink"),
+                ({"source": source}, "another kind of stream"),
+            ):
+                with pytest.raises((CheckpointError, StreamError), match=reason):
+                    loop(folder, **other)
         assert files(folder.path) == before
         assert loop(folder).run().rows == 1000
 
 
 def test_the_sink_of_the_checkpoint_is_needed(tmp_path):
     def run(name=None, rows=100):
-        sink = None if name is None else FileSink(tmp_path / name)
-        try:
+        with contextlib.nullcontext() if name is None else FileSink(tmp_path / name) as sink:
             return LearningLoop(IterableSource(bananas()), make_model(), sink=sink, checkpoints=folder).run(rows).rows
-        finally:
-            if sink is not None:
-                sink.close()
 
     with CheckpointFolder(tmp_path / "state") as folder:
         run("out.csv")
@@ -254,28 +262,18 @@ def test_a_sink_must_say_where_it_stands(tmp_path):
         def flush(self):
             super().flush()
 
-    sink = Silent(tmp_path / "out.csv")
-    with CheckpointFolder(tmp_path / "state") as folder:
+    with CheckpointFolder(tmp_path / "state") as folder, Silent(tmp_path / "out.csv") as sink:
         loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
         with pytest.raises(StreamError, match=r"its flush\(\) must return its position as a mapping, not None"):
             loop.run()
-    sink.close()
-
-
-def test_a_checkpoint_of_something_else_is_refused(tmp_path):
-    with CheckpointFolder(tmp_path) as folder:
-        folder.save(make_model(), None, rows=3, position={"rows": 3})
-        with pytest.raises(CheckpointError, match="was not written by a learning loop"):
-            LearningLoop(IterableSource(bananas(10)), make_model(), checkpoints=folder)
 
 
 def test_the_feature_at_fault_is_named(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,city,y\n1,2,true\n3,Berlin,false\n")
-    source = open_source(str(path), label="y")
-    with pytest.raises(StreamError, match=r"rows\.csv, line 3: .*\(feature 'city' is 'Berlin'\)"):
+    reason = r"rows\.csv, line 3: .*\(feature 'city' is 'Berlin'\)"
+    with open_source(str(path), label="y") as source, pytest.raises(StreamError, match=reason):
         LearningLoop(source, make_model()).run()
-    source.close()
 
 
 @pytest.mark.parametrize(

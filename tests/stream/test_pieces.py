@@ -77,17 +77,20 @@ def with_later_labels_and_a_detector(_, **how):
     return DelayedLearningLoop(source, flipped_model(), delayed=delayed, drift=watch, **how)
 
 
-@pytest.mark.parametrize(
-    ("make", "n"),
-    [
-        (of_a_file, 5300),
-        (of_targets, 400),
-        (of_predictions, 1000),
-        *((with_a_metric(metric), 1000) for metric in (metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC())),
-        *(pytest.param(with_a_detector(*each.values), 1500, marks=each.marks) for each in first(2, DETECTORS)),
-        (with_later_labels_and_a_detector, 4000),
-    ],
-)
+RUNS = [
+    pytest.param(of_a_file, 5300, id="file"),
+    pytest.param(of_targets, 400, id="targets"),
+    pytest.param(of_predictions, 1000, id="predictions"),
+    *(
+        pytest.param(with_a_metric(metric), 1000, id=type(metric).__name__)
+        for metric in (metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC())
+    ),
+    *(pytest.param(with_a_detector(*each.values), 1500, marks=each.marks, id=each.values[0]) for each in first(2, DETECTORS)),
+    pytest.param(with_later_labels_and_a_detector, 4000, id="later labels"),
+]
+
+
+@pytest.mark.parametrize(("make", "n"), RUNS)
 def test_pieces_end_with_the_bytes_of_the_whole(make, n, tmp_path):
     every = 2 * n // 15
 

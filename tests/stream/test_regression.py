@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from river import datasets, dummy, evaluate, linear_model, metrics, preprocessing, stats, utils
+from river import datasets, dummy, metrics, preprocessing, stats, utils
 
 from streamsvm import BSCARegressor, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedTargetScaler
@@ -17,16 +17,6 @@ def trump(rows=400):
 
 def make_model(**options):
     return preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSGDRegressor(budget=30, seed=1, **options))
-
-
-@pytest.mark.parametrize("metric", [None, metrics.RMSE(), metrics.R2(), metrics.SMAPE()], ids=repr)
-@pytest.mark.parametrize("model", [make_model(), preprocessing.StandardScaler() | linear_model.LinearRegression()], ids=repr)
-def test_scores_as_river_does(metric, model):
-    expected = evaluate.progressive_val_score(trump(), model.clone(), (metric or metrics.MAE()).clone())
-    end = LearningLoop(IterableSource(trump()), model.clone(), metric and metric.clone()).run()
-    assert end.metric == pytest.approx(expected.get())
-    assert end.metric_name == type(expected).__name__
-    assert end.learned == 400
 
 
 def test_the_windowed_metric_forgets_an_absurd_error():

@@ -46,20 +46,22 @@ def test_dates(value, form, seconds):
     assert Reading(dates={"at": form}).row([("at", value)]) == {"at": seconds}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"drop": "a", "categorical": "a"},
-        {"drop": "a", "features": ["a"]},
-        {"dates": "a", "categorical": "a"},
-        {"features": "b", "dates": "a"},
-        {"drop": ["a", "a"]},
-        {"categorical": [1]},
-    ],
-)
-def test_contradictions_are_refused(options):
-    with pytest.raises(ValueError, match=r"'a'|names of columns"):
-        Reading(**options)
+CONTRADICTIONS = [
+    *({"drop": "a", name: "a"} for name in ("categorical", "features")),
+    *({"dates": "a", **more} for more in ({"categorical": "a"}, {"features": "b"})),
+    *({"drop": ["a", "a"]}, {"categorical": [1]}),
+]
+OUT_OF_RANGE = {"when_missing": "median", "cycles": "month", "max_values": -1, "buckets": 0, "scaler": "minmax"}
+OUT_OF_RANGE["max_columns"] = 1.5
+
+
+def test_options_that_are_refused():
+    for options in CONTRADICTIONS:
+        with pytest.raises(ValueError, match=r"'a'|names of columns"):
+            Reading(**options)
+    for name, value in OUT_OF_RANGE.items():
+        with pytest.raises(ValueError, match=name):
+            TableEncoder(**{name: value})
 
 
 def test_values_have_features_within_a_bound_and_buckets_beyond():
@@ -211,22 +213,6 @@ def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
         TableEncoder.__new__(TableEncoder).__setstate__(encoder.__getstate__() | {name: value})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"when_missing": "median"},
-        {"cycles": "month"},
-        {"max_values": -1},
-        {"buckets": 0},
-        {"scaler": "minmax"},
-        {"max_columns": 1.5},
-    ],
-)
-def test_parameters_out_of_their_range(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        TableEncoder(**options)
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("check", list(checks.yield_checks(TableEncoder())), ids=lambda check: check.__name__)
 def test_river_checks(check):
@@ -243,32 +229,25 @@ def test_another_scaler_and_a_clone():
     assert clone.drop == ["id"]
 
 
-WRONG_SCALERS = {
-    "a count of text": lambda scaler: scaler.counts.__setitem__("a", "5"),
-    "a negative count": lambda scaler: scaler.counts.__setitem__("a", -1),
-    "a count of 0": lambda scaler: scaler.counts.__setitem__("a", 0),
-    "a count that is true": lambda scaler: scaler.counts.__setitem__("a", True),
-    "a mean that is NaN": lambda scaler: scaler.means.__setitem__("a", math.nan),
-    "an infinite mean": lambda scaler: scaler.means.__setitem__("a", math.inf),
-    "a mean of text": lambda scaler: scaler.means.__setitem__("a", "0"),
-    "a variance below 0": lambda scaler: scaler.vars.__setitem__("a", -1.0),
-    "a variance that is a class": lambda scaler: scaler.vars.__setitem__("a", float),
-    "no variance": lambda scaler: scaler.vars.pop("a"),
-    "a mean too many": lambda scaler: scaler.means.__setitem__("z", 1.0),
-    "no counts": lambda scaler: setattr(scaler, "counts", None),
-    "means of another kind": lambda scaler: setattr(scaler, "means", {"a": 1.0}),
-    "no deviations": lambda scaler: setattr(scaler, "with_std", False),
-    "a window": lambda scaler: setattr(scaler, "window_size", 5),
-}
+WRONG_VALUES = [("counts", "a", value) for value in ("5", -1, 0, True)]
+WRONG_VALUES += [("means", "a", value) for value in (math.nan, math.inf, "0")]
+WRONG_VALUES += [("vars", "a", value) for value in (-1.0, float, None)] + [("means", "z", 1.0)]
+WRONG_PARTS = [("counts", None), ("means", {"a": 1.0}), ("with_std", False), ("window_size", 5)]
 
 
-@pytest.mark.parametrize("wrong", WRONG_SCALERS)
+@pytest.mark.parametrize("wrong", [*WRONG_VALUES, *WRONG_PARTS], ids=str)
 def test_a_saved_scaler_has_numbers_that_rows_give(wrong):
     encoder = TableEncoder()
     for i in range(5):
         encoder.learn_one({"a": i})
     assert loads(dumps(encoder)).transform_one({"a": 4.0}) == encoder.transform_one({"a": 4.0})
-    WRONG_SCALERS[wrong](encoder.learned_scaler)
+    part, *name, value = wrong
+    if not name:
+        setattr(encoder.learned_scaler, part, value)
+    elif value is None:
+        del getattr(encoder.learned_scaler, part)[name[0]]
+    else:
+        getattr(encoder.learned_scaler, part)[name[0]] = value
     with pytest.raises(ModelFileError, match="scaler of"):
         dumps(encoder)
 

@@ -159,13 +159,8 @@ def test_nothing_of_the_process_changes(tmp_path):
 @pytest.mark.thorough
 def test_changed_models_crash_nothing():
     script = Path(mutated_files.__file__)
-    done = subprocess.run(
-        [sys.executable, script, "100", "0"],
-        cwd=script.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, script, "100", "0"]
+    done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.args}: {done.stdout}{done.stderr}"
     fates = json.loads(done.stdout)["fates"]
     assert fates["refused"] > 50
