@@ -1,14 +1,16 @@
-"""Rows that are refused leave nothing behind in any pipeline, and rows that transformers have not learned yet are no bad ones."""
+"""Rows that are refused leave nothing behind in any pipeline, what was not learned yet is no bad row, and labels of text."""
 
 import math
 
 import pytest
 from river import base, compose, ensemble, evaluate, feature_extraction, linear_model, metrics, neighbors, preprocessing, stats
 
+from reading import read
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop
+from streamsvm.stream.rows import parse_label
 from streamsvm.stream.tables import TableEncoder
 
 PIPELINES = {
@@ -120,3 +122,39 @@ def test_one_absurd_value_does_not_ruin_what_is_imputed():
     for i in range(6000):
         encoder.learn_one({"a": 1e10 if i == 3000 else float(i % 7), "b": 1.0})
     assert abs(encoder.transform_one({"b": 1.0})["a"]) < 0.01
+
+
+# Labels of text
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("0", 0),
+        ("-1", -1),
+        ("2.5", 2.5),
+        ("1.0", 1.0),
+        ("TRUE", True),
+        (" spam ", "spam"),
+        ("007", "007"),
+        ("1_000", "1_000"),
+        ("+1", "+1"),
+        ("1e3", "1e3"),
+        ("-0", "-0"),
+        ("inf", "inf"),
+        ("123456789012345678", 123456789012345678),
+        ("12345678901234567890", "12345678901234567890"),
+        ("9" * 5000, "9" * 5000),
+        ("", None),
+    ],
+)
+def test_labels_of_text_print_as_they_were(text, label):
+    found = parse_label(text)
+    assert (found, type(found)) == (label, type(label))
+
+
+def test_labels_of_libsvm_text_are_numbers(tmp_path):
+    path = tmp_path / "rows.libsvm"
+    path.write_text("".join(f"{label} 1:1\n" for label in ("+1", "-1", "1.0", "0.5", "spam", "nan")))
+    assert repr([row.y for row in read(path, label=None)[0]]) == "[1, -1, 1, 0.5, 'spam', nan]"
+    assert repr(parse_label("NaN")) == "nan"
