@@ -5,6 +5,11 @@ import random
 
 from river import metrics
 
+from loops import make_model
+from saved import dumps
+from streamsvm.stream import DelayedLabels
+from streamsvm.stream.checkpoint import read_newest
+
 LABEL_FATES = ["joined", "early", "expired_labels", "duplicate_labels", "late_labels"]
 FATES = [*LABEL_FATES, "features", "pending", "expired_age", "expired_count", "duplicate_rows", "labels", "refused"]
 
@@ -114,3 +119,14 @@ def check_sums(counts, rows, labels, refused=0):
     assert counts["features"] == counts["joined"] + expired + counts["duplicate_rows"] + counts["pending"]
     assert counts["labels"] == sum(counts[fate] for fate in LABEL_FATES)
     assert counts["features"] + counts["labels"] + refused == rows + labels
+
+
+def check_replayed(folder, rows, labels, max_age):
+    """The newest checkpoint of a run holds what a replay gives."""
+    found, model, delayed = read_newest(folder), make_model(), DelayedLabels()
+    metric, counts = replay(rows, labels, model, max_age)
+    assert dumps(found.model) == dumps(model)
+    assert dumps(found.metric[0]) == dumps(metric)
+    delayed.resume(found.header["delayed"], found.metric[-1], len(rows) + len(labels))
+    assert {name: delayed.counts[name] for name in FATES} == counts
+    check_sums(delayed.counts, len(rows), len(labels))

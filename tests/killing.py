@@ -105,3 +105,19 @@ def kill_at_random_rows(seed, kills, rows, *arguments):
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
+
+
+def whole_and_killed(folder, kills, rows, url, options, letters=None, predictions="out.jsonl"):
+    """Learn a stream in two folders, in one of them with kills; return both. Each has checkpoints and predictions."""
+    places = [folder / "whole", folder / "killed"]
+    for place in places:
+        place.mkdir()
+        arguments = url, options, place, place / predictions, *([str(place / letters)] if letters else [])
+        if place.name == "killed":
+            kill_at_random_rows(random.randrange(10**6), kills, rows, *arguments)
+        read = run_to_the_end(*arguments)
+        assert read == rows if place.name == "whole" else read < rows
+    newest = [max(place.glob("*.ckpt")) for place in places]
+    assert newest[0].name == newest[1].name == f"checkpoint-{rows:012d}.ckpt"
+    assert (places[0] / predictions).read_bytes() == (places[1] / predictions).read_bytes()
+    return places

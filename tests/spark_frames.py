@@ -20,6 +20,11 @@ def framed(spark, X, y, partitions=4, **columns):
     return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), schema)
 
 
+def stacked(column):
+    """A column of vectors as an array."""
+    return np.stack(column.map(lambda vector: vector.toArray()))
+
+
 def of_file(model):
     return to_bytes({"model": model}, {})
 

@@ -1,11 +1,9 @@
 """A learner that is killed at any moment and started again ends with the bytes of one that was left alone."""
 
-import random
-
 import numpy as np
 import pytest
 
-from killing import kill_at_random_rows, run_to_the_end
+from killing import whole_and_killed
 from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, publish
 
@@ -13,11 +11,6 @@ pytestmark = pytest.mark.broker
 
 ROWS_A_PARTITION = (1500, 1000, 2500)
 N_FEATURES = 4
-
-
-def final_checkpoint(folder):
-    newest = max(folder.glob("checkpoint-*.ckpt"))
-    return newest.name, newest.read_bytes()
 
 
 @pytest.mark.parametrize(("codec", "kills"), [("float32", 20), ("arrow", 6)])
@@ -32,14 +25,5 @@ def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path,
     url = f"kafka://{bootstrap}/{topic}?codec={codec}" + (f"&features={N_FEATURES}" if codec == "float32" else "")
     # The one model takes rows one by one, the other those at hand together: within the tables of Arrow, too.
     options = {"label": "y" if codec == "arrow" else None, "stop_at_end": True, "at_once": codec == "arrow"}
-    total = sum(ROWS_A_PARTITION)
-    for name in ("whole", "killed"):
-        (tmp_path / f"of {name}").mkdir()
-    whole, killed = ((url, options, tmp_path / name, tmp_path / f"of {name}" / "out.jsonl") for name in ("whole", "killed"))
-    assert run_to_the_end(*whole) == total
-    expected = final_checkpoint(tmp_path / "whole")
-    assert expected[0] == f"checkpoint-{total:012d}.ckpt"
-    kill_at_random_rows(random.randrange(10**6), kills, total, *killed)
-    assert run_to_the_end(*killed) < total
-    assert final_checkpoint(tmp_path / "killed") == expected
-    assert (tmp_path / "of killed" / "out.jsonl").read_bytes() == (tmp_path / "of whole" / "out.jsonl").read_bytes()
+    whole, killed = whole_and_killed(tmp_path, kills, sum(ROWS_A_PARTITION), url, options)
+    assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()

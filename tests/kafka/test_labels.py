@@ -8,13 +8,11 @@ import time
 
 import pytest
 
-from delayed_twin import FATES, check_sums, replay, streams
-from killing import kill_at_random_rows, run_to_the_end
+from delayed_twin import FATES, check_replayed, check_sums, replay, streams
+from killing import kill_at_random_rows, whole_and_killed
 from loops import make_model
 from patience import until
-from saved import dumps
 from streamsvm.stream import CheckpointFolder, DelayedLabels, DelayedLearningLoop, JoinedSource
-from streamsvm.stream.checkpoint import read_newest
 from streamsvm_kafka import JSONCodec, KafkaSource
 
 pytestmark = pytest.mark.broker
@@ -57,21 +55,9 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(topics, tmp_path):
     rows, labels, urls = topics
     total = len(rows) + len(labels)
     options = {"labels": urls["labels"], "label": "y", "stop_at_end": True, "join": {"key": "id"}, "delayed": {"max_age": 60.0}}
-    run_to_the_end(urls["rows"], options, tmp_path / "whole", None)
-    kill_at_random_rows(random.randrange(10**6), 4, total, urls["rows"], options, tmp_path / "killed", None)
-    run_to_the_end(urls["rows"], options, tmp_path / "killed", None)
-    whole, killed = (max((tmp_path / name).glob("*.ckpt")) for name in ("whole", "killed"))
-    assert whole.name == killed.name == f"checkpoint-{total:012d}.ckpt"
-    assert whole.read_bytes() == killed.read_bytes()
-    model = make_model()
-    metric, counts = replay(rows, labels, model, 60.0)
-    found = read_newest(killed)
-    assert dumps(found.model) == dumps(model)
-    assert dumps(found.metric[0]) == dumps(metric)
-    delayed = DelayedLabels()
-    delayed.resume(found.header["delayed"], found.metric[-1], total)
-    assert {name: delayed.counts[name] for name in FATES} == counts
-    check_sums(delayed.counts, len(rows), len(labels))
+    whole, killed = whole_and_killed(tmp_path, 4, total, urls["rows"], options)
+    assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
+    check_replayed(killed, rows, labels, 60.0)
 
 
 def opened(bootstrap, names, **options):

@@ -58,6 +58,11 @@ def predictions(bootstrap, topic, isolation="read_committed"):
     return [json.loads(message.value)["row"] for message in kills.committed(bootstrap, topic, isolation=isolation)]
 
 
+def committed(bootstrap, group, *topics):
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
+        return [consumer.committed(TopicPartition(topic, 0)) for topic in topics]
+
+
 def test_killed_amid_rows_and_transactions(bootstrap, new_topic, models):
     rows, out = 1200, new_topic()
     topic = new_topic()
@@ -66,8 +71,7 @@ def test_killed_amid_rows_and_transactions(bootstrap, new_topic, models):
     counts, *same = kills.kill_with_topic(url, bootstrap, models, out, rows, 2, random.randrange(10**6), group)
     assert sum(counts.values()) == 2
     assert same == [True, True]
-    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
-        assert consumer.committed(TopicPartition(topic, 0)) == rows
+    assert committed(bootstrap, group, topic) == [rows]
 
 
 def test_predictions_are_seen_with_their_checkpoint(bootstrap, new_topic, models, opened):
@@ -192,8 +196,7 @@ def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, ope
     place = opened(models, group=group)
     position = {"rows": {"topic": rows, "partitions": {"0": 17}}, "labels": {"topic": models, "partitions": {"0": 3}}}
     place.save(BSGDClassifier(), None, rows=1, position=position)
-    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
-        assert [consumer.committed(TopicPartition(topic, 0)) for topic in (rows, models)] == [17, 3]
+    assert committed(bootstrap, group, rows, models) == [17, 3]
 
 
 def test_strange_messages(models, opened, producer):
@@ -310,8 +313,7 @@ def test_command_lines(bootstrap, new_topic, opened, tmp_path, call, monkeypatch
     open_source(rows, label=None, stop_at_end=True).close()
     call(*learn, says="continuing after row 400")
     assert predictions(bootstrap, out) == list(range(700))
-    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
-        assert consumer.committed(TopicPartition(topic, 0)) == 700
+    assert committed(bootstrap, group, topic) == [700]
 
     assert "700" in call("inspect", place).stdout
     call("export", place, "--to", "npz", "--out", tmp_path)

@@ -12,7 +12,7 @@ from pyspark.ml.evaluation import BinaryClassificationEvaluator
 from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
-from spark_frames import LocalFrame, framed, of_file
+from spark_frames import LocalFrame, framed, of_file, stacked
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
@@ -249,7 +249,7 @@ def test_what_is_predicted(spark, fit, tmp_path):
     learner = fit.model.learner()
     f = learner.decision_function(fit.X)
     np.testing.assert_array_equal(found.prediction, learner.predict(fit.X))
-    np.testing.assert_array_equal(np.stack(found.rawPrediction.map(lambda v: v.toArray())), np.column_stack([-f, f]))
+    np.testing.assert_array_equal(stacked(found.rawPrediction), np.column_stack([-f, f]))
     assert fit.model.predict(found.features[0]) == found.prediction[0]
     assert fit.model.predictRaw(found.features[0]) == found.rawPrediction[0]
     assert (fit.model.numFeatures, fit.model.numClasses) == (3, 2)

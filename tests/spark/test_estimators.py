@@ -12,19 +12,25 @@ from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
-from spark_frames import framed, of_file
+from spark_frames import framed, of_file, stacked
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
 from streamsvm_spark.parts import Reservoir, joined
 
 
+@pytest.fixture(scope="module")
+def frame(spark, rows):
+    """The rows with labels of two classes, in four partitions."""
+    return framed(spark, *rows[:2])
+
+
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize(("name", "kind"), [("bsca", BSCAClassifier), ("bsgd", BSGDClassifier)])
-def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes):
+def test_a_fit_is_that_of_each_partition_merged(frame, rows, name, kind, passes):
     X, y, _, _ = rows
     estimator = BudgetedSVMClassifier(learner=name, budget=30, gamma=0.5, seed=3, passes=passes)
-    model = estimator.fit(framed(spark, X, y))
+    model = estimator.fit(frame)
     models, samples = [], []
     for part, some in enumerate(np.array_split(np.arange(600), 4)):
         models.append(kind(30, gamma=0.5, seed=3, max_features=3))
@@ -36,7 +42,7 @@ def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes)
         samples.append(reservoir.sample())
     models[0].merge_with(*models[1:], rows=joined(samples, [150] * 4))
     assert of_file(model.learner()) == of_file(models[0])
-    assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
+    assert of_file(estimator.fit(frame).learner()) == of_file(model.learner())
 
 
 @pytest.mark.parametrize(("classes", "width"), [(2, 32), (3, 2)])
@@ -67,10 +73,10 @@ def test_more_rounds_of_targets_and_weights(spark, rows):
     assert w @ np.square(model.predict_many(X) - y) < 0.1 * w @ np.square(y - y.mean())
 
 
-def test_sums_that_arrow_does_not_take_are_refused(spark, rows, monkeypatch):
+def test_sums_that_arrow_does_not_take_are_refused(frame, monkeypatch):
     monkeypatch.setattr(estimators, "_MOST_BYTES", 1000)
     with pytest.raises(RowsError, match="a second round sends .* bytes for each partition, .* rounds=1"):
-        BudgetedSVMClassifier(budget=30, rounds=2).fit(framed(spark, rows[0], rows[1]))
+        BudgetedSVMClassifier(budget=30, rounds=2).fit(frame)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -89,9 +95,9 @@ def test_what_is_predicted(spark, rows, classes, first):
     assert learner.labels[0] == first
     order = np.argsort(learner.labels) if classes > 2 else [0, 1]
     np.testing.assert_array_equal(found.prediction, learner.predict_many(X))
-    np.testing.assert_array_equal(found.prediction, np.stack(found.probability.map(lambda v: v.toArray())).argmax(axis=1))
-    np.testing.assert_array_equal(np.stack(found.probability.map(lambda v: v.toArray())), learner.predict_proba_many(X)[:, order])
-    raw, f = np.stack(found.rawPrediction.map(lambda v: v.toArray())), learner.decision_function_many(X)
+    np.testing.assert_array_equal(found.prediction, stacked(found.probability).argmax(axis=1))
+    np.testing.assert_array_equal(stacked(found.probability), learner.predict_proba_many(X)[:, order])
+    raw, f = stacked(found.rawPrediction), learner.decision_function_many(X)
     np.testing.assert_array_equal(raw, np.column_stack([-f, f]) if classes == 2 else f[:, order])
     assert model.predict(found.features[0]) == found.prediction[0]
     assert model.predictRaw(found.features[0]) == found.rawPrediction[0]
@@ -105,9 +111,8 @@ def test_rows_of_parquet_are_predicted_in_every_column(spark, rows, tmp_path, ki
     given = [None if i == 7 else x.tolist() if kind == "arrays" else Vectors.dense(x.tolist()) for i, x in enumerate(X)]
     if kind == "sparse":
         given[::2] = [None if v is None else Vectors.sparse(3, dict(enumerate(v.toArray()))) for v in given[::2]]
-    schema = StructType(
-        [StructField("x", ArrayType(DoubleType()) if kind == "arrays" else VectorUDT()), StructField("label", DoubleType())]
-    )
+    features = ArrayType(DoubleType()) if kind == "arrays" else VectorUDT()
+    schema = StructType([StructField("x", features), StructField("label", DoubleType())])
     spark.createDataFrame(list(zip(given, y.astype(float).tolist(), strict=True)), schema).write.parquet(str(tmp_path / "rows"))
     frame = spark.read.parquet(str(tmp_path / "rows"))
     model = BudgetedSVMClassifier(budget=30, featuresCol="x", handleInvalid="skip").fit(frame)
@@ -116,9 +121,7 @@ def test_rows_of_parquet_are_predicted_in_every_column(spark, rows, tmp_path, ki
     X_found = np.stack(found.x.map(lambda v: np.asarray(v if kind == "arrays" else v.toArray(), np.float32)))
     assert len(X_found) == 599
     np.testing.assert_array_equal(found.prediction, model.learner().predict_many(X_found))
-    np.testing.assert_array_equal(
-        np.stack(found.probability.map(lambda v: v.toArray())), model.learner().predict_proba_many(X_found)
-    )
+    np.testing.assert_array_equal(stacked(found.probability), model.learner().predict_proba_many(X_found))
     with pytest.raises(RowsError, match="of the first of them its features are null"):
         BudgetedSVMClassifier(budget=30, featuresCol="x").fit(frame)
 
@@ -143,19 +146,15 @@ def test_weights(spark, rows):
     np.testing.assert_array_equal(model.learner().decision_function_many(X), other.learner().decision_function_many(X))
 
 
-def test_in_sql(spark, rows):
-    X, y, _, _ = rows
-    frame = framed(spark, X, y)
+def test_in_sql(spark, frame, rows):
     model = BudgetedSVMClassifier(budget=30).fit(frame)
     spark.udf.register("svm", model.udf())
     frame.createOrReplaceTempView("rows")
     found = [row.p for row in spark.sql("SELECT svm(features) AS p FROM rows").collect()]
-    assert found == model.learner().predict_many(X).tolist()
+    assert found == model.learner().predict_many(rows[0]).tolist()
 
 
-def test_thresholds_and_columns_that_are_not_wanted(spark, rows):
-    X, y, _, _ = rows
-    frame = framed(spark, X, y)
+def test_thresholds_and_columns_that_are_not_wanted(frame):
     model = BudgetedSVMClassifier(budget=30, thresholds=[0.0, 1.0], probabilityCol="", rawPredictionCol="").fit(frame)
     found = model.transform(frame)
     assert found.columns == ["features", "label", "prediction"]
@@ -169,18 +168,15 @@ def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
     given = [(*map(float, x), "yes" if label else "no") for x, label in zip(X, y, strict=True)]
     frame = spark.createDataFrame(spark.sparkContext.parallelize(given, 4), ["a", "b", "c", "text"])
     svm = BudgetedSVMClassifier(budget=30, featuresCol="scaled")
-    pipeline = Pipeline(
-        stages=[
-            StringIndexer(inputCol="text", outputCol="label"),
-            VectorAssembler(inputCols=["a", "b", "c"], outputCol="raw"),
-            StandardScaler(inputCol="raw", outputCol="scaled"),
-            svm,
-        ]
-    )
+    stages = [
+        StringIndexer(inputCol="text", outputCol="label"),
+        VectorAssembler(inputCols=["a", "b", "c"], outputCol="raw"),
+        StandardScaler(inputCol="raw", outputCol="scaled"),
+        svm,
+    ]
     grid = ParamGridBuilder().addGrid(svm.gamma, [0.01, 0.5]).build()
-    folds = CrossValidator(
-        estimator=pipeline, estimatorParamMaps=grid, evaluator=BinaryClassificationEvaluator(), numFolds=2, seed=1
-    ).fit(frame)
+    how = {"estimatorParamMaps": grid, "evaluator": BinaryClassificationEvaluator(), "numFolds": 2, "seed": 1}
+    folds = CrossValidator(estimator=Pipeline(stages=stages), **how).fit(frame)
     assert folds.avgMetrics[1] > folds.avgMetrics[0]
     best = folds.bestModel
     assert best.stages[-1].learner().effective_gamma == 0.5
@@ -190,9 +186,7 @@ def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
     assert evaluator.evaluate(found.transform(frame)) == evaluator.evaluate(best.transform(frame)) > 0.9
 
 
-def test_what_is_saved(spark, rows, tmp_path):
-    X, y, _, _ = rows
-    frame = framed(spark, X, y)
+def test_what_is_saved(spark, frame, tmp_path):
     estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, C=2.0, options={"tol": 0.1})
     estimator.save(str(tmp_path / "estimator"))
     again = BudgetedSVMClassifier.load(str(tmp_path / "estimator"))
@@ -232,9 +226,9 @@ def test_what_is_saved(spark, rows, tmp_path):
     ],
     ids=str,
 )
-def test_parameters_that_are_refused_before_a_row_is_read(spark, rows, parameters, reason):
+def test_parameters_that_are_refused_before_a_row_is_read(frame, parameters, reason):
     with pytest.raises(ValueError, match=reason):
-        BudgetedSVMClassifier(**parameters).fit(framed(spark, *rows[:2]))
+        BudgetedSVMClassifier(**parameters).fit(frame)
 
 
 def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):

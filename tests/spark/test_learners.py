@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spark_frames import framed, of_file
+from spark_frames import framed, of_file, stacked
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.stream.merging import merged
@@ -44,8 +44,8 @@ def test_a_linear_model_answers_and_is_saved(spark, signs, tmp_path):
     learner, found = model.learner(), loaded.transform(frame).toPandas()
     assert of_file(loaded.learner()) == of_file(learner)
     f = learner.decision_function_many(X)
-    np.testing.assert_array_equal(np.stack(found.rawPrediction.map(lambda v: v.toArray())), np.column_stack([-f, f]))
-    np.testing.assert_array_equal(np.stack(found.probability.map(lambda v: v.toArray())), learner.predict_proba_many(X))
+    np.testing.assert_array_equal(stacked(found.rawPrediction), np.column_stack([-f, f]))
+    np.testing.assert_array_equal(stacked(found.probability), learner.predict_proba_many(X))
     np.testing.assert_array_equal(found.prediction, learner.predict_many(X))
     assert (found.prediction == y).mean() > 0.95
 

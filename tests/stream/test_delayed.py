@@ -3,7 +3,6 @@
 import datetime
 import json
 import math
-import random
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import dummy, metrics
 
-from delayed_twin import FATES, check_sums, replay, streams, write
-from killing import kill_at_random_rows, run_to_the_end
+from delayed_twin import FATES, check_replayed, check_sums, replay, streams, write
+from killing import whole_and_killed
 from loops import make_model
 from saved import dumps
 from streamsvm.stream import (
@@ -27,7 +26,6 @@ from streamsvm.stream import (
     LearningLoop,
     StreamError,
 )
-from streamsvm.stream.checkpoint import read_newest
 from streamsvm.stream.delayed.buffer import Pending
 from streamsvm.stream.delayed.events import checked_time
 
@@ -111,31 +109,11 @@ def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, ma
 @pytest.mark.once
 def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
     rows, labels = streams(11, 1800, 60.0)
-    url, total = str(write(tmp_path / "rows.jsonl", rows)), len(rows) + len(labels)
+    url = str(write(tmp_path / "rows.jsonl", rows))
     options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
-    for name in ("whole", "killed"):
-        if name == "killed":
-            arguments = url, options, tmp_path / name, tmp_path / f"{name}.csv"
-            kill_at_random_rows(random.randrange(10**6), 20, total, *arguments)
-        run_to_the_end(url, options, tmp_path / name, tmp_path / f"{name}.csv")
-    newest = [max((tmp_path / name).glob("*.ckpt")) for name in ("whole", "killed")]
-    assert newest[0].name == newest[1].name == f"checkpoint-{total:012d}.ckpt"
-    # Files of predictions have other names.
-    found = [read_newest(path) for path in newest]
-    assert found[0].header["sink"].pop("name") != found[1].header["sink"].pop("name")
-    for checkpoint in found:
-        checkpoint.header.pop("digest")
-    assert found[0].header == found[1].header
-    assert dumps(found[0].metric) == dumps(found[1].metric)
-    assert (tmp_path / "whole.csv").read_bytes() == (tmp_path / "killed.csv").read_bytes()
-    model = make_model()
-    metric, counts = replay(rows, labels, model, 60.0)
-    assert dumps(found[0].model) == dumps(found[1].model) == dumps(model)
-    assert dumps(found[1].metric[0]) == dumps(metric)
-    delayed = DelayedLabels()
-    delayed.resume(found[1].header["delayed"], found[1].metric[-1], total)
-    assert {name: delayed.counts[name] for name in FATES} == counts
-    check_sums(delayed.counts, len(rows), len(labels))
+    whole, killed = whole_and_killed(tmp_path, 20, len(rows) + len(labels), url, options, predictions="out.csv")
+    assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
+    check_replayed(killed, rows, labels, 60.0)
 
 
 def test_the_prediction_that_was_made_is_scored():

@@ -2,12 +2,11 @@
 
 import contextlib
 import math
-import random
 
 import pytest
 from river import base, compose, datasets, ensemble, evaluate, linear_model, metrics, preprocessing, stats
 
-from killing import kill_at_random_rows, run_to_the_end
+from killing import whole_and_killed
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
 from streamsvm.stream import (
@@ -86,15 +85,8 @@ def test_rows_without_a_label_are_predicted_only(tmp_path):
 
 @pytest.mark.thorough
 def test_killed_twenty_times_at_random(csv_file, tmp_path):
-    def arguments(name):
-        (tmp_path / name).mkdir(exist_ok=True)
-        return str(csv_file), {"label": "y"}, tmp_path / name, tmp_path / name / "out.jsonl"
-
-    assert run_to_the_end(*arguments("whole")) == 5300
-    kill_at_random_rows(random.randrange(10**6), 20, 5300, *arguments("killed"))
-    assert run_to_the_end(*arguments("killed")) < 5300
-    assert files(tmp_path / "killed") == files(tmp_path / "whole")
-    assert (tmp_path / "killed" / "out.jsonl").read_bytes() == (tmp_path / "whole" / "out.jsonl").read_bytes()
+    whole, killed = whole_and_killed(tmp_path, 20, 5300, str(csv_file), {"label": "y"})
+    assert files(killed) == files(whole)
 
 
 def test_stop_ends_after_the_row_at_hand_with_a_checkpoint(tmp_path):

@@ -58,11 +58,19 @@ def samples(monitor):
     return found
 
 
-def test_figures_are_those_of_the_loop():
-    loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10), on_error="skip", window=50)
+def run(loop):
+    """Run a loop with a monitor, and return its end, and the figures after it."""
     with Monitor(loop) as server:
-        end = loop.run()
-        found = samples(server)
+        return loop.run(), samples(server)
+
+
+def loop_of(source, **options):
+    return LearningLoop(IterableSource(source), BSGDClassifier(budget=10), **options)
+
+
+def test_figures_are_those_of_the_loop():
+    loop = loop_of(rows(), on_error="skip", window=50)
+    end, found = run(loop)
     assert found["streamsvm_rows_total",] == end.rows == 300
     assert found["streamsvm_learned_rows_total",] == end.learned == 294
     assert found["streamsvm_unlabelled_rows_total",] == 6
@@ -77,11 +85,8 @@ def test_figures_are_those_of_the_loop():
 
 
 def test_refused_rows_by_reason():
-    source = IterableSource([({"a": 1.0}, 0), ({"a": "x"}, 0), ({"a": 2.0}, 1), "no row"])
-    loop = LearningLoop(source, BSGDClassifier(budget=10), on_error="skip")
-    with Monitor(loop) as server:
-        loop.run()
-        found = samples(server)
+    loop = loop_of([({"a": 1.0}, 0), ({"a": "x"}, 0), ({"a": 2.0}, 1), "no row"], on_error="skip")
+    _, found = run(loop)
     refused = {labels[0][1]: value for (name, *labels), value in found.items() if name == "streamsvm_refused_rows_total"}
     assert refused == loop.refused
     assert len(refused) == 2
@@ -89,10 +94,8 @@ def test_refused_rows_by_reason():
 
 def test_regression_and_prediction(tmp_path):
     model = BSGDRegressor(budget=10, scaling=None)
-    loop = LearningLoop(IterableSource((x, float(i)) for i, (x, _) in enumerate(rows(50))), model, metrics.RMSE())
-    with Monitor(loop) as server:
-        loop.run()
-        found = samples(server)
+    numbers = IterableSource((x, float(i)) for i, (x, _) in enumerate(rows(50)))
+    _, found = run(LearningLoop(numbers, model, metrics.RMSE()))
     assert found["streamsvm_learn_seconds_count",] == 50
     assert found["streamsvm_metric", ("name", "RMSE"), ("window", "all")] > 0.0
     with FileSink(tmp_path / "out.csv") as sink:
@@ -118,7 +121,7 @@ def test_health_and_the_page_while_rows_come(monkeypatch):
             n = len(server.state()["points"])
             until(lambda: len(server.state()["points"]) > n, every=0.001)
 
-    loop = LearningLoop(IterableSource(rows(200, waits)), BSGDClassifier(budget=10))
+    loop = loop_of(rows(200, waits))
     with Monitor(loop) as server:
         assert (status(server, "/healthz"), status(server, "/readyz")) == (200, 503)
         thread = threading.Thread(target=loop.run)
@@ -139,7 +142,7 @@ def test_health_and_the_page_while_rows_come(monkeypatch):
 
 
 def test_a_loop_that_fails_is_not_healthy():
-    loop = LearningLoop(IterableSource([({"a": 1.0}, 0), ({"a": "x"}, 1)]), BSGDClassifier(budget=10))
+    loop = loop_of([({"a": 1.0}, 0), ({"a": "x"}, 1)])
     with Monitor(loop) as server:
         with pytest.raises(StreamError):
             loop.run()
@@ -149,7 +152,7 @@ def test_a_loop_that_fails_is_not_healthy():
 def test_the_history_stays_short(monkeypatch):
     monkeypatch.setattr(monitor, "_SECONDS", 0.001)
     monkeypatch.setattr(monitor, "_POINTS", 16)
-    loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))
+    loop = loop_of(rows())
     with Monitor(loop) as server:
         loop.run()
         until(lambda: server._seconds >= 0.004)
@@ -157,7 +160,7 @@ def test_the_history_stays_short(monkeypatch):
 
 
 def test_one_who_says_nothing_holds_nobody_up():
-    loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))
+    loop = loop_of(rows())
     with Monitor(loop) as server, socket.create_connection(("127.0.0.1", server.port)), socket.socket() as other:
         other.connect(("127.0.0.1", server.port))
         other.sendall(b"\xff\xfe" * 10)
@@ -166,7 +169,7 @@ def test_one_who_says_nothing_holds_nobody_up():
 
 def test_slow_clients_are_few_and_hung_up_on(monkeypatch, capfd):
     monkeypatch.setattr(monitor, "_MOST_CLIENTS", 5)
-    with Monitor(LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))) as server, ExitStack() as stack:
+    with Monitor(loop_of(rows())) as server, ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(8)]
         with pytest.raises(OSError, match="closed|reset"):
             got(server, "/healthz")
@@ -196,7 +199,7 @@ def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MonitorError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use. Give another port"):
-            Monitor(LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10)), port)
+            Monitor(loop_of(rows()), port)
 
 
 def test_quantiles_are_ends_of_buckets():
@@ -214,9 +217,7 @@ def test_figures_of_labels_from_another_stream():
     streams.append(IterableSource([({"id": i, "t": i + 2.5}, i % 2) for i in (-1, 0, 0, 1, 2)]))
     source = JoinedSource(*streams, key="id", time="t")
     loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(max_age=4.0))
-    with Monitor(loop) as server:
-        loop.run()
-        found = samples(server)
+    _, found = run(loop)
     expected = {"labels_total": 5, "joined_rows_total": 3, "pending_rows": 5, "early_labels": 0, "expired_labels_total": 1}
     expected |= {"duplicate_labels_total": 1, "late_labels_total": 0, "duplicate_rows_total": 0, "learned_rows_total": 3}
     assert {name: found[f"streamsvm_{name}",] for name in expected} == expected

@@ -3,13 +3,12 @@
 import base64
 import csv
 import json
-import random
 
 import pytest
 from river import compose, feature_extraction, linear_model, preprocessing
 
 import poison
-from killing import kill_at_random_rows, run_to_the_end
+from killing import whole_and_killed
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.stream import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
@@ -99,21 +98,11 @@ def test_a_killed_run_has_each_refused_row_once(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join((as_line(rows[item], "jsonl") if isinstance(item, int) else item[0]) + b"\n" for item in order))
 
-    def arguments(name):
-        (tmp_path / name).mkdir()
-        return str(path), {"label": "y"}, tmp_path / name, None, str(tmp_path / name / "dead.jsonl")
-
-    whole, killed = arguments("whole"), arguments("killed")
-    assert run_to_the_end(*whole) == 650
-    kill_at_random_rows(random.randrange(10**6), 8, 650, *killed)
-    assert run_to_the_end(*killed) < 650
-
-    def timeless(name):
-        return [{**letter, "time": ""} for letter in letters_of(tmp_path / name / "dead.jsonl")]
-
-    assert len(timeless("whole")) > 40
-    assert timeless("killed") == timeless("whole")
-    assert dumps(load(tmp_path / "killed")) == dumps(load(tmp_path / "whole"))
+    places = whole_and_killed(tmp_path, 8, 650, str(path), {"label": "y"}, "dead.jsonl")
+    whole, killed = ([{**letter, "time": ""} for letter in letters_of(place / "dead.jsonl")] for place in places)
+    assert len(whole) > 40
+    assert killed == whole
+    assert dumps(load(places[1])) == dumps(load(places[0]))
 
 
 def learn(rows, model, **options):
