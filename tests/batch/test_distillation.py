@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from problems import snapshot
+from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
 
@@ -197,10 +198,8 @@ def test_what_does_not_fit_is_refused():
         ({"budget": 10, "kernel": "linear"}, "kernel is that of the machine"),
         ({"budget": 10, "max_features": 1, "overflow": "ignore"}, "max_features must be at least 2"),
     ):
-        with pytest.raises(ValueError, match=message):
-            exact.to_budget(**options)
-    with pytest.raises(TypeError, match="nonsense"):
-        exact.to_budget(10, nonsense=1)
+        refused(message, exact.to_budget, **options)
+    refused("nonsense", exact.to_budget, 10, nonsense=1, error=TypeError)
 
 
 @pytest.mark.once
@@ -248,10 +247,7 @@ def test_names_that_were_hashed_find_their_columns():
 
 def test_adapters_that_have_nothing_to_distil_say_so():
     adapter = BatchAdapter(CSMOClassifier(), refit_every=None)
-    with pytest.raises(ValueError, match="no fitted model yet"):
-        adapter.to_budget(10)
+    refused("no fitted model yet", adapter.to_budget, 10)
     adapter.fit([({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])
-    with pytest.raises(ValueError, match="of several types"):
-        adapter.to_budget(10)
-    with pytest.raises(ValueError, match="feature_names must be 1 different names"):
-        adapter.fitted_.to_budget(10, feature_names=["a", "b"])
+    refused("of several types", adapter.to_budget, 10)
+    refused("feature_names must be 1 different names", adapter.fitted_.to_budget, 10, feature_names=["a", "b"])

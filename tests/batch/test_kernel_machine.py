@@ -8,6 +8,7 @@ from numba import config
 from scipy import sparse
 
 from adapters import ROWS, adapter
+from refused import refused
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import columns
 from streamsvm.core.sklearn_base import SklearnEstimator
@@ -53,8 +54,7 @@ from streamsvm.core.sklearn_base import SklearnEstimator
 def test_a_solver_that_was_changed_is_refused(changes):
     solver = adapter().fit(ROWS[:30]).fitted_
     state = {**solver.__getstate__(), **changes}
-    with pytest.raises(ValueError, match="the saved model is corrupt: "):
-        CSMOClassifier.__new__(CSMOClassifier).__setstate__(state)
+    refused("the saved model is corrupt: ", CSMOClassifier.__new__(CSMOClassifier).__setstate__, state)
     X = np.ones((3, 2))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(solver)).predict(X), solver.predict(X))
 
@@ -65,15 +65,13 @@ def test_a_solver_that_was_changed_is_refused(changes):
 def test_a_solver_that_lacks_a_part_is_refused(name):
     state = dict(adapter().fit(ROWS[:30]).fitted_.__getstate__())
     del state[name]
-    with pytest.raises(ValueError, match="the saved model is corrupt: "):
-        CSMOClassifier.__new__(CSMOClassifier).__setstate__(state)
+    refused("the saved model is corrupt: ", CSMOClassifier.__new__(CSMOClassifier).__setstate__, state)
 
 
 def test_a_regressor_is_one_machine():
     solver = CSMORegressor().fit(np.arange(6.0)[:, np.newaxis], np.arange(6.0))
     twice = {name: np.concatenate([getattr(solver, name)] * 2) for name in ("_coefficients", "_intercepts")}
-    with pytest.raises(ValueError, match="do not fit together"):
-        CSMORegressor.__new__(CSMORegressor).__setstate__({**solver.__getstate__(), **twice})
+    refused("do not fit together", CSMORegressor.__new__(CSMORegressor).__setstate__, {**solver.__getstate__(), **twice})
 
 
 @pytest.mark.parametrize(
@@ -98,8 +96,7 @@ def test_sparse_support_vectors_that_were_changed_are_refused(change):
     copy = pickle.loads(pickle.dumps(solver))
     np.testing.assert_array_equal(copy.predict(X), solver.predict(X))
     change(copy.support_vectors_)
-    with pytest.raises(ValueError, match="the saved model is corrupt: "):
-        CSMOClassifier.__new__(CSMOClassifier).__setstate__(copy.__getstate__())
+    refused("the saved model is corrupt: ", CSMOClassifier.__new__(CSMOClassifier).__setstate__, copy.__getstate__())
 
 
 def test_support_vectors_are_laid_out_once(monkeypatch):

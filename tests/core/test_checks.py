@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from river import preprocessing
 
+from refused import refused
 from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.files.messages import shown
 
@@ -48,12 +49,10 @@ def test_what_holds_others_is_shown_by_its_class():
 
 @pytest.mark.parametrize("value", [-1, 2**63, 10**400, 0.0, 1.0, True, "1", None, [], float("nan")])
 def test_what_is_no_count_is_refused(value):
-    with pytest.raises(ValueError, match=r"^rows is .*, and no count$"):
-        checked_count("rows", value)
+    refused(r"^rows is .*, and no count$", checked_count, "rows", value)
     assert checked_count("rows", 2**63 - 1) == 2**63 - 1
 
 
 @pytest.mark.parametrize("value", [[], "{}", None, 5, (("a", 1),)])
 def test_what_is_no_mapping_is_refused(value):
-    with pytest.raises(ValueError, match=r"^sink is .*, and no mapping$"):
-        checked_mapping("sink", value)
+    refused(r"^sink is .*, and no mapping$", checked_mapping, "sink", value)

@@ -12,6 +12,7 @@ import pytest
 import wasmtime
 
 from c_compilers import COMPILERS, FLAGS, needs_compiler
+from refused import refused
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
 pytestmark = pytest.mark.thorough
@@ -118,5 +119,4 @@ def test_the_page_is_one_file_that_calls_what_there_is(model, module, tmp_path, 
 def test_without_a_compiler_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda _: None)
     monkeypatch.setattr(build, "find_spec", lambda _: None)
-    with pytest.raises(SystemExit, match="pip install ziglang"):
-        build.compiler()
+    refused("pip install ziglang", build.compiler, error=SystemExit)

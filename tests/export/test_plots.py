@@ -9,6 +9,7 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from river import datasets, feature_extraction, linear_model, preprocessing, tree
 
+from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.export import plots
 from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_curve
@@ -154,8 +155,7 @@ def test_models_that_cannot_be_drawn():
         (learned(OnlineLinearSVC()), "nothing tells the range of 'a' and 'b'"),
         (learned(scaler() | feature_extraction.PolynomialExtender() | BSGDClassifier(budget=9)), "the model has 5"),
     ):
-        with pytest.raises(DrawingError, match=reason):
-            drawn(model)
+        refused(reason, drawn, model, error=DrawingError)
 
 
 def make_curve():
@@ -193,8 +193,7 @@ def test_what_is_left_out_is_said(tmp_path):
     assert draw(path, two, LearningCurve("F1", 9)) == ["no learning curve: no row was scored yet"]
     assert draw(path, nine, make_curve()) == ["no decision boundary: it is drawn for two features, and the model has 9"]
     before = path.read_bytes()
-    with pytest.raises(DrawingError, match="nothing to draw: no learning curve: .*; no decision boundary: "):
-        draw(path, nine)
+    refused("nothing to draw: no learning curve: .*; no decision boundary: ", draw, path, nine, error=DrawingError)
     assert path.read_bytes() == before
 
 
@@ -218,8 +217,7 @@ def test_paths_that_cannot_be_drawn_to(tmp_path, monkeypatch):
         ("folder.png", "is a folder"),
         ("none/picture.png", "there is no folder .*none: make it first"),
     ):
-        with pytest.raises(DrawingError, match=reason):
-            plots.check_path(tmp_path / name)
+        refused(reason, plots.check_path, tmp_path / name, error=DrawingError)
     monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
     with pytest.raises(ModuleNotFoundError, match=r'drawing needs matplotlib: pip install "streamsvm\[plot\]"'):
         plots.check_path(tmp_path / "picture.png")

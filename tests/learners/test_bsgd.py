@@ -13,6 +13,7 @@ from river import datasets, preprocessing
 
 import naive
 from problems import snapshot
+from refused import refused
 from streamsvm import BSGDClassifier, Merge, Projection, Removal
 
 ROWS = 150 if config.DISABLE_JIT else 600
@@ -252,21 +253,15 @@ def test_moving_or_scaling_all_features_changes_no_accuracy(shift, scale):
 )
 def test_parameters_out_of_range_name_themselves(parameter, values):
     for value in values:
-        with pytest.raises(ValueError, match=parameter):
-            BSGDClassifier(**{parameter: value})
+        refused(parameter, BSGDClassifier, **{parameter: value})
 
 
 def test_parameters_that_do_not_go_together():
-    with pytest.raises(ValueError, match="eta0 \\* l2 must be below 1"):
-        BSGDClassifier(learning_rate="constant", eta0=10.0, l2=0.1)
-    with pytest.raises(ValueError, match="Merge needs kernel='rbf'"):
-        BSGDClassifier(kernel="linear", maintenance=Merge())
-    with pytest.raises(ValueError, match="search must be one of"):
-        Merge("fast")
-    with pytest.raises(ValueError, match="which must be one of"):
-        Removal("oldest")
-    with pytest.raises(ValueError, match="more than this machine has"):
-        BSGDClassifier(budget=2**30, max_features=2**30)
+    refused("eta0 \\* l2 must be below 1", BSGDClassifier, learning_rate="constant", eta0=10.0, l2=0.1)
+    refused("Merge needs kernel='rbf'", BSGDClassifier, kernel="linear", maintenance=Merge())
+    refused("search must be one of", Merge, "fast")
+    refused("which must be one of", Removal, "oldest")
+    refused("more than this machine has", BSGDClassifier, budget=2**30, max_features=2**30)
 
 
 @pytest.mark.once

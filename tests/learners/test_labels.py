@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from refused import refused
 from streamsvm import BSGDClassifier
 from streamsvm.learners.labels import Labels
 
@@ -56,8 +57,7 @@ def test_labels_before_any_and_after_refusal():
         assert (labels.of(0.0), labels.positive, labels.probabilities(0.5)) == (None, None, probabilities)
         assert labels.array(np.zeros(2)).tolist() == [None, None]
     model = BSGDClassifier(budget=5)
-    with pytest.raises(ValueError, match="feature"):
-        model.learn_one({"a": "x"}, "spam")
+    refused("feature", model.learn_one, {"a": "x"}, "spam")
     assert model.labels == []
     assert (model.predict_one({"a": 1.0}), model.predict_proba_one({"a": 1.0})) == (None, {})
     X = np.ones((2, 1))

@@ -12,6 +12,7 @@ from sklearn.linear_model import SGDRegressor
 
 from naive import NaiveLinear
 from problems import snapshot
+from refused import refused
 from streamsvm.core.memory.weights import HEADER, WeightStore
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 
@@ -161,20 +162,14 @@ def test_memory_is_bounded_whatever_names_come():
 )
 def test_what_is_refused_changes_nothing(x, y, w, match):
     model = learned(OnlineLinearSVC(max_features=40), rows(50))
-    before = pickle.dumps(model)
-    with pytest.raises(ValueError, match=match):
-        model.learn_one(x, y, w)
-    assert pickle.dumps(model) == before
+    refused(match, model.learn_one, x, y, w)
 
 
 def test_batches_are_learned_wholly_or_not_at_all():
     model = OnlineLinearSVC(max_features=4)
     model.learn_many(np.eye(3), [0, 1, 0])
-    before = pickle.dumps(model)
     for X, y in ((np.array([[1.0, 2.0], [np.nan, 0.0]]), [0, 1]), (np.ones((2, 5)), [0, 1]), (np.eye(2), [0, 2])):
-        with pytest.raises(ValueError, match="row 1|no column left"):
-            model.learn_many(X, y)
-        assert pickle.dumps(model) == before
+        refused("row 1|no column left", model.learn_many, X, y)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +183,8 @@ def test_batches_are_learned_wholly_or_not_at_all():
     ],
 )
 def test_bad_parameters(parameters, match):
-    with pytest.raises(ValueError, match=match):
-        OnlineLinearSVC(**parameters)
-    with pytest.raises(ValueError, match="epsilon must be"):
-        OnlineLinearSVR(epsilon=-1.0)
+    refused(match, OnlineLinearSVC, **parameters)
+    refused("epsilon must be", OnlineLinearSVR, epsilon=-1.0)
 
 
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
@@ -241,8 +234,7 @@ def at(place, value):
 def test_what_no_model_wrote_is_refused(change, match):
     model = learned(OnlineLinearSVC(max_features=40), rows(100))
     assert len(model.feature_names) == 30
-    with pytest.raises(ValueError, match=match):
-        forged(model, change)
+    refused(match, forged, model, change)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +244,7 @@ def test_what_no_model_wrote_is_refused(change, match):
 def test_states_that_compiled_code_could_not_trust_are_refused(field, value):
     model = learned(OnlineLinearSVC(max_features=40), rows(100))
     model._common[field] = value
-    with pytest.raises(ValueError, match="the saved model is corrupt"):
-        pickle.loads(pickle.dumps(model))
+    refused("the saved model is corrupt", pickle.loads, pickle.dumps(model))
 
 
 def test_snapshots_take_what_is_used():
@@ -272,8 +263,7 @@ def test_snapshots_take_what_is_used():
 def test_a_forgotten_name_leaves_no_weight_behind():
     model = learned(OnlineLinearSVC(max_features=40), rows(50))
     known = len(model.feature_names)
-    with pytest.raises(ValueError, match="too large"):
-        model.learn_one({"new": 1e30}, True)
+    refused("too large", model.learn_one, {"new": 1e30}, True)
     model.learn_one({"other": 0.0}, True)
     assert len(model.feature_names) == known + 1
     assert model.coefficients[known] == 0.0
@@ -316,22 +306,17 @@ def test_probabilities_follow_the_decisions():
 def test_a_row_that_is_not_finite_is_not_predicted():
     model = learned(OnlineLinearSVC(), rows(50))
     for x in ({"f1": float("nan")}, {name: float("inf") for name in model.feature_names}, {"unknown": 1.0, "f1": 1e30}):
-        with pytest.raises(ValueError, match=r"is nan|is inf|too large"):
-            model.predict_one(x)
+        refused(r"is nan|is inf|too large", model.predict_one, x)
     model.learn_many(np.eye(3), [0, 1, 0])
-    with pytest.raises(ValueError, match="row 1"):
-        model.predict_many(np.array([[1.0] * len(model.feature_names), [np.nan] * len(model.feature_names)]))
+    refused("row 1", model.predict_many, np.array([[1.0] * len(model.feature_names), [np.nan] * len(model.feature_names)]))
 
 
 def test_a_batch_that_is_refused_brings_no_names_and_no_labels():
     pd = pytest.importorskip("pandas")
     model = OnlineLinearSVC(max_features=4)
     model.learn_many(pd.DataFrame({"a": [1.0, 2.0]}), ["no", "no"])
-    before = pickle.dumps(model)
     for X, y in (({"b": [1.0, np.nan]}, ["no", "yes"]), ({"c": [1.0, 2.0]}, ["yes", None]), ({"c": [1.0, 1e30]}, ["yes", "no"])):
-        with pytest.raises(ValueError, match="row 1"):
-            model.learn_many(pd.DataFrame(X), y)
-        assert pickle.dumps(model) == before
+        refused("row 1", model.learn_many, pd.DataFrame(X), y)
 
 
 def test_what_is_ignored_is_not_looked_at():
@@ -352,7 +337,6 @@ def test_mappings_that_invent_names_are_not_asked_for_them():
     x = defaultdict(float, {"a": 1.0, "c": 1.0})
     model.predict_one(x)
     assert set(x) == {"a", "c"}
-    with pytest.raises(ValueError, match="leave out new_params"):
-        model.clone({"C": 2.0}, include_attributes=True)
+    refused("leave out new_params", model.clone, {"C": 2.0}, include_attributes=True)
     with pytest.raises(AttributeError, match="fixed when a model is made"):
         model.C = 3.0

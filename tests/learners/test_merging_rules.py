@@ -5,6 +5,7 @@ import pytest
 from numba.core.config import DISABLE_JIT
 
 from lists import first
+from refused import refused
 from saved import dumps, loads
 from streamsvm.learners import (
     BOGD,
@@ -128,5 +129,4 @@ def test_the_least_support_vector_is_the_oldest():
 
 @pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos, FOGD])
 def test_rules_without_a_budget_and_with_frequencies_are_refused(kind):
-    with pytest.raises(ValueError, match=f"models of {kind.__name__} cannot be merged: learn with BSGDClassifier"):
-        merged([kind(BUDGET), kind(BUDGET)])
+    refused(f"models of {kind.__name__} cannot be merged: learn with BSGDClassifier", merged, [kind(BUDGET), kind(BUDGET)])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from refused import refused
 from streamsvm.linear import Block, BlockFile, BlockFileError, BlockWriter
 
 
@@ -81,8 +82,7 @@ def test_numbers_of_rows_are_saved(tmp_path):
     X, labels = some_rows()
     with BlockWriter(tmp_path / "rows", numbered=True, block_bytes=500) as writer:
         writer.add(X, labels, 3 * np.arange(60, dtype=np.uint64))
-        with pytest.raises(ValueError, match="labels and numbers must have one value for each of 60 rows"):
-            writer.add(X, labels)
+        refused("labels and numbers must have one value for each of 60 rows", writer.add, X, labels)
     with BlockFile(tmp_path / "rows") as file:
         numbers = np.concatenate([file.block(number).numbers for number in range(len(file))])
     np.testing.assert_array_equal(numbers, 3 * np.arange(60))
@@ -97,8 +97,7 @@ def test_duplicates_add_up_and_order_is_made(tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
 def test_values_that_are_not_finite_are_refused(tmp_path, value):
     for X, labels in (([[value]], [1.0]), ([[1.0]], [value if value != 1e39 else np.nan])):
-        with pytest.raises(ValueError, match="not finite"):
-            written(tmp_path / "rows", np.array(X), np.array(labels))
+        refused("not finite", written, tmp_path / "rows", np.array(X), np.array(labels))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,8 +170,7 @@ def test_the_json_of_a_file_is_checked(tmp_path, monkeypatch, about):
     dumps = json.dumps
     monkeypatch.setattr(block_writer.json, "dumps", lambda _: dumps(about))
     written(tmp_path / "rows", *some_rows(20))
-    with pytest.raises(BlockFileError, match="contradicts itself"):
-        BlockFile(tmp_path / "rows")
+    refused("contradicts itself", BlockFile, tmp_path / "rows", error=BlockFileError)
 
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
@@ -182,12 +180,10 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
         file.block(1)
         path.write_bytes(whole[: len(whole) // 2])
         for number in range(len(file)):
-            with pytest.raises(BlockFileError, match="was changed while it was read"):
-                file.block(number)
+            refused("was changed while it was read", file.block, number, error=BlockFileError)
         path.write_bytes(whole)
         os.utime(path, ns=(1, 1))
-        with pytest.raises(BlockFileError, match="was changed while it was read"):
-            file.block(0)
+        refused("was changed while it was read", file.block, 0, error=BlockFileError)
 
 
 def test_a_full_disk_leaves_no_file(tmp_path):
@@ -207,10 +203,8 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path):
     X, labels = some_rows()
     with BlockWriter(tmp_path / "rows", dense=True) as writer:
         writer.add(X, labels)
-        with pytest.raises(ValueError, match="X must have 7 features"):
-            writer.add(X[:, :3], labels)
-        with pytest.raises(ValueError, match="one value for each of 60 rows, not shape"):
-            writer.add(X, labels[:-1])
+        refused("X must have 7 features", writer.add, X[:, :3], labels)
+        refused("one value for each of 60 rows, not shape", writer.add, X, labels[:-1])
     assert read(tmp_path / "rows")[0].shape == (60, 7)
     writer = BlockWriter(tmp_path / "other")
     writer.meta = {"much": "x" * 2**26}

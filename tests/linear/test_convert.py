@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numba import config
 from sklearn.datasets import load_svmlight_file
 
+from refused import refused
 from streamsvm.linear import BlockFile, write_blocks
 from streamsvm.linear.convert import END, parse_libsvm
 
@@ -120,27 +121,23 @@ def test_files_are_read_in_pieces(tmp_path, packed):
 def test_a_line_that_is_none_is_named(tmp_path, line, message):
     path = tmp_path / "rows.txt"
     path.write_text(random_text(1500) + f"{line}\n" + random_text(10))
-    with pytest.raises(ValueError, match=rf"rows.txt, line 1,501, at '.*{message}"):
-        write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
+    refused(rf"rows.txt, line 1,501, at '.*{message}", write_blocks, path, tmp_path / "rows", memory_limit=LITTLE)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.txt"]
 
 
 def test_files_that_are_no_text(tmp_path):
     path = tmp_path / "rows.txt"
     path.write_text("# nothing\n\n")
-    with pytest.raises(ValueError, match="has no rows"):
-        write_blocks(path, tmp_path / "rows")
+    refused("has no rows", write_blocks, path, tmp_path / "rows")
     path.write_bytes(os.urandom(10_000))
-    with pytest.raises(ValueError, match="rows.txt, line"):
-        write_blocks(path, tmp_path / "rows")
+    refused("rows.txt, line", write_blocks, path, tmp_path / "rows")
     path.write_text("1 " + " ".join(f"{k}:1" for k in range(1, 50_000)))
     with pytest.raises(ValueError, match=r"line 1 is longer than 131,072 bytes: raise memory_limit"):
         write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
     assert write_blocks(path, tmp_path / "rows") == (1, 49_999)
     packed = tmp_path / "rows.gz"
     packed.write_bytes(gzip.compress(random_text(500).encode())[:-100])
-    with pytest.raises(ValueError, match="cannot be unpacked"):
-        write_blocks(packed, tmp_path / "other")
+    refused("cannot be unpacked", write_blocks, packed, tmp_path / "other")
     with pytest.raises(FileNotFoundError):
         write_blocks(tmp_path / "none", tmp_path / "other")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["rows", "rows.gz", "rows.txt"]
@@ -160,6 +157,5 @@ def test_indices_from_zero_on(tmp_path):
 def test_the_source_is_not_overwritten(tmp_path, name):
     text = "1 1:1\n0 1:-1\n"
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match="would be overwritten"):
-        write_blocks(tmp_path / name, tmp_path / "rows")
+    refused("would be overwritten", write_blocks, tmp_path / name, tmp_path / "rows")
     assert (tmp_path / name).read_text() == text

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from refused import refused
 from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, block_file
 
 N, D = 40, 6
@@ -75,11 +76,9 @@ def test_a_file_that_is_not_changed_is_read(forged):
     assert sum(len(block.labels) for block in forged.read()) == N
 
 
-def refused(forged, match):
-    with pytest.raises(BlockFileError, match=match):
-        forged.read()
-    with pytest.raises(BlockFileError, match=match):
-        OutOfCoreLinearSVC().fit_file(forged.path)
+def unread(forged, match):
+    refused(match, forged.read, error=BlockFileError)
+    refused(match, OutOfCoreLinearSVC().fit_file, forged.path, error=BlockFileError)
 
 
 @pytest.mark.parametrize("part", ["labels", "values"])
@@ -87,7 +86,7 @@ def refused(forged, match):
 def test_values_that_are_not_finite(forged, part, value):
     forged.parts(1)[0 if part == "labels" else 3][2] = value
     forged.write()
-    refused(forged, "block 1 is not what was written")
+    unread(forged, "block 1 is not what was written")
 
 
 def change_indices(some, number, change):
@@ -100,14 +99,14 @@ def change_indices(some, number, change):
 def test_features_that_there_are_not(some, value):
     change_indices(some, 1, lambda row, starts: row.__setitem__(-1, value))
     some.write()
-    refused(some, "block 1 is not what was written")
+    unread(some, "block 1 is not what was written")
 
 
 @pytest.mark.parametrize("change", [lambda row: row[::-1].copy(), lambda row: np.full_like(row, row[0])])
 def test_features_that_do_not_rise(some, change):
     change_indices(some, 0, lambda row, starts: row.__setitem__(slice(None), change(row)))
     some.write()
-    refused(some, "block 0 is not what was written")
+    unread(some, "block 0 is not what was written")
 
 
 @pytest.mark.parametrize("place", ["first", "last", "falls", "beyond"])
@@ -123,7 +122,7 @@ def test_rows_that_begin_where_there_is_none(some, place):
     else:
         starts[2] = 2**32 - 1
     some.write()
-    refused(some, "block 1 is not what was written")
+    unread(some, "block 1 is not what was written")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_a_header_that_is_not_true(forged, field, value, match):
     data = bytearray(forged.path.read_bytes())
     data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
     forged.path.write_bytes(data)
-    refused(forged, match)
+    unread(forged, match)
 
 
 @pytest.mark.parametrize(
@@ -182,19 +181,19 @@ def test_an_index_that_is_not_true(forged, field, value):
     packed = block_file.HEADER.pack(*forged.header.values())
     forged.data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
     forged.path.write_bytes(bytes(forged.data[:begin]) + tail)
-    refused(forged, "contradicts itself|block 1 is not what was written|was changed")
+    unread(forged, "contradicts itself|block 1 is not what was written|was changed")
 
 
 def test_an_index_that_does_not_match_its_checksum(forged):
     forged.about = forged.about.replace(b'"mean_square": ', b'"mean_square":9')
     forged.write(index_crc=False)
-    refused(forged, "its index does not match its checksum")
+    unread(forged, "its index does not match its checksum")
 
 
 def test_json_that_is_too_large(forged, monkeypatch):
     monkeypatch.setattr(block_file, "LARGEST_JSON", len(forged.about) - 1)
     forged.write()
-    refused(forged, "contradicts itself")
+    unread(forged, "contradicts itself")
 
 
 def test_contents_that_change_behind_the_back_of_a_reader(some):
@@ -206,8 +205,7 @@ def test_contents_that_change_behind_the_back_of_a_reader(some):
         change_indices(some, 1, lambda row, starts: row.__setitem__(-1, 2**31))
         some.write()
         os.utime(some.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        with pytest.raises(BlockFileError, match="block 1 is not what was written"):
-            file.block(1)
+        refused("block 1 is not what was written", file.block, 1, error=BlockFileError)
 
 
 @pytest.mark.parametrize("meta", [{"classes": ["a"]}, {"classes": ["a", "b", "c"]}, {"classes": "ab"}, {"classes": 5}])
@@ -215,16 +213,14 @@ def test_classes_that_do_not_fit_the_labels(tmp_path, meta):
     with BlockWriter(tmp_path / "rows") as writer:
         writer.add(np.eye(4), np.array([0.0, 1.0, 0.0, 1.0]))
         writer.meta = meta
-    with pytest.raises(ValueError, match="do not fit together"):
-        OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
+    refused("do not fit together", OutOfCoreLinearSVC().fit_file, tmp_path / "rows")
 
 
 def test_names_for_labels_that_are_no_places(tmp_path):
     with BlockWriter(tmp_path / "rows") as writer:
         writer.add(np.eye(4), np.array([5.0, 1.0, 5.0, 1.0]))
         writer.meta = {"classes": ["a", "b"]}
-    with pytest.raises(ValueError, match="do not fit together"):
-        OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
+    refused("do not fit together", OutOfCoreLinearSVC().fit_file, tmp_path / "rows")
 
 
 @pytest.mark.parametrize("indices", [[0, D], [-1, 2]])

@@ -8,6 +8,7 @@ import pytest
 from numba import config
 from scipy import sparse
 
+from failing import Failing
 from lists import first
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, mixing, write_blocks
 from streamsvm.linear.mixing import mixing_writer
@@ -128,10 +129,7 @@ def test_rows_of_all_sizes(tmp_path):
 @pytest.mark.parametrize("where", ["adding", "dealing", "gathering"])
 def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     X, labels = problem()
-
-    def fail(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    fail = Failing(None, 1, OSError(errno.ENOSPC, "No space left on device"))
     if where != "adding":
         monkeypatch.setattr(mixing, {"dealing": "_fill", "gathering": "_gather"}[where], fail)
     with pytest.raises((OSError, ValueError)):

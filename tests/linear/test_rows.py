@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from river import datasets
 
+from refused import refused
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, names, write_rows
 from streamsvm.stream.endpoints import Row
 
@@ -64,18 +65,15 @@ def test_features_that_come_and_go(tmp_path):
 )
 def test_a_row_that_cannot_be_learned_is_named(tmp_path, row, message):
     rows = [({"a": 1.0}, 0), ({"b": 1.0}, True), row]
-    with pytest.raises(ValueError, match=message):
-        write_rows(rows, tmp_path / "rows", max_features=2)
+    refused(message, write_rows, rows, tmp_path / "rows", max_features=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_streams_without_a_row_to_write(tmp_path):
     for rows in ([], [({"a": 1.0}, None)]):
-        with pytest.raises(ValueError, match="no rows with a label"):
-            write_rows(rows, tmp_path / "rows")
+        refused("no rows with a label", write_rows, rows, tmp_path / "rows")
     for settings in ({"max_features": 0}, {"overflow": "drop"}):
-        with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
-            write_rows([({"a": 1.0}, 1)], tmp_path / "rows", **settings)
+        refused(f"{next(iter(settings))} must be", write_rows, [({"a": 1.0}, 1)], tmp_path / "rows", **settings)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from linear_problems import LITTLE, N, curve, two_classes
 from lists import first
+from refused import refused
 from streamsvm.linear import (
     BlockFile,
     BlockFileError,
@@ -232,8 +233,7 @@ def test_what_a_file_says_of_weights_is_checked(tmp_path, change):
     packed = block_file.HEADER.pack(*header)
     data[: len(packed) + 4] = packed + block_file.CRC.pack(zlib.crc32(packed))
     path.write_bytes(data)
-    with pytest.raises(BlockFileError, match="contradicts itself"):
-        BlockFile(path)
+    refused("contradicts itself", BlockFile, path, error=BlockFileError)
 
 
 @pytest.mark.once
@@ -266,8 +266,7 @@ def test_sources_have_weights(tmp_path, name):
     model = OutOfCoreLinearSVC(tol=1e-6).fit_file(blocks)
     arrays = OutOfCoreLinearSVC(tol=1e-6).fit(dense, y, weights)
     assert model.objective_ == pytest.approx(arrays.objective_, rel=2e-6)
-    with pytest.raises(ValueError, match="has the weights of its rows in it"):
-        OutOfCoreLinearSVC().fit_file(blocks, weight="w")
+    refused("has the weights of its rows in it", OutOfCoreLinearSVC().fit_file, blocks, weight="w")
 
 
 def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
@@ -282,8 +281,7 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
         ("class 1 has no row whose sample_weight", (y < 0).astype(float)),
         ("C times the weight of class -1 times the weight of a row, 1e-40", np.where(np.arange(60) == 0, 1e-40, 1.0)),
     ):
-        with pytest.raises(ValueError, match=match):
-            model.fit(X, y, weights)
+        refused(match, model.fit, X, y, weights)
         np.testing.assert_array_equal(model.coef_, before)
     rows, beside = tmp_path / "rows.txt", tmp_path / "weights"
     rows.write_text("1 1:1\n-1 1:2\n1 1:3\n")
@@ -296,8 +294,7 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
         ("no rows of a weight above 0", "0\n0\n0\n"),
     ):
         beside.write_text(text)
-        with pytest.raises(ValueError, match=match):
-            write_blocks(rows, tmp_path / "blocks", weight=beside)
+        refused(match, write_blocks, rows, tmp_path / "blocks", weight=beside)
     table = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1], "w": [1.0, -1.0]}), table)
     for match, options in (
@@ -305,18 +302,15 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
         ("no column 'v' of weights", {"weight": "v"}),
         ("no column 'y' of weights beside", {"weight": "y"}),
     ):
-        with pytest.raises(ValueError, match=match):
-            write_blocks(table, tmp_path / "blocks", target="y", **options)
+        refused(match, write_blocks, table, tmp_path / "blocks", target="y", **options)
     for match, some in (
         ("row 1: w must be", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1, -1.0)]),
         ("row 1 has 2 parts, and the first row has 3", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1)]),
         ("no rows with a label and a weight above 0", [({0: 1.0}, 0, 0.0)]),
     ):
-        with pytest.raises(ValueError, match=match):
-            write_rows(some, tmp_path / "blocks")
+        refused(match, write_rows, some, tmp_path / "blocks")
     with BlockWriter(tmp_path / "blocks", weighted=True) as writer:
         for match, weights in (("2 rows, not shape", [1.0]), ("row 1, and|row 1 is -1|that of row 1 is -1", [1.0, -1.0])):
-            with pytest.raises(ValueError, match=match):
-                writer.add(np.eye(2), np.zeros(2), weights=weights)
+            refused(match, writer.add, np.eye(2), np.zeros(2), weights=weights)
     with BlockWriter(tmp_path / "blocks") as writer, pytest.raises(ValueError, match="weighted=True"):
         writer.add(np.eye(2), np.zeros(2), weights=[1.0, 1.0])

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from failing import Failing, interrupted
 from linear_problems import LITTLE, two_classes
+from refused import refused
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, dual, write_blocks
 
 
@@ -24,8 +26,7 @@ def test_files_of_others_stay_as_they_are(tmp_path):
     assert {path.name: path.read_text() for path in folder.iterdir() if path.is_file()} == dict.fromkeys(
         ("rows", "working-set-notes.txt", "state"), text
     )
-    with pytest.raises(ValueError, match="would be overwritten"):
-        write_blocks(folder / "rows", folder / "rows")
+    refused("would be overwritten", write_blocks, folder / "rows", folder / "rows")
 
 
 def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
@@ -38,13 +39,8 @@ def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
     assert len(list((tmp_path / "streamsvm-fit").glob("solution-*"))) == 2
     OutOfCoreLinearSVC(**settings).fit(X[:-1], y[:-1])
     assert len(list((tmp_path / "streamsvm-fit").glob("solution-*"))) == 1
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(dual, "measure", full)
-    with pytest.raises(OSError, match="No space left"):
-        OutOfCoreLinearSVC(C=5.0, **settings).fit(X, y)
+    monkeypatch.setattr(dual, "measure", Failing(None, 1, OSError(28, "No space left on device")))
+    refused("No space left", OutOfCoreLinearSVC(C=5.0, **settings).fit, X, y, error=OSError)
     left = [path.name for path in (tmp_path / "streamsvm-fit").glob("working-set-*")]
     state = (tmp_path / "streamsvm-fit" / "state").read_bytes()
     assert all(f'"working_sets": {name.split("-")[2]},'.encode() in state for name in left)
@@ -62,19 +58,18 @@ def test_leftovers_of_other_fits_are_removed(tmp_path):
 
 def test_two_fits_do_not_share_a_folder(tmp_path, monkeypatch):
     X, y = two_classes()
-    block, refused = BlockFile.block, []
+    block, tried = BlockFile.block, []
 
     def another(self, number):
-        if not refused:
-            refused.append(True)
-            with pytest.raises(RuntimeError, match="in use by another fit"):
-                OutOfCoreLinearSVC(C=2.0, work_folder=tmp_path).fit(X, y)
+        if not tried:
+            tried.append(True)
+            refused("in use by another fit", OutOfCoreLinearSVC(C=2.0, work_folder=tmp_path).fit, X, y, error=RuntimeError)
         return block(self, number)
 
     monkeypatch.setattr(BlockFile, "block", another)
     model = OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, y)
     np.testing.assert_array_equal(model.coef_, OutOfCoreLinearSVC().fit(X, y).coef_)
-    assert refused
+    assert tried
 
 
 def test_corrupt_rows_are_parsed_again(tmp_path):
@@ -120,10 +115,6 @@ def test_a_fit_that_cannot_begin_says_why(tmp_path, monkeypatch, what):
     X, y = two_classes()
     model = OutOfCoreLinearSVC(work_folder=tmp_path)
     if what == "interrupt":
-
-        def interrupted(*_):
-            raise KeyboardInterrupt
-
         monkeypatch.setattr("streamsvm.linear.dual_state.Coefficients", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, y)
@@ -135,8 +126,7 @@ def test_a_fit_that_cannot_begin_says_why(tmp_path, monkeypatch, what):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 3, limits[1]))
         try:
-            with pytest.raises(OSError, match="Too many open files"):
-                model.fit(X, y)
+            refused("Too many open files", model.fit, X, y, error=OSError)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert not hasattr(model, "coef_")

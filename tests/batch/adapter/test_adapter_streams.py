@@ -17,6 +17,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC, SVR
 
 from adapters import ROWS, N, adapter, stream
+from refused import raises, refused
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
 from streamsvm.batch.adapter.fit import fit_log_factor, folds_of, probabilities
@@ -73,22 +74,16 @@ def test_all_of_a_source_is_read_and_the_window_stays(tmp_path):
 def test_sources_that_fail_tell_where(tmp_path):
     model = adapter(refit_every=None)
     rows = [*ROWS[:3], ({"a": 1.0, "b": "x"}, True)]
-    with pytest.raises(StreamError, match=r"rows.csv, line 5: feature 'b' is 'x'"):
-        model.fit(write(tmp_path / "rows.csv", rows), label="y")
+    raises(r"rows.csv, line 5: feature 'b' is 'x'", model.fit, write(tmp_path / "rows.csv", rows), label="y", error=StreamError)
     assert (model.n_window, model.n_fits) == (3, 0)
-    with pytest.raises(StreamError, match="list, row 4: feature 'b'"):
-        model.collect(rows)
+    raises("list, row 4: feature 'b'", model.collect, rows, error=StreamError)
     with pytest.raises(StreamError, match="no label in any of its 3 rows: give label=, its name"):
         model.collect(write(tmp_path / "rows.jsonl", ROWS[:3]))
-    with pytest.raises(StreamError, match="3 rows. Is label='z' its name"):
-        model.collect(tmp_path / "rows.jsonl", label="z")
-    with pytest.raises(StreamError, match="list has no label in any of its 2 rows$"):
-        model.collect([({"a": 1.0}, None)] * 2)
-    with pytest.raises(StreamError, match="No such file"):
-        model.collect(tmp_path / "none.csv")
+    refused("3 rows. Is label='z' its name", model.collect, tmp_path / "rows.jsonl", label="z", error=StreamError)
+    refused("list has no label in any of its 2 rows$", model.collect, [({"a": 1.0}, None)] * 2, error=StreamError)
+    refused("No such file", model.collect, tmp_path / "none.csv", error=StreamError)
     for pairs in ([1, 2], [({}, True, {})], "ab.csvs"):
-        with pytest.raises((ValueError, StreamError), match="row 0 is not a pair|what is its format"):
-            model.collect(pairs)
+        raises("row 0 is not a pair|what is its format", model.collect, pairs, error=(ValueError, StreamError))
     with CSVSource(tmp_path / "rows.csv", "y") as source:  # rows without a label are passed over
         assert model.collect(((x, None if i == 1 else y) for i, (x, y) in enumerate(source) if "b" in x and i < 3)) == 2
     assert model.n_window == 8
@@ -109,14 +104,12 @@ def test_labels_that_are_a_column_of_a_frame(like):
     model = adapter(refit_every=None)
     assert model.collect(frame, label="y", limit=30) == 30
     assert decisions(model.fit()) == decisions(adapter(refit_every=None).fit([*ROWS[:3], *ROWS[4:31]]))
-    with pytest.raises(ValueError, match="no column 'z' for the label. It has: a, b, y"):
-        model.fit(frame, label="z")
+    refused("no column 'z' for the label. It has: a, b, y", model.fit, frame, label="z")
     with pytest.raises(ValueError, match="row 4: feature 'b' is"):
         model.fit(
             like([{"y": y if i != 3 else None, **x, "b": 1e300 if i == 4 else 0.0} for i, (x, y) in enumerate(ROWS)]), label="y"
         )
-    with pytest.raises(ValueError, match="from an eager frame, not from a type"):
-        model.fit(type("Like", (), {"columns": ["y"]}), label="y")
+    refused("from an eager frame, not from a type", model.fit, type("Like", (), {"columns": ["y"]}), label="y")
 
 
 def test_a_topic():
@@ -187,10 +180,8 @@ def test_labels_of_any_kind(kind):
 def test_weights_of_classes_are_not_taken_for_others():
     model = BatchAdapter(CSMOClassifier(class_weight={1: 3.0, 0: 1.0}), refit_every=None)
     model.collect([({"a": 1.0}, "x"), ({"a": 2.0}, ("y",))])
-    with pytest.raises(ValueError, match="class_weight as a dictionary is for labels of one type"):
-        model.fit()
-    with pytest.raises(ValueError, match="float without fractions"):
-        model.clone().fit([({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
+    raises("class_weight as a dictionary is for labels of one type", model.fit)
+    raises("float without fractions", model.clone().fit, [({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
 
 
 def test_three_classes():
@@ -263,9 +254,8 @@ def test_hashed_values_that_add_up_to_too_much():
     model.learn_one({"a": 1.0}, 1.0)
     before = dumps(model)
     X = pd.DataFrame({"a": [1.0, 3e38], "b": [1.0, 3e38]})
-    for refused in (lambda: model.learn_many(X, [1.0, 2.0]), lambda: model.predict_many(X)):
-        with pytest.raises(ValueError, match="row 1: the row is too large"):
-            refused()
+    for call, *y in ((model.learn_many, [1.0, 2.0]), (model.predict_many,)):
+        refused("row 1: the row is too large", call, X, *y)
         assert dumps(model) == before
 
 

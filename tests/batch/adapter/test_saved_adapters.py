@@ -8,6 +8,7 @@ from river import metrics, preprocessing
 from sklearn.svm import SVC
 
 from adapters import ROWS, Majority, N, adapter
+from refused import refused
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
@@ -50,8 +51,7 @@ def test_a_solver_of_others_needs_trust(tmp_path):
         folder.save(model, None, rows=1, position={})
     with CheckpointFolder(tmp_path / "trusted", trusted=True) as folder:
         path = folder.save(model, None, rows=1, position={})
-    with pytest.raises(CheckpointError, match="trusted=True"):
-        load(path)
+    refused("trusted=True", load, path, error=CheckpointError)
     assert load(path, trusted=True).predict_one(ROWS[0][0]) == model.predict_one(ROWS[0][0])
 
 
@@ -107,8 +107,7 @@ def test_an_adapter_that_was_changed_is_refused(match, change):
     fresh = BatchClassifier.__new__(BatchClassifier)
     fresh.__setstate__(model.__getstate__())
     assert dumps(fresh) == dumps(model)
-    with pytest.raises(ValueError, match=match):
-        BatchClassifier.__new__(BatchClassifier).__setstate__(change(model.__getstate__()))
+    refused(match, BatchClassifier.__new__(BatchClassifier).__setstate__, change(model.__getstate__()))
 
 
 def test_a_solver_that_does_not_count_its_features():

@@ -6,10 +6,12 @@ from numba import config
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
+from failing import Failing, interrupted
 from problems import sine_classes, sine_curve
+from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor, tree_descent
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm import iteration, machine
+from streamsvm.batch.hss_admm import machine, one_space
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent import Loss, lift, walk
 
@@ -59,7 +61,7 @@ def test_a_start_solves_the_dense_problem(C):
     X, y = two_classes()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=60, max_rank=20)
     bounds, loss = problem(X, y, C, K)
-    results = iteration.start(iteration.Problems(K, loss, [bounds], [[0]], 0.05, 1000))
+    results = one_space.start(one_space.Problems(K, loss, [bounds], [[0]], 0.05, 1000))
     assert results.gap[0] == pytest.approx(gap_of(K, results.b[:, 0], results.bias[0], y, C), abs=1e-3)
     assert results.gap[0] < (0.01 if C < 1.0 else 1.0)
     assert 1 <= results.n_iter[0] <= 30
@@ -72,13 +74,13 @@ def test_a_problem_that_walks_do_not_solve_goes_on(walks, monkeypatch):
     X, y = two_classes()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=60, max_rank=20)
     bounds, loss = problem(X, y, 10.0, K)
-    monkeypatch.setattr(iteration, "_WALKS", 2)
-    monkeypatch.setattr(iteration, "_MORE_WALKS", max(walks, 1))
-    problems = iteration.Problems(K, loss, [bounds], [[0]], 0.05, 2000)
-    results = iteration.start(problems)
+    monkeypatch.setattr(one_space, "_WALKS", 2)
+    monkeypatch.setattr(one_space, "_MORE_WALKS", max(walks, 1))
+    problems = one_space.Problems(K, loss, [bounds], [[0]], 0.05, 2000)
+    results = one_space.start(problems)
     first = results.gap[0]
     options = machine.ADMMOptions(5.0, True, 1.6, 0.05, 0, False)
-    iteration.go_on(problems, results, np.array([0]), options)
+    one_space.go_on(problems, results, np.array([0]), options)
     assert results.gap[0] < 0.5 * first
     assert gap_of(K, results.b[:, 0], results.bias[0], y, 10.0) < 0.12
     assert (results.beta[0] > 0.0) == (walks == 0)  # ADMM iterated
@@ -88,12 +90,12 @@ def test_what_admm_makes_worse_is_not_taken(monkeypatch):
     X, y = two_classes()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=60, max_rank=20)
     bounds, loss = problem(X, y, 1.0, K)
-    problems = iteration.Problems(K, loss, [bounds], [[0]], 1e-9, 40)
-    monkeypatch.setattr(iteration, "_MORE_WALKS", 5)
-    results = iteration.start(problems)
+    problems = one_space.Problems(K, loss, [bounds], [[0]], 1e-9, 40)
+    monkeypatch.setattr(one_space, "_MORE_WALKS", 5)
+    results = one_space.start(problems)
     b = results.b.copy()
-    monkeypatch.setattr(iteration, "_descend", lambda *_, **__: None)
-    iteration.go_on(problems, results, np.array([0]), machine.ADMMOptions(1e9, False, 1.0, 0.0, 0, False))
+    monkeypatch.setattr(one_space, "_descend", lambda *_, **__: None)
+    one_space.go_on(problems, results, np.array([0]), machine.ADMMOptions(1e9, False, 1.0, 0.0, 0, False))
     np.testing.assert_array_equal(results.b, b)
     assert results.n_iter[0] == 40
 
@@ -190,26 +192,13 @@ def test_too_few_iterations_are_warned_of(monkeypatch):
 def test_an_interrupt_of_a_walk_leaves_the_last_one(monkeypatch):
     X, y = two_classes()
     model = HSSADMMClassifier(C=10.0, **COARSE)
-    calls = []
-
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) == after:
-            raise KeyboardInterrupt
-        return walk(*arguments)
-
-    monkeypatch.setattr(tree_descent, "walk", interrupted)
-    after = 4
+    monkeypatch.setattr(tree_descent, "walk", Failing(walk, 4))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.score(X, y) > 0.6
     assert model.predict_with_ == "compressed"
-    before = model.decision_function(X)
-    calls.clear()
-    after = 1
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(-X, y)
-    np.testing.assert_array_equal(model.decision_function(X), before)
+    monkeypatch.setattr(tree_descent, "walk", interrupted)
+    refused(None, model.fit, -X, y, error=KeyboardInterrupt)
 
 
 @pytest.mark.once
@@ -227,8 +216,8 @@ def test_an_interrupt_of_the_exact_solution_leaves_that_of_the_walks(machines, m
 
 def test_an_interrupt_of_admm_leaves_the_last_walk(monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(iteration, "_MORE_WALKS", 1)
-    monkeypatch.setattr(iteration, "admm", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(one_space, "_MORE_WALKS", 1)
+    monkeypatch.setattr(one_space, "admm", interrupted)
     model = HSSADMMClassifier(C=10.0, gamma=0.05, leaf_size=60, tol=1e-6, predict_with="compressed")
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -239,11 +228,10 @@ def test_an_interrupt_of_admm_leaves_the_last_walk(monkeypatch):
 def test_an_interrupt_of_what_follows_the_walks_leaves_these(monkeypatch):
     X, y = two_classes()
     expected = HSSADMMClassifier(0.1, **FINE).fit(X, y).decision_function(X)
-    monkeypatch.setattr(machine, "compare", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(machine, "compare", interrupted)
     model = HSSADMMClassifier(0.1, **FINE)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), expected)
-    monkeypatch.setattr(machine, "compare", lambda *_: (_ for _ in ()).throw(OSError("no")))
-    with pytest.raises(OSError, match="no"):
-        model.fit(X, y)
+    monkeypatch.setattr(machine, "compare", Failing(None, 1, OSError("no")))
+    refused("no", model.fit, X, y, error=OSError)

@@ -8,6 +8,7 @@ import pytest
 from numba import config, njit
 from river import datasets
 
+from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.core.budget import Refusal, Strategy, strategy_for
 from streamsvm.core.budget.strategy import maintain, set_strategy
@@ -130,41 +131,34 @@ def test_an_event_gets_its_options_and_the_random_number():
 def test_an_event_must_return_an_integer():
     if config.DISABLE_JIT:
         pytest.skip("only compiled code has types")
-    with pytest.raises(TypeError, match="wrong must return int64, not float64"):
-        set_strategy(full_store(), Wrong(), False)
+    refused("wrong must return int64, not float64", set_strategy, full_store(), Wrong(), False, error=TypeError)
 
 
 def test_a_strategy_needs_an_event():
-    with pytest.raises(NotImplementedError, match="Strategy has no event"):
-        set_strategy(full_store(), Strategy(), False)
+    refused("Strategy has no event", set_strategy, full_store(), Strategy(), False, error=NotImplementedError)
 
 
 def test_strategies_that_suit_a_kernel():
     assert strategy_for("rbf", None) == Merge()
     assert strategy_for("poly", None) == strategy_for("linear", None) == Projection()
     assert strategy_for("linear", Oldest()) == Oldest()
-    with pytest.raises(ValueError, match=r"Merge needs kernel='rbf'; with kernel='poly' use Projection\(\) or Removal\(\)"):
-        strategy_for("poly", Merge())
+    refused(r"Merge needs kernel='rbf'; with kernel='poly' use Projection\(\) or Removal\(\)", strategy_for, "poly", Merge())
     for wrong_value in (Merge, "merge", 3, Refusal()):
-        with pytest.raises(ValueError, match="maintenance must be a Merge, Removal, Projection or another"):
-            strategy_for("rbf", wrong_value)
+        refused("maintenance must be a Merge, Removal, Projection or another", strategy_for, "rbf", wrong_value)
 
 
 def test_choices_are_checked_and_shown():
     assert repr(Merge("gss")) == "Merge(search='gss')"
     assert repr(Removal()) == "Removal(which='smallest')"
     assert (repr(Projection()), repr(Refusal())) == ("Projection()", "Refusal()")
-    with pytest.raises(ValueError, match="search must be one of 'gss', 'gss-precise', 'lookup-h', 'lookup-wd', not 'table'"):
-        Merge("table")
-    with pytest.raises(ValueError, match="which must be one of 'smallest', 'random', not 'largest'"):
-        Removal("largest")
+    refused("search must be one of 'gss', 'gss-precise', 'lookup-h', 'lookup-wd', not 'table'", Merge, "table")
+    refused("which must be one of 'smallest', 'random', not 'largest'", Removal, "largest")
 
 
 def test_a_strategy_from_outside_cannot_replace_what_its_class_says():
     strategy = Merge()
     strategy.__dict__["options"] = lambda: (16, 3)
-    with pytest.raises(ValueError, match="corrupt: it has an attribute 'options'"):
-        BSGDClassifier(maintenance=strategy)
+    refused("corrupt: it has an attribute 'options'", BSGDClassifier, maintenance=strategy)
 
 
 def test_an_event_that_is_not_compiled_is_an_error():
@@ -175,5 +169,4 @@ def test_an_event_that_is_not_compiled_is_an_error():
         def event(self, shared):
             return lambda block, random: 0
 
-    with pytest.raises(TypeError, match="must be compiled by numba"):
-        set_strategy(full_store(), Plain(), False)
+    refused("must be compiled by numba", set_strategy, full_store(), Plain(), False, error=TypeError)

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 
+from refused import refused
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.functions import address_of, compiled, with_numba
 
@@ -131,10 +132,8 @@ def test_what_numba_compiles_for_ours_python_calls_too_and_no_two_processes_name
 
 def test_addresses_need_the_result_that_is_asked_for():
     assert address_of(half, "f8", "f8") > 0
-    with pytest.raises(TypeError, match="half must return int64, not float64"):
-        address_of(half, "f8", "i8")
-    with pytest.raises(TypeError, match=r"put @numba.njit above it"):
-        address_of(len, "f8", "f8")
+    refused("half must return int64, not float64", address_of, half, "f8", "i8", error=TypeError)
+    refused(r"put @numba.njit above it", address_of, len, "f8", "f8", error=TypeError)
 
 
 def test_seconds_of_compilation_are_counted():

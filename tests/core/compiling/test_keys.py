@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import streamsvm
+from refused import refused
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.compiling.keys import key_of, parts_of
@@ -137,8 +138,7 @@ def test_a_thing_without_a_stable_description_has_no_key():
     def refers(x):
         return thing
 
-    with pytest.raises(TypeError, match="has no key"):
-        key_of(refers)
+    refused("has no key", key_of, refers, error=TypeError)
 
 
 def all_functions():

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refused import refused
 from streamsvm.core.memory.moments import ANEW, FOLLOWED, N_FIRST, RARE, check_moments, follow_value
 
 BOUND, HORIZON = 8.0, 950.0
@@ -183,5 +184,4 @@ def test_glitches_and_rare_values_are_no_level():
 def test_moments_that_are_none_are_refused(column, value):
     moments = np.zeros((2, FOLLOWED))
     moments[1, column] = value
-    with pytest.raises(ValueError, match="the snapshot is corrupt"):
-        check_moments(moments)
+    refused("the snapshot is corrupt", check_moments, moments)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from refused import refused
 from streamsvm.core.memory.slots import append, remove
 from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore, Views, views
 
@@ -68,8 +69,7 @@ def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
     snapshot = bytearray(before)
     place = HEADER.fields[place][1] if isinstance(place, str) else place
     snapshot = snapshot[:place] if value is None else snapshot[:place] + value + snapshot[place + len(value) :]
-    with pytest.raises(ValueError, match=match):
-        store.restore(bytes(snapshot))
+    refused(match, store.restore, bytes(snapshot))
     assert store.snapshot() == before
 
 
@@ -94,8 +94,7 @@ def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place,
     store, other = filled(), SupportVectorStore(5, 3, 4)
     numbers = getattr(store.views, array)
     numbers[place] = numbers[0] if value is None else value
-    with pytest.raises(ValueError, match=match):
-        other.restore(store.snapshot())
+    refused(match, other.restore, store.snapshot())
     assert other.snapshot() == SupportVectorStore(5, 3, 4).snapshot()
 
 
@@ -113,8 +112,7 @@ def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place,
 def test_corrupt_windows_and_matrices_are_refused(array, value):
     store, other = (SupportVectorStore(5, 3, gram=True, window=4) for _ in range(2))
     getattr(store.views, array)[..., 0] = value
-    with pytest.raises(ValueError, match=f"corrupt: {array} hold"):
-        other.restore(store.snapshot())
+    refused(f"corrupt: {array} hold", other.restore, store.snapshot())
 
 
 def test_arrays_of_a_block_do_not_overlap():
@@ -161,8 +159,7 @@ def test_sizes_are_checked():
         ({"outputs": 1.5}, "outputs must be an integer"),
         ({"window": -1}, "window must be an integer between 0"),
     ):
-        with pytest.raises(ValueError, match=match):
-            SupportVectorStore(**{"budget": 5, "max_features": 3, **options})
+        refused(match, SupportVectorStore, **{"budget": 5, "max_features": 3, **options})
 
 
 def test_a_store_that_does_not_fit_names_its_sizes():

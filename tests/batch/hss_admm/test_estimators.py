@@ -12,10 +12,11 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import naive_batch
+from failing import Failing, interrupted, of_compiled_code
 from problems import sine_classes, sine_curve
+from refused import refused
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
@@ -258,12 +259,9 @@ def test_a_path_costs_one_compression(monkeypatch):
         alone = HSSADMMClassifier(**m.get_params()).fit(X, y)
         assert np.abs(alone.decision_function(X) - m.decision_function(X)).max() < 0.05
         assert (m.n_features_in_, m.classes_.tolist()) == (3, [-1, 1])
-    with pytest.raises(ValueError, match="Cs must be numbers"):
-        model.fit_path(X, y, [])
-    with pytest.raises(ValueError, match="Cs must be numbers"):
-        model.fit_path(X, y, 1.0)
-    with pytest.raises(ValueError, match="C must be"):
-        model.fit_path(X, y, [1.0, -1.0])
+    refused("Cs must be numbers", model.fit_path, X, y, [])
+    refused("Cs must be numbers", model.fit_path, X, y, 1.0)
+    refused("C must be", model.fit_path, X, y, [1.0, -1.0])
 
 
 def test_setting_of_the_paper():
@@ -336,72 +334,10 @@ def test_models_of_a_path_share_nothing():
     assert second.class_weight == {1: 2.0}
 
 
-@pytest.mark.once
-def test_weights_are_repetitions():
-    X, y = two_classes(150)
-    weights = np.random.default_rng(1).integers(0, 4, len(y))
-    often = np.repeat(np.arange(len(y)), weights)
-    options = {"gamma": 0.5, "leaf_size": 32, "rel_tol": 0.05}
-    one, other = exact_classifier(**options).fit(X, y, weights), exact_classifier(**options).fit(X[often], y[often])
-    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-8)
-    assert (weights[one.support_] > 0).all()
-    heavy = exact_classifier(class_weight={1: 3.0}, **options).fit(X, y)
-    same = exact_classifier(**options).fit(X, y, np.where(y > 0, 3.0, 1.0))
-    np.testing.assert_allclose(heavy.decision_function(X), same.decision_function(X), atol=1e-8)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"C": 0.0}, "C must be"),
-        ({"gamma": "auto2"}, "gamma must be one of"),
-        ({"beta": "best"}, "beta must be one of 'balanced', 'paper'"),
-        ({"beta": 0.0}, "beta must be"),
-        ({"relaxation": 2.0}, "relaxation must be below 2"),
-        ({"max_iter": 0}, "max_iter must be"),
-        ({"rel_tol": 0.0}, "rel_tol or abs_tol"),
-        ({"rel_tol": "best"}, "rel_tol must be one of 'auto'"),
-        ({"memory_limit": 1000.0}, "would be needed"),
-        ({"class_weight": {7: 1.0}}, "class_weight has labels"),
-        ({"random_state": "a"}, "cannot be used to seed"),
-    ],
-)
-def test_bad_parameters_leave_the_model_as_it_was(parameters, message):
-    X, y = two_classes(60)
-    model = HSSADMMClassifier(gamma=0.5).fit(X, y)
-    before = model.decision_function(X)
-    model.set_params(**parameters)
-    with pytest.raises(ValueError, match=message):
-        model.fit(X + 1.0, y)
-    np.testing.assert_array_equal(model.decision_function(X), before)
-
-
-def test_a_bad_epsilon_leaves_the_model_as_it_was():
-    X, y = curve(60)
-    model = HSSADMMRegressor(rel_tol=0.1).fit(X, y)
-    before = model.predict(X)
-    model.set_params(epsilon=-1.0)
-    with pytest.raises(ValueError, match="epsilon must be"):
-        model.fit(3.0 * X, y)  # of another gamma
-    np.testing.assert_array_equal(model.predict(X), before)
-
-
-def test_one_class_and_values_that_are_not_finite():
-    X, y = two_classes(60)
-    with pytest.raises(ValueError, match="only one class, 1"):
-        HSSADMMClassifier().fit(X, np.ones(60, int))
-    X[3, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        HSSADMMClassifier().fit(X, y)
-
-
 def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
-    model, calls = exact_classifier(gamma=0.5, tol=0.0, leaf_size=64), []
-    monkeypatch.setattr(
-        "streamsvm.batch.hss_admm.iteration._relative", lambda part, whole: calls.append(1) or _interrupt_after(calls, part)
-    )
+    model = exact_classifier(gamma=0.5, tol=0.0, leaf_size=64)
+    monkeypatch.setattr(iteration, "_relative", Failing(lambda part, whole: np.ones_like(part), 11))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.score(X, y) > 0.6
@@ -410,59 +346,31 @@ def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
 def test_an_interrupt_between_compressions_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
     coarse = exact_classifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=0.3, max_iter=500).fit(X, y)
-    monkeypatch.setattr(HSSMatrix, "closer", lambda *_: _interrupt_after(range(11), None))
+    monkeypatch.setattr(HSSMatrix, "closer", interrupted)
     model = exact_classifier(C=50.0, gamma=0.1, leaf_size=64, max_iter=2000)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), coarse.decision_function(X))
 
 
-@pytest.mark.parametrize("method", ["compress", "factorize"])
-def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(method, monkeypatch):
-    X, y = two_classes(60)
-    model = exact_classifier(gamma=0.5).fit(X, y)
-    before = model.decision_function(X)
-    monkeypatch.setattr(HSSMatrix, method, lambda *_, **__: _interrupt_after(range(11), None))
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, np.where(y > 0, "other", "labels"))
-    assert model.classes_.tolist() == [-1, 1]
-    np.testing.assert_array_equal(model.decision_function(X), before)
-
-
-@pytest.mark.parametrize("where", ["streamsvm.batch.hss_admm.machine.compare_values", "streamsvm.batch.hss.HSSMatrix.factorize"])
+@pytest.mark.parametrize("where", ["hss.HSSMatrix.compress", "hss.HSSMatrix.factorize", "hss_admm.machine.compare_values"])
 def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
     X, y = two_classes(60)
     model = exact_classifier(gamma=0.5).fit(X, y)
-    before = model.decision_function(X)
-    monkeypatch.setattr(where, lambda *_, **__: _interrupt_after(range(11), None))
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X[::-1], y)
-    np.testing.assert_array_equal(model.decision_function(X), before)
+    monkeypatch.setattr(f"streamsvm.batch.{where}", interrupted)
+    for rows, labels in ((X[::-1], y), (X, np.where(y > 0, "other", "labels"))):
+        refused(None, model.fit, rows, labels, error=KeyboardInterrupt)
 
 
 def test_an_interrupt_of_compiled_code_is_none_of_the_system(monkeypatch):
     X, y = two_classes()
-    model, calls, advance = exact_classifier(gamma=0.5, tol=0.0, leaf_size=64), [], iteration._advance
-
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) > 20:
-            raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
-        return advance(*arguments)
-
-    monkeypatch.setattr(iteration, "_advance", interrupted)
+    model = exact_classifier(gamma=0.5, tol=0.0, leaf_size=64)
+    monkeypatch.setattr(iteration, "_advance", Failing(iteration._advance, 21, of_compiled_code()))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.score(X, y) > 0.6
-    monkeypatch.setattr(iteration, "_advance", lambda *_: (_ for _ in ()).throw(SystemError("another")))
-    with pytest.raises(SystemError, match="another"):
-        model.fit(X, y)
-
-
-def _interrupt_after(calls, part):
-    if len(calls) > 10:
-        raise KeyboardInterrupt
-    return np.ones_like(part)
+    monkeypatch.setattr(iteration, "_advance", Failing(None, 1, SystemError("another")))
+    refused("another", model.fit, X, y, error=SystemError)
 
 
 def test_too_few_iterations_are_warned_of():
@@ -498,21 +406,6 @@ def test_cross_validation():
     model = HSSADMMRegressor(C=100.0, epsilon=1.0, gamma=5.0, leaf_size=64, max_iter=2000)
     scores = cross_val_score(model, X, y, cv=2 if SLOW else 5)
     assert scores.mean() > 0.45  # the exact one: 0.49
-
-
-CHECKS = [
-    pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
-    for make in (HSSADMMClassifier, HSSADMMRegressor)
-    for i, (model, check) in enumerate(estimator_checks_generator(make(max_iter=50 if SLOW else 2000)))
-    if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
-]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("model", "check"), CHECKS)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_conventions_of_scikit_learn(model, check):
-    check(model)
 
 
 # Predictions with the compressed kernel ---------------------------------------------------------------------------------------
@@ -582,18 +475,4 @@ def test_saved_and_distilled_models_with_compressed_values():
         {"_forest": tuple(forest._replace(right=forest.right[::-1].copy()))},
         {"support_vectors_": sparse.csr_array(state["support_vectors_"])},
     ):
-        with pytest.raises(ValueError, match="corrupt"):
-            HSSADMMClassifier().__setstate__({**state, **changed})
-
-
-def test_parameters_that_do_not_go_together_are_refused():
-    X, y = two_classes()
-    with pytest.raises(ValueError, match="polish solves with the exact kernel: set predict_with='exact'"):
-        HSSADMMClassifier(predict_with="compressed", polish=True).fit(X, y)
-    with pytest.raises(ValueError, match="predict_with"):
-        HSSADMMClassifier(predict_with="rough").fit(X, y)
-    for name in ("max_rank", "leaf_size", "n_neighbors", "tol"):
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            HSSADMMClassifier(**{name: "many"}).fit(X, y)
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            HSSADMMClassifier(**{name: -1}).fit(X, y)
+        refused("corrupt", HSSADMMClassifier().__setstate__, {**state, **changed})

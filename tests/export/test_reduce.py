@@ -8,6 +8,7 @@ import pytest
 from c_compilers import needs_compiler
 from edge_models import MAKERS, learned, matrix, program
 from lists import first, of_each_kind
+from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, edge
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.writer import table_bytes
@@ -25,16 +26,14 @@ def rows_of(given, n=2000):
 def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):
-        with pytest.raises(edge.ProgramError, match="a step 'trees' has no form in C"):
-            reduced(given, 100)
+        refused("a step 'trees' has no form in C", reduced, given, 100, error=edge.ProgramError)
         return
     most = table_bytes(given) * (2 if bits == 32 else 1) // 3
     fixed = any(step.do == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
     kernels = [len(step.arrays["vectors"]) for step in given.steps if step.do == "kernel"]
     if fixed or most < 400 or not kernels:
         why = "cannot be made smaller" if fixed else f"with{' one' if sum(kernels) else 'out a support'} vector its tables have"
-        with pytest.raises(edge.ProgramError, match=why):
-            reduced(given, 10, bits=bits)
+        refused(why, reduced, given, 10, bits=bits, error=edge.ProgramError)
         return
     found = reduced(given, most, bits=bits, passes=2)
     assert write_c(found.program, tmp_path).table_bytes == found.table_bytes <= most
@@ -81,8 +80,7 @@ def test_what_is_small_enough_stays():
     assert found.program is given
     with pytest.raises(edge.ProgramError, match="with one vector its tables have .* bytes, more than max_bytes=10: allow"):
         reduced(given, 10)
-    with pytest.raises(ValueError, match="X has the shape"):
-        reduced(given, 100, np.zeros((2, 2)))
+    refused("X has the shape", reduced, given, 100, np.zeros((2, 2)))
 
 
 @pytest.mark.filterwarnings("error")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edge_models import bsgd, learned
+from refused import refused
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
@@ -46,8 +47,7 @@ def test_a_newer_version_is_named():
         newer = data.replace(b'"version":"%d"' % VERSION, b'"version":"%d"' % at)
         newer = newer[:-32] + hashlib.sha256(newer[:-32]).digest()
         if at > VERSION and len(newer) == len(data):
-            with pytest.raises(edge.ProgramError, match=f"version {at} of the format"):
-                edge.loads(newer)
+            refused(f"version {at} of the format", edge.loads, newer, error=edge.ProgramError)
 
 
 def test_files_do_not_depend_on_the_order_of_bytes():
@@ -58,8 +58,7 @@ def test_files_do_not_depend_on_the_order_of_bytes():
     data = pack(arrays, {PROGRAM: text})
     size = int.from_bytes(data[:8], "little")
     big = size.to_bytes(8, "big") + data[8:-32]  # as a writer of the other order might have it
-    with pytest.raises(edge.ProgramError, match="corrupt"):
-        edge.loads(big + hashlib.sha256(big).digest())
+    refused("corrupt", edge.loads, big + hashlib.sha256(big).digest(), error=edge.ProgramError)
     assert unpack(data).strings[PROGRAM] == text
 
 
@@ -72,8 +71,7 @@ def test_shapes_that_overflow(shape):
     }
     text = json.dumps(header).encode()
     data = len(text).to_bytes(8, "little") + text + bytes(64)
-    with pytest.raises(edge.ProgramError, match="corrupt: the header's counts of a"):
-        edge.loads(data + hashlib.sha256(data).digest())
+    refused("corrupt: the header's counts of a", edge.loads, data + hashlib.sha256(data).digest(), error=edge.ProgramError)
 
 
 def test_probabilities_need_a_decision_value_for_each_label():
@@ -81,8 +79,7 @@ def test_probabilities_need_a_decision_value_for_each_label():
     pairs = program.add("join", 0, 0)
     odds = {"kind": "log odds", "prior": 0.5, "shares": [0.2, 0.3, 0.5]}
     program.answer = Answer("class", pairs, 0, (1, 2, 3), odds=odds)
-    with pytest.raises(edge.ProgramError, match="its answer has 6 decision values and 3 numbers for 3 labels"):
-        program.check()
+    refused("its answer has 6 decision values and 3 numbers for 3 labels", program.check, error=edge.ProgramError)
     program.answer = program.answer._replace(decision=0)
     program.check()
 
@@ -91,8 +88,7 @@ def test_an_array_belongs_to_one_step():
     text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
     saved = json.loads(text)
     saved["steps"][-1:] *= 2
-    with pytest.raises(edge.ProgramError, match="its program is corrupt"):
-        Program.of_parts(json.dumps(saved), arrays)
+    refused("its program is corrupt", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
 
 
 def test_values_of_a_row_are_bounded():
@@ -136,8 +132,7 @@ def test_steps_are_bounded():
     program = Program([Column("a", "a")])
     for _ in range(1000):
         program.add("fill", 0, single=False)
-    with pytest.raises(edge.ProgramError, match="it has more than 1,000 steps, which no model has"):
-        program.add("fill", 0, single=False)
+    refused("it has more than 1,000 steps, which no model has", program.add, "fill", 0, single=False, error=edge.ProgramError)
 
 
 @pytest.mark.parametrize("name", ["center", "size"])
@@ -145,8 +140,7 @@ def test_an_int_that_no_float_holds_is_no_score(name):
     text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
     saved = json.loads(text)
     saved["answer"][name] = 10**400
-    with pytest.raises(edge.ProgramError, match="its scores are not of numbers"):
-        Program.of_parts(json.dumps(saved), arrays)
+    refused("its scores are not of numbers", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
 
 
 @pytest.mark.parametrize("name", ["prior", "factor"])
@@ -154,8 +148,7 @@ def test_an_int_that_no_float_holds_gives_no_probability(name):
     text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
     saved = json.loads(text)
     saved["answer"]["odds"][name] = 10**400
-    with pytest.raises(edge.ProgramError, match="its probabilities cannot be computed"):
-        Program.of_parts(json.dumps(saved), arrays)
+    refused("its probabilities cannot be computed", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
 
 
 def test_a_long_label_does_not_make_all_others_as_long():

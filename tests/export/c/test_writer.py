@@ -10,6 +10,7 @@ import pytest
 import c_random_rows
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from edge_models import MAKERS, matrix, outside, program
+from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.export.c import CModel, write_c
@@ -53,8 +54,7 @@ def check(given, **how):
 def test_every_model_answers_alike(name, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):
-        with pytest.raises(edge.ProgramError, match="no form in C: model.to_budget"):
-            write_c(given, tmp_path)
+        refused("no form in C: model.to_budget", write_c, given, tmp_path, error=edge.ProgramError)
         return
     check(given, compiler=COMPILERS[0])
 
@@ -86,8 +86,7 @@ def test_the_source_needs_no_library(tmp_path):
 
 
 def test_flags_that_break_missing_numbers_are_refused():
-    with pytest.raises(edge.ProgramError, match="which numbers are missing"):
-        CModel(program(SHORT[0]), flags=["-ffast-math"])
+    refused("which numbers are missing", CModel, program(SHORT[0]), flags=["-ffast-math"], error=edge.ProgramError)
 
 
 def test_names_are_escaped(tmp_path):
@@ -105,18 +104,14 @@ def test_names_are_escaped(tmp_path):
 
 def test_a_compiler_that_is_not_there_or_fails():
     given = program(SHORT[0])
-    with pytest.raises(edge.ProgramError, match="there is no C compiler none-such: install one"):
-        CModel(given, compiler="none-such")
-    with pytest.raises(edge.ProgramError, match="-fno-such-flag.* failed: "):
-        CModel(given, flags=["-fno-such-flag"])
-    with pytest.raises(ValueError, match=r"shape \(2, 3\), not \(rows, 5\)"):
-        CModel(given).predict_many(np.zeros((2, 3)))
+    refused("there is no C compiler none-such: install one", CModel, given, compiler="none-such", error=edge.ProgramError)
+    refused("-fno-such-flag.* failed: ", CModel, given, flags=["-fno-such-flag"], error=edge.ProgramError)
+    refused(r"shape \(2, 3\), not \(rows, 5\)", CModel(given).predict_many, np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize("name", ["", "2x", "a-b", "int", "x" * 60, "a b", "\u00e4", "math", "stdint"])
 def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
-    with pytest.raises(edge.ProgramError, match="must be a C identifier"):
-        write_c(program(SHORT[0]), tmp_path, name)
+    refused("must be a C identifier", write_c, program(SHORT[0]), tmp_path, name, error=edge.ProgramError)
 
 
 def test_the_bound_of_the_error_holds():
@@ -130,8 +125,7 @@ def test_the_bound_of_the_error_holds():
     assert quantised(given, error=0.0).steps[2].arrays["vectors"].dtype == np.float32
     with pytest.raises(edge.ProgramError, match="may change by up to .*, more than error=1e-09"):
         quantised(given, bits=8, error=1e-9)
-    with pytest.raises(edge.ProgramError, match="bits must be"):
-        quantised(given, bits=7)
+    refused("bits must be", quantised, given, bits=7, error=edge.ProgramError)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +206,7 @@ def test_what_is_said_of_sizes_is_true(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(edge.ProgramError, match="was not written"):
-        write_c(program(SHORT[0]), tmp_path / "none")
+    refused("was not written", write_c, program(SHORT[0]), tmp_path / "none", error=edge.ProgramError)
 
 
 def test_texts():

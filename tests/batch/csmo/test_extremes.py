@@ -12,6 +12,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
 import naive_batch
+from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 
 SEEDS = (16, 36, 142) if config.DISABLE_JIT else (*range(40), 95, 116, 142, 154)
@@ -117,12 +118,10 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
     model = CSMOClassifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
     for bad_X, bad_y in ((X * 1e18, np.where(y, "a", "b")), (X[:, :1] * np.nan, y), (X, np.zeros(50))):
-        with pytest.raises(ValueError, match="too large|NaN|one class"):
-            model.fit(bad_X, bad_y)
+        refused("too large|NaN|one class", model.fit, bad_X, bad_y)
         np.testing.assert_array_equal(model.decision_function(X), before)
     for factor in (1e30, 1e-30):
-        with pytest.raises(ValueError, match="scale the targets"):
-            CSMORegressor().fit(X, y * factor)
+        refused("scale the targets", CSMORegressor().fit, X, y * factor)
 
 
 def test_sparse_rows_with_large_indices():
@@ -139,5 +138,4 @@ def test_sparse_rows_with_large_indices():
 def test_units_that_float32_cannot_take():
     X, y = make_blobs(50, centers=2, random_state=0)
     for model in (CSMOClassifier(), CSMOClassifier(kernel="poly"), CSMOClassifier(gamma=1e40)):
-        with pytest.raises(ValueError, match="gamma is .*, which steps in float32 cannot take: scale the features"):
-            model.fit(X * 1e-20, y)
+        refused("gamma is .*, which steps in float32 cannot take: scale the features", model.fit, X * 1e-20, y)

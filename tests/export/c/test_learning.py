@@ -10,6 +10,7 @@ import pytest
 from river import preprocessing
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
+from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Removal, SVMClassifier, edge
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
@@ -255,16 +256,13 @@ def without_features():
 )
 def test_what_cannot_learn_there_is_named(make, reason, tmp_path):
     model = make()
-    with pytest.raises(edge.ProgramError, match=reason):
-        write_learning_c(model, tmp_path)
+    refused(reason, write_learning_c, model, tmp_path, error=edge.ProgramError)
 
 
 def test_states_of_other_models_are_refused():
     model, other = learner(*KINDS[0]), learner(BSGDClassifier, {"scaling": None, "gamma": 0.3})
-    with pytest.raises(edge.ProgramError, match="other features, scale or parameters"):
-        with_state(model, state_of(other))
-    with pytest.raises(edge.ProgramError, match="a state of 3 bytes"):
-        with_state(model, b"abc")
+    refused("other features, scale or parameters", with_state, model, state_of(other), error=edge.ProgramError)
+    refused("a state of 3 bytes", with_state, model, b"abc", error=edge.ProgramError)
     assert_equal(with_state(model, state_of(model)), model, 1e-12)
 
 

@@ -23,6 +23,7 @@ from edge_models import (
     scaled_targets,
     tuned,
 )
+from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass
 from streamsvm.edge.program import Column
@@ -162,8 +163,7 @@ def test_one_hot_of_what_a_row_cannot_say(values, reason):
     model = compose.Pipeline(preprocessing.OneHotEncoder(), bsgd())
     for i in range(10):
         model.learn_one({"field": values[i % 2]}, i % 2)
-    with pytest.raises(edge.ProgramError, match=reason):
-        exported(model)
+    refused(reason, exported, model, error=edge.ProgramError)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,7 @@ def test_hashed_names(tmp_path):
 )
 def test_what_cannot_be_exported_is_named(make, reason, tmp_path):
     model = make()
-    with pytest.raises(edge.ProgramError, match=reason):
-        exported(model)
+    refused(reason, exported, model, error=edge.ProgramError)
     if not isinstance(model, CSMOClassifier):
         with pytest.raises(edge.ProgramError, match=f"model.safetensors: it holds no program to predict by: .*{reason}"):
             saved(model, tmp_path)
@@ -262,10 +261,8 @@ def test_frames_are_taken_by_their_names(library, tmp_path):
 )
 def test_arrays_of_something_else_are_refused(X, reason, tmp_path):
     predictor = saved(learned(bsgd(), 50, 2), tmp_path)
-    with pytest.raises(ValueError, match=reason):
-        predictor.predict_many(X)
-    with pytest.raises(ValueError, match="feature 'a' is 'x', a str: it must be a number"):
-        predictor.predict_one({"a": "x"})
+    refused(reason, predictor.predict_many, X)
+    refused("feature 'a' is 'x', a str: it must be a number", predictor.predict_one, {"a": "x"})
     assert predictor.predict_many(np.empty((0, 5))).shape == (0,)
 
 
@@ -277,8 +274,7 @@ def test_names_of_features_that_are_numbers(tmp_path):
     assert [type(name) for name in predictor.columns] == [int]
     check(model, predictor, [{3: 0.0}, {np.int64(3): 1.0}])
     model.learn_one({math.inf: 1.0}, 1)
-    with pytest.raises(edge.ProgramError, match="the feature inf has a name that is no text or finite number"):
-        saved(model, tmp_path)
+    refused("the feature inf has a name that is no text or finite number", saved, model, tmp_path, error=edge.ProgramError)
     assert streamsvm.load(tmp_path / "model.safetensors").n_learned == 21
 
 
@@ -318,11 +314,9 @@ def test_labels_that_no_json_gives_back(labels, tmp_path):
     model.save(path)
     assert streamsvm.load(path).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
     reason = "is a name or a label, and no text, number or bool"
-    with pytest.raises(edge.ProgramError, match=f"it holds no program to predict by: .*{reason}"):
-        edge.load(path)
+    refused(f"it holds no program to predict by: .*{reason}", edge.load, path, error=edge.ProgramError)
     for form in ("npz", "json"):
-        with pytest.raises(edge.ProgramError, match=reason):
-            export(model, form, tmp_path)
+        refused(reason, export, model, form, tmp_path, error=edge.ProgramError)
 
 
 @pytest.mark.parametrize("name", ["x" * 3000, 10**400], ids=["long", "large"])
@@ -331,5 +325,4 @@ def test_names_that_no_file_of_a_program_has(name, tmp_path):
     machine = CSMOClassifier().fit(X, y)
     program = program_of(machine)
     program.columns[0] = Column(name, name)
-    with pytest.raises(edge.ProgramError, match="more than 2,048|that no float holds"):
-        program.parts()
+    refused("more than 2,048|that no float holds", program.parts, error=edge.ProgramError)

@@ -10,6 +10,7 @@ import pytest
 
 import streamsvm
 from edge_models import bsgd, learned, matrix, program
+from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Program
 from streamsvm.export.forms import FORMS, export
@@ -88,8 +89,7 @@ def test_models_are_taken_as_they_are(tmp_path):
     model = learned(bsgd(), 100, 2)
     [path] = export(model, "onnx", tmp_path, operators="ml")
     assert path == tmp_path / "model.onnx"
-    with pytest.raises(edge.ProgramError, match="has not learned yet"):
-        export(BSGDClassifier(), "npz", tmp_path)
+    refused("has not learned yet", export, BSGDClassifier(), "npz", tmp_path, error=edge.ProgramError)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,7 @@ def test_models_are_taken_as_they_are(tmp_path):
     ],
 )
 def test_what_cannot_be_asked_for(given, reason, tmp_path):
-    with pytest.raises(edge.ProgramError, match=reason):
-        export(learned(bsgd(), 50, 2), out=tmp_path / "new", **given)
+    refused(reason, export, learned(bsgd(), 50, 2), error=edge.ProgramError, out=tmp_path / "new", **given)
     assert not (tmp_path / "new").exists()
 
 
@@ -112,8 +111,7 @@ def test_what_cannot_be_asked_for(given, reason, tmp_path):
 def test_where_no_file_can_be_written(form, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / f"model.{form}").mkdir()
-    with pytest.raises(edge.ProgramError, match="file: File exists"):
-        export(learned(bsgd(), 50, 2), form, tmp_path / "file")
+    refused("file: File exists", export, learned(bsgd(), 50, 2), form, tmp_path / "file", error=edge.ProgramError)
     with pytest.raises(edge.ProgramError, match=rf"model.{form} was not written: Is a directory"):
         export(learned(bsgd(), 50, 2), form, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"model.{form}"]
@@ -168,17 +166,14 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD)
 def test_files_for_numpy_that_are_none(bad, parts):
     assert edge.loads(zipped(parts)).labels == [0, 1]
-    with pytest.raises(edge.ProgramError, match=r"^m\.npz: it "):
-        edge.loads(BAD[bad](parts), "m.npz")
+    refused(r"^m\.npz: it ", edge.loads, BAD[bad](parts), "m.npz", error=edge.ProgramError)
 
 
 def test_json_is_not_for_numpy(tmp_path):
     [path] = export(learned(bsgd(), 50, 2), "json", tmp_path)
-    with pytest.raises(edge.ProgramError, match="it is JSON, which other programs read: .*--to npz"):
-        edge.load(path)
+    refused("it is JSON, which other programs read: .*--to npz", edge.load, path, error=edge.ProgramError)
 
 
 def test_a_file_for_numpy_is_no_model_that_learns(tmp_path):
     [path] = export(learned(bsgd(), 50, 2), "npz", tmp_path)
-    with pytest.raises(ModelFileError, match=r"it is a zip file, and only streamsvm\.edge\.load reads"):
-        streamsvm.load(path)
+    refused(r"it is a zip file, and only streamsvm\.edge\.load reads", streamsvm.load, path, error=ModelFileError)

@@ -13,6 +13,7 @@ from sklearn.svm import SVC, LinearSVR
 
 from adapters import Majority
 from lists import checks_of_river
+from refused import raises, refused
 from streamsvm import batch
 from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 
@@ -127,8 +128,7 @@ def test_without_a_schedule_only_fit_fits(majority):
     X, y, _ = rows(30)
     model.learn_many(X, y)
     assert model.fitted_ is model.mean is model.scale is None
-    with pytest.raises(ValueError, match="no rows"):
-        majority.clone().fit()
+    refused("no rows", majority.clone().fit)
     assert model.fit() is model
     assert model.n_fits == 1
 
@@ -160,8 +160,7 @@ def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
         majority.learn_one({"a": 1.0}, "x")
     assert majority.n_fits == 0
     assert majority.predict_one({"a": 1.0}) == "x"
-    with pytest.raises(ValueError, match="only one class, 'x'"):
-        majority.fit()
+    refused("only one class, 'x'", majority.fit)
     majority.learn_one({"a": 2.0}, "y")
     assert majority.n_fits == 1
     assert majority.classes == ["x", "y"]
@@ -208,12 +207,10 @@ def test_a_fit_that_fails_keeps_the_last_model(majority, monkeypatch):
 def test_a_first_fit_that_fails_is_raised_and_loses_no_row(majority, monkeypatch):
     monkeypatch.setattr(Majority, "failures", ((1, ValueError("no luck")),))
     X, y, _ = rows(12)
-    with pytest.raises(ValueError, match="no luck"):
-        majority.learn_many(X[:8], y[:8])
+    raises("no luck", majority.learn_many, X[:8], y[:8])
     assert (majority.n_fits, majority.n_learned) == (0, 8)
     model = BatchAdapter(CSMOClassifier(C=-1.0), refit_every=5)
-    with pytest.raises(ValueError, match="C must be"):
-        model.learn_many(X, y)
+    raises("C must be", model.learn_many, X, y)
     assert model.n_window == 12
 
 
@@ -251,8 +248,7 @@ def test_weights():
     refusing.learn_one({"a": 1.0}, True, 0.0)
     before = snapshot(refusing)
     for learn in (lambda: refusing.learn_one({"a": 1.0}, True, 2.0), lambda: refusing.learn_many(X, y, w)):
-        with pytest.raises(ValueError, match="Majority takes no sample_weight"):
-            learn()
+        refused("Majority takes no sample_weight", learn)
         assert snapshot(refusing) == before
 
 
@@ -283,19 +279,15 @@ def test_what_is_refused_leaves_no_trace(learned):
         ("not from a int alone", lambda: model.collect(3)),
         ("limit must be", lambda: model.collect([], limit=-1)),
     ):
-        with pytest.raises(ValueError, match=match):
-            learn()
+        refused(match, learn)
         assert snapshot(model) == before, match
     for predict in (model.predict_one, model.predict_proba_one, model.decision_function_one):
-        with pytest.raises(ValueError, match="feature 'a'"):
-            predict({"a": None})
+        refused("feature 'a'", predict, {"a": None})
         if learned:
-            with pytest.raises(ValueError, match="feature 'a' is nan"):
-                predict({"a": np.nan})
+            refused("feature 'a' is nan", predict, {"a": np.nan})
     assert snapshot(model) == before
     regressor = BatchAdapter(CSMORegressor())
-    with pytest.raises(ValueError, match="target nan"):
-        regressor.learn_one({"a": 1.0}, np.nan)
+    refused("target nan", regressor.learn_one, {"a": 1.0}, np.nan)
     assert regressor.feature_names == []
 
 
@@ -319,8 +311,7 @@ def test_what_is_refused_leaves_no_trace(learned):
     ids=repr,
 )
 def test_parameters_are_checked(parameters):
-    with pytest.raises(ValueError, match=next(iter(parameters))):
-        BatchAdapter(**{"model": CSMOClassifier(), **parameters})
+    refused(next(iter(parameters)), BatchAdapter, **{"model": CSMOClassifier(), **parameters})
 
 
 class Pairs(SVC):
@@ -365,13 +356,11 @@ def test_kinds():
         assert type(adapter) is type(adapter.clone()) is kind
         assert adapter.window == 500
         assert "window=500" in repr(adapter)
-    with pytest.raises(ValueError, match="must be a classifier"):
-        BatchClassifier(CSMORegressor())
+    refused("must be a classifier", BatchClassifier, CSMORegressor())
     assert BatchAdapter(CSMOClassifier()).clone({"model": CSMOClassifier(C=3.0)}).model.C == 3.0
     with pytest.raises(AttributeError, match="window is fixed"):
         adapter.window = 7
     adapter.learn_one({"a": 1.0}, 1.0)
     assert adapter.clone(include_attributes=True).n_window == 1
     assert adapter.clone().n_window == 0
-    with pytest.raises(ValueError, match="leave out"):
-        adapter.clone({"window": 5}, include_attributes=True)
+    refused("leave out", adapter.clone, {"window": 5}, include_attributes=True)

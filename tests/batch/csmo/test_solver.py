@@ -5,6 +5,7 @@ import pytest
 from sklearn.svm import SVC, SVR
 
 import naive_batch
+from failing import Failing
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import solver, state
 from streamsvm.batch.csmo.state import problem_of
@@ -88,23 +89,15 @@ def test_blocks_lower_the_objective_and_end_where_no_row_is_new():
 def test_an_interrupt_leaves_the_block_before(monkeypatch):
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
-    calls = []
-
-    def interrupted(*args):
-        calls.append(args)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return add(*args)
-
-    add = state.add_products
-    monkeypatch.setattr(state, "add_products", interrupted)
+    add = Failing(state.add_products, 3)
+    monkeypatch.setattr(state, "add_products", add)
     with pytest.raises(KeyboardInterrupt):
         solver.block_phase(of, solver.Options(1e-6, True, False, 10**6, False))
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter
     assert done > 0
-    calls.clear()
+    add.calls = 0
     model = CSMOClassifier(C=3.0, gamma=0.5, tol=1e-6, shrinking=False)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y > 0.0)

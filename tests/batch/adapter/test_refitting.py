@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from adapters import ROWS, adapter
 from patience import PATIENCE
+from refused import raises, refused
 from saved import dumps
 from streamsvm.batch import (
     BatchAdapter,
@@ -151,12 +152,10 @@ def test_a_first_fit_that_fails_is_raised_and_loses_no_row(gate):
     model = gated()
     learn(model, 0, 5)
     model._running.wait(PATIENCE)
-    with pytest.raises(ValueError, match="no luck"):
-        learn(model, 5, 6)
+    raises("no luck", learn, model, 5, 6)
     assert (model.n_learned, model.n_fits) == (6, 0)
     learn(model, 6, 10)
-    with pytest.raises(ValueError, match="no luck"):
-        model.wait()
+    raises("no luck", model.wait)
     learn(model, 10, 15)
     assert model.wait()
     assert model.n_fits == 1
@@ -216,8 +215,7 @@ def test_fit_fits_at_once_and_stops_the_fit_that_runs(gate):
     learn(model, 0, 6)
     (thread,) = fits()
     assert gate.begun.acquire(timeout=PATIENCE)
-    with pytest.raises(ValueError, match="limit must be"):
-        model.fit([], limit=-1)
+    refused("limit must be", model.fit, [], limit=-1)
     assert model.fitting
     timer = threading.Timer(0.05, gate.opened.set)
     timer.start()
@@ -271,10 +269,8 @@ def test_no_thread_is_left(gate, monkeypatch):
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ValueError, match="background must be True or False, not 1"):
-        gated(background=1)
-    with pytest.raises(ValueError, match="timeout must be"):
-        gated().wait(-1.0)
+    refused("background must be True or False, not 1", gated, background=1)
+    refused("timeout must be", gated().wait, -1.0)
 
 
 @pytest.mark.parametrize("solver", [CSMOClassifier, CSMORegressor])
@@ -389,8 +385,7 @@ def test_solvers_of_the_package_need_no_trust_and_become_learners(tmp_path, solv
         assert np.mean([a == b for a, b in zip(found, predictions, strict=True)]) > 0.9
     else:
         assert np.corrcoef(found, predictions)[0, 1] > 0.95
-    with pytest.raises(ValueError, match="no fitted model yet"):
-        adapter().to_budget(20)
+    refused("no fitted model yet", adapter().to_budget, 20)
 
 
 def test_the_number_of_blas_threads_is_what_it_was():
