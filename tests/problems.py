@@ -39,3 +39,26 @@ def gram(X, gamma=0.8):
 def snapshot(model):
     """The whole state of a model: equal bytes for equal models."""
     return dumps(model)
+
+
+def learned_by(model, rows):
+    """The model, which has learned rows: pairs, or with a weight."""
+    for row in rows:
+        model.learn_one(*row)
+    return model
+
+
+def functions_of(x, n):
+    """The row of a committee's expert of second order: 1, and n functions of each feature."""
+    z = [1.0]
+    for value in np.clip(np.array(list(x.values()), np.float32).astype(float), -5.0, 5.0):
+        z += [value, abs(value) - 0.8, max(value - 0.8, 0.0), max(-value - 0.8, 0.0)][:n]
+    return np.array(z)
+
+
+def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
+    """Rows of two features in units of their own, and the sectors of a circle that they are in."""
+    Z = np.random.default_rng(seed).normal(size=(n, 2))
+    angles = np.arctan2(Z[:, 0], Z[:, 1])
+    y = ((angles + np.pi) // (2.0 * np.pi / classes)).astype(int).clip(0, classes - 1)
+    return (Z * spread + centre).astype(np.float32), y

@@ -11,7 +11,7 @@ from numba import config
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from problems import snapshot
+from problems import learned_by, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
@@ -213,8 +213,7 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
     model = adapter.to_budget(20)
     assert (type(model) is BSCAClassifier) != standardize  # a pipeline is an instance of what it ends with
     assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
-    for x, label in rows[:20]:
-        model.learn_one(x, label)
+    learned_by(model, rows[:20])
     assert model.predict_one(rows[0][0]) in ("in", "out")
 
 

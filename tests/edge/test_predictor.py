@@ -23,6 +23,7 @@ from edge_models import (
     scaled_targets,
     tuned,
 )
+from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass
@@ -142,8 +143,7 @@ def test_tables(classes, tmp_path):
 def test_one_hot(tmp_path):
     model = compose.Pipeline(preprocessing.OneHotEncoder(), bsgd())
     given = [({"city": "abc"[i % 3], "size": i % 2}, i % 3 == 0) for i in range(60)]
-    for x, y in given:
-        model.learn_one(x, y)
+    learned_by(model, given)
     check(model, saved(model, tmp_path), [x for x, _ in given[:10]] + [{"city": "d"}])
 
 
@@ -179,8 +179,7 @@ def test_one_hot_of_what_a_row_cannot_say(values, reason):
 )
 def test_what_is_within_wrappers(model, tmp_path):
     given = [(x, y) for x, y in rows(300, 2 if isinstance(model, base.Classifier) else 0)]
-    for x, y in given:
-        model.learn_one(x, y)
+    learned_by(model, given)
     predictor = saved(model, tmp_path)
     assert predictor.facts["rows"] == 300
     for x, _ in given[:50]:
@@ -206,8 +205,7 @@ def test_thresholds(tmp_path):
 
 def test_hashed_names(tmp_path):
     model = BSGDClassifier(budget=20, max_features=3, overflow="hash", seed=0)
-    for x, y in rows(200, 2):
-        model.learn_one(x, y)
+    learned_by(model, rows(200, 2))
     check(model, saved(model, tmp_path), [x for x, _ in rows(50, 2, seed=1)] + [{"new": 2.0, "a": 1.0}])
 
 

@@ -9,6 +9,7 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from river import datasets, feature_extraction, linear_model, preprocessing, tree
 
+from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.export import plots
@@ -36,8 +37,7 @@ def bananas(rows=600, spread=(1000.0, 0.01), centre=(5000.0, 7.0), classes=2):
 
 
 def learned(model, rows=None):
-    for x, y in bananas() if rows is None else rows:
-        model.learn_one(x, y)
+    learned_by(model, bananas() if rows is None else rows)
     return model
 
 

@@ -12,7 +12,7 @@ from numba import config
 from river import datasets, preprocessing
 
 import naive
-from problems import snapshot
+from problems import learned_by, snapshot
 from refused import refused
 from streamsvm import BSGDClassifier, Merge, Projection, Removal
 
@@ -176,16 +176,14 @@ def test_predicting_changes_nothing_and_saves_nothing():
 def test_copies_in_the_middle_go_on_alike():
     model = BSGDClassifier(budget=10, maintenance=Removal("random"), seed=7)
     rows = bananas(300)
-    for x, y in rows[:150]:
-        model.learn_one(x, y)
+    learned_by(model, rows[:150])
     others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
     for x, y in rows[150:]:
         for each in (model, *others):
             each.learn_one(x, y)
     assert {snapshot(other) for other in others} == {snapshot(model)}
     unlike = BSGDClassifier(budget=10, maintenance=Removal("random"), seed=8)
-    for x, y in rows:
-        unlike.learn_one(x, y)
+    learned_by(unlike, rows)
     assert snapshot(unlike) != snapshot(model)
 
 

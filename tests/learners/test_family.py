@@ -12,7 +12,7 @@ from river import base, datasets
 
 import naive
 from lists import first
-from problems import snapshot
+from problems import learned_by, snapshot
 from refused import refused
 from streamsvm import learners
 from streamsvm.core import kernels
@@ -253,8 +253,7 @@ def test_a_replacement_is_no_longer_than_what_it_replaces():
     assert model.coefficients[0, 0] == pytest.approx(1.0, rel=1e-5)  # before it, -1e-30: no more than 1e24 times that
     # And no loss that is below 0: what the row at hand can replace without any is replaced.
     model = BPAS(budget=2, kernel="poly", gamma=1.0, scaling=None)
-    for x, y in ((small, True), (huge, False), (small, True)):
-        model.learn_one(x, y)
+    learned_by(model, ((small, True), (huge, False), (small, True)))
     np.testing.assert_allclose(model.support_vectors[:, 0], [1e17, 1e-3], rtol=1e-6)
     np.testing.assert_allclose(model.coefficients[0], [-1.0, 2.0], rtol=1e-6)
 

@@ -11,7 +11,7 @@ from river import linear_model, stream
 from sklearn.linear_model import SGDRegressor
 
 from naive import NaiveLinear
-from problems import snapshot
+from problems import learned_by, snapshot
 from refused import refused
 from streamsvm.core.memory.weights import HEADER, WeightStore
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
@@ -27,12 +27,6 @@ def rows(n=N, seed=0, names=30, target=bool):
         x = {f"f{j}": float(np.float32(rng.normal())) for j in which}
         f = sum(w[int(name[1:])] * value for name, value in x.items()) + rng.normal() - 0.5
         yield x, target(f > 0.0) if target is not float else f
-
-
-def learned(model, data):
-    for x, y in data:
-        model.learn_one(x, y)
-    return model
 
 
 @pytest.mark.parametrize("averaging", [0, 40, 3000])
@@ -161,7 +155,7 @@ def test_memory_is_bounded_whatever_names_come():
     ],
 )
 def test_what_is_refused_changes_nothing(x, y, w, match):
-    model = learned(OnlineLinearSVC(max_features=40), rows(50))
+    model = learned_by(OnlineLinearSVC(max_features=40), rows(50))
     refused(match, model.learn_one, x, y, w)
 
 
@@ -190,11 +184,11 @@ def test_bad_parameters(parameters, match):
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
 def test_copies_go_on_alike(kind):
     target = float if kind is OnlineLinearSVR else bool
-    model = learned(kind(max_features=40, averaging=30), rows(80, target=target))
+    model = learned_by(kind(max_features=40, averaging=30), rows(80, target=target))
     others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
-    learned(model, rows(80, seed=1, target=target))
+    learned_by(model, rows(80, seed=1, target=target))
     for other in others:
-        assert snapshot(learned(other, rows(80, seed=1, target=target))) == snapshot(model)
+        assert snapshot(learned_by(other, rows(80, seed=1, target=target))) == snapshot(model)
 
 
 def forged(model, change):
@@ -232,7 +226,7 @@ def at(place, value):
     ],
 )
 def test_what_no_model_wrote_is_refused(change, match):
-    model = learned(OnlineLinearSVC(max_features=40), rows(100))
+    model = learned_by(OnlineLinearSVC(max_features=40), rows(100))
     assert len(model.feature_names) == 30
     refused(match, forged, model, change)
 
@@ -242,7 +236,7 @@ def test_what_no_model_wrote_is_refused(change, match):
     [("t", -1), ("scale", 0.0), ("average_v", -1.0), ("horizon", 1.0), ("loss", 1), ("slope", [99.0, 0.0]), ("epsilon", 1.0)],
 )
 def test_states_that_compiled_code_could_not_trust_are_refused(field, value):
-    model = learned(OnlineLinearSVC(max_features=40), rows(100))
+    model = learned_by(OnlineLinearSVC(max_features=40), rows(100))
     model._common[field] = value
     refused("the saved model is corrupt", pickle.loads, pickle.dumps(model))
 
@@ -261,7 +255,7 @@ def test_snapshots_take_what_is_used():
 
 
 def test_a_forgotten_name_leaves_no_weight_behind():
-    model = learned(OnlineLinearSVC(max_features=40), rows(50))
+    model = learned_by(OnlineLinearSVC(max_features=40), rows(50))
     known = len(model.feature_names)
     refused("too large", model.learn_one, {"new": 1e30}, True)
     model.learn_one({"other": 0.0}, True)
@@ -304,7 +298,7 @@ def test_probabilities_follow_the_decisions():
 
 
 def test_a_row_that_is_not_finite_is_not_predicted():
-    model = learned(OnlineLinearSVC(), rows(50))
+    model = learned_by(OnlineLinearSVC(), rows(50))
     for x in ({"f1": float("nan")}, {name: float("inf") for name in model.feature_names}, {"unknown": 1.0, "f1": 1e30}):
         refused(r"is nan|is inf|too large", model.predict_one, x)
     model.learn_many(np.eye(3), [0, 1, 0])
@@ -333,7 +327,7 @@ def test_names_are_not_hashed_before_all_columns_have_one():
 
 
 def test_mappings_that_invent_names_are_not_asked_for_them():
-    model = learned(OnlineLinearSVC(), [({"a": 1.0, "b": 2.0}, True), ({"a": -1.0, "b": 1.0}, False)])
+    model = learned_by(OnlineLinearSVC(), [({"a": 1.0, "b": 2.0}, True), ({"a": -1.0, "b": 1.0}, False)])
     x = defaultdict(float, {"a": 1.0, "c": 1.0})
     model.predict_one(x)
     assert set(x) == {"a", "c"}

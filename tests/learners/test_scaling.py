@@ -8,6 +8,7 @@ from numba import config
 from river import datasets, preprocessing
 
 from naive import NaiveBSGD, rbf
+from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
 from streamsvm.core.memory.support_vectors import SupportVectorStore
@@ -25,12 +26,6 @@ def stream(rows, seed=0, spread=(1.0, 100.0, 1e-3), centre=(0.0, 5e3, 1e-4), dri
     y = (Z[:, 0] ** 2 + Z[:, 1] ** 2 > 1.4).tolist()
     X = (Z * spread + centre).astype(np.float32).astype(float)
     return [(dict(zip(NAMES, row, strict=True)), label) for row, label in zip(X.tolist(), y, strict=True)]
-
-
-def learned(model, rows):
-    for x, y in rows:
-        model.learn_one(x, y)
-    return model
 
 
 def accuracy(model, rows):
@@ -88,7 +83,7 @@ def test_it_is_the_twin_with_lists(drift):
 
 @pytest.mark.once
 def test_decisions_are_those_of_the_attributes():
-    model = learned(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
+    model = learned_by(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
     sign = 1.0 if model.positive_label else -1.0
     for x, _ in stream(20, seed=1):
         row = model.scale_in_use.of([list(x.values())])[0]
@@ -104,7 +99,7 @@ def test_units_say_nothing(make):
     """Powers of two are exact: the models are the same but for the units of their scales."""
     rows = stream(700)
     other = [({"a": x["a"] * 2.0**-20, "b": x["b"] * 2.0**10, "c": x["c"]}, y) for x, y in rows]
-    one, two = (learned(make(budget=30, seed=0, scaling="auto"), of) for of in (rows, other))
+    one, two = (learned_by(make(budget=30, seed=0, scaling="auto"), of) for of in (rows, other))
     assert (one.support_vectors == two.support_vectors).all()
     assert [one.decision_function_one(x) for x, _ in rows[:50]] == [two.decision_function_one(x) for x, _ in other[:50]]
 
@@ -122,11 +117,11 @@ def test_a_feature_that_is_constant_at_first_counts_when_it_varies():
     rng = np.random.default_rng(0)
     rows = [({"a": a, "b": 7.0}, a > 0.0) for a in rng.normal(size=800).tolist()]
     rows += [({"a": a, "b": 7.0 + 0.01 * b}, a * b > 0.0) for a, b in rng.normal(size=(3000, 2)).tolist()]
-    model = learned(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:800])
+    model = learned_by(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:800])
     assert model.scale_in_use.spread[1] == 0.0
     assert not model.support_vectors[:, 1].any()
     gamma = model.effective_gamma
-    learned(model, rows[800:2800])
+    learned_by(model, rows[800:2800])
     assert accuracy(model, rows[2800:]) > 0.9
     assert model.effective_gamma == gamma == 0.5
 
@@ -137,8 +132,8 @@ def test_a_feature_whose_level_changes_for_good_goes_on_counting(start):
     rows = stream(3000, spread=(1.0, 1.0, 1.0), centre=(0.0, 0.0, 0.0))
     changed = [({**x, "b": x["b"] + 1e3 if i >= 500 else x["b"] if start is None else start}, y) for i, (x, y) in enumerate(rows)]
     for make in (BSCAClassifier, BSGDClassifier):
-        clean, model = accuracy(learned(make(budget=50, seed=0), rows[:1500]), rows[1500:]), make(budget=50, seed=0)
-        assert accuracy(learned(model, changed[:1500]), changed[1500:]) > clean - 0.03
+        clean, model = accuracy(learned_by(make(budget=50, seed=0), rows[:1500]), rows[1500:]), make(budget=50, seed=0)
+        assert accuracy(learned_by(model, changed[:1500]), changed[1500:]) > clean - 0.03
         assert 0.8 < model.scale_in_use.spread[1] < 1.3
 
 
@@ -147,7 +142,7 @@ def test_a_late_feature_counts():
     rng = np.random.default_rng(1)
     rows = [({"a": a}, a > 0.0) for a in rng.normal(size=500).tolist()]
     rows += [({"a": a, "b": 1e4 + 100.0 * b}, a * b > 0.0) for a, b in rng.normal(size=(3000, 2)).tolist()]
-    model = learned(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:2500])
+    model = learned_by(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:2500])
     assert model.effective_gamma == 0.5
     assert accuracy(model, rows[2500:]) > 0.85
 
@@ -170,7 +165,7 @@ def test_a_feature_that_is_rarely_not_0_does_not_vanish():
     """The bound that is for absurd values would take its few other values for such."""
     rng = np.random.default_rng(2)
     rows = [({"a": a, "b": float(b < 0.005)}, a > 0.0) for a, b in zip(rng.normal(size=8000), rng.random(8000), strict=True)]
-    model = learned(BSGDClassifier(budget=10, scaling="auto"), rows)
+    model = learned_by(BSGDClassifier(budget=10, scaling="auto"), rows)
     assert model.scale_in_use.spread[1] == pytest.approx(math.sqrt(0.005), rel=0.2)
 
 
@@ -185,7 +180,7 @@ def test_extreme_ratios_of_scales_leave_numbers_finite():
 
 
 def test_rows_that_are_refused_leave_the_scale_as_it_was():
-    model = learned(BSGDClassifier(budget=10, scaling="auto"), stream(100))
+    model = learned_by(BSGDClassifier(budget=10, scaling="auto"), stream(100))
     before = model._store.snapshot()
     for value, message in ((math.nan, "feature 'b'"), (math.inf, "feature 'b'"), (1e19, "too large")):
         refused(message, model.learn_one, {"a": 0.0, "b": value, "c": 0.0, "new": 1.0}, True)
@@ -194,7 +189,7 @@ def test_rows_that_are_refused_leave_the_scale_as_it_was():
 
 
 def test_predictions_leave_the_model_as_it_was():
-    model = learned(BSGDClassifier(budget=10, scaling="auto"), stream(100))
+    model = learned_by(BSGDClassifier(budget=10, scaling="auto"), stream(100))
     before = model._store.snapshot()
     for x, _ in stream(30, seed=3, spread=(1e3, 1.0, 1.0)):
         model.predict_one(x)
@@ -205,7 +200,7 @@ def test_predictions_leave_the_model_as_it_was():
 @pytest.mark.once
 def test_the_window_has_rows_as_they_are_given():
     rows = stream(300, drift=3.0)
-    model = learned(BSCAClassifier(budget=20, seed=0, scaling="auto", replay=40, replay_steps=2), rows)
+    model = learned_by(BSCAClassifier(budget=20, seed=0, scaling="auto", replay=40, replay_steps=2), rows)
     window = np.sort(model._store.views.window[:, : len(NAMES)], axis=0)
     assert window == pytest.approx(np.sort([list(x.values()) for x, _ in rows[-40:]], axis=0), rel=1e-6)
     assert accuracy(model, stream(500, seed=2, drift=0.0)) > 0.7
@@ -254,9 +249,9 @@ def test_nogds_inverse_follows_the_scale():
 
 def test_frequencies_stay():
     rows = stream(400, drift=3.0)
-    model = learned(FOGD(budget=20, seed=0, scaling="auto"), rows[:100])
+    model = learned_by(FOGD(budget=20, seed=0, scaling="auto"), rows[:100])
     before, scale = model.support_vectors, model.scale_in_use.spread
-    learned(model, rows[100:])
+    learned_by(model, rows[100:])
     assert (model.support_vectors == before).all()
     assert (model.scale_in_use.spread > 1.2 * scale).all()
 
@@ -264,9 +259,9 @@ def test_frequencies_stay():
 @pytest.mark.once
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
 def test_kernels_of_products_take_centred_rows(kernel):
-    model = learned(BSGDClassifier(budget=20, kernel=kernel, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
+    model = learned_by(BSGDClassifier(budget=20, kernel=kernel, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
     assert model.scale_in_use.location == pytest.approx([1.0, 50.0, 1e-3], rel=0.6)
-    sparse = learned(BSGDClassifier(budget=20, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
+    sparse = learned_by(BSGDClassifier(budget=20, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
     assert not sparse.scale_in_use.location.any()
 
 
@@ -294,7 +289,7 @@ def test_memory_is_told():
 
 
 def test_without_scaling_there_is_no_scale():
-    model = learned(BSGDClassifier(budget=20, scaling=None), stream(50))
+    model = learned_by(BSGDClassifier(budget=20, scaling=None), stream(50))
     assert model.scale_in_use is None
     assert model._store.views.moments.size == 0
 
@@ -317,7 +312,7 @@ def test_a_given_model_has_no_scale_inside():
     ],
 )
 def test_a_scale_that_is_corrupt_is_refused(change, message):
-    model = learned(BSGDClassifier(budget=5, scaling="auto", max_features=10), stream(50))
+    model = learned_by(BSGDClassifier(budget=5, scaling="auto", max_features=10), stream(50))
     state, views = model.__getstate__(), model._store.views
     change(views)
     state["store"] = model._store.snapshot()

@@ -1,6 +1,5 @@
 """The committee: its experts are the learners themselves, its scale follows the stream, and nothing that comes breaks it."""
 
-import copy
 import json
 import pickle
 
@@ -9,16 +8,14 @@ import pytest
 from numba import config
 from river import datasets
 
-from lists import first
-from problems import blobs, sine_classes, snapshot
+from problems import blobs, functions_of, learned_by, sine_classes, snapshot
 from refused import refused
-from streamsvm import BSCAClassifier, SVMClassifier, load, save
+from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.steps import committee, newton, second_order, stack
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
-from streamsvm.learners.committee import states
 
 N = 130 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_classes(2000, 4))
@@ -31,8 +28,7 @@ def rows(n=N, scale=1.0, shift=0.0, labels=("ham", "spam")):
 
 def learned(data, **parameters):
     model = SVMClassifier(**{"max_features": 5, "seed": 3, **parameters})
-    for x, y in data:
-        model.learn_one(x, y)
+    learned_by(model, data)
     return model
 
 
@@ -85,14 +81,6 @@ def test_experts_are_the_learners_themselves():
             assert stores[number][0].n_support == peer.n_support
 
 
-def functions_of(x, n):
-    """The row of an expert of second order: 1, and n functions of each feature."""
-    z = [1.0]
-    for value in np.clip(np.array(list(x.values()), np.float32).astype(float), -5.0, 5.0):
-        z += [value, abs(value) - 0.8, max(value - 0.8, 0.0), max(-value - 0.8, 0.0)][:n]
-    return np.array(z)
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("kind", "functions", "memory"),
@@ -132,24 +120,6 @@ def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
             model.learn_one(x, x[0] > 0.0)
         assert model._own[0]["functions"] == functions
         assert np.flatnonzero(model._store.views.newton_weights[newton_number, 0])[-1] == n * functions
-
-
-@pytest.mark.parametrize("effort", first(1, ["high", "low", "normal"], others=pytest.mark.once))
-@pytest.mark.parametrize("classes", [2, 4])
-def test_many_rows_are_as_one_after_the_other(classes, effort):
-    X, y = blobs(classes, 50 if config.DISABLE_JIT else N)
-    one = SVMClassifier(effort, max_features=2, seed=1)
-    many = SVMClassifier(effort, max_features=2, seed=1)
-    for values, label in zip(X, y.tolist(), strict=True):
-        one.learn_one(dict(enumerate(values.tolist())), label)
-    many.learn_many(X[:7], y[:7].tolist())
-    many.learn_many(X[7:], y[7:].tolist())
-    assert snapshot(one) == snapshot(many)
-    for name in ("predict", "predict_proba", "decision_function"):
-        single = [getattr(one, f"{name}_one")(dict(enumerate(values.tolist()))) for values in X[:9]]
-        if isinstance(single[0], dict):
-            single = [[of[label] for label in (one.labels if classes > 2 else sorted(of))] for of in single]
-        np.testing.assert_array_equal(np.array(single), getattr(many, f"{name}_many")(X[:9]))
 
 
 @pytest.mark.once
@@ -232,12 +202,6 @@ def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
         assert v.counts[:3].tolist() == list(counts.values())
 
 
-@pytest.mark.once
-def test_units_and_origins_of_features_do_not_matter():
-    scale, shift = np.array([1e-3, 1e3, 7.0, 0.02]), np.array([5.0, -3e3, 100.0, 0.0])
-    assert accuracy(rows(scale=scale, shift=shift)) == pytest.approx(accuracy(rows()), abs=0.02)
-
-
 def first_of(model, kind, width=1.0):
     """The first store of the first expert of a kind and a width."""
     return next(
@@ -252,8 +216,7 @@ def test_gamma_follows_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
     first = first_of(model, kinds.ASCENT).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
-    for x, y in rows(200, scale=0.1):
-        model.learn_one(x, y)
+    learned_by(model, rows(200, scale=0.1))
     assert first_of(model, kinds.ASCENT).views.header[0]["gamma"] != first
 
 
@@ -274,90 +237,6 @@ def test_stored_vectors_follow_the_scale():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("effort", ["low", "normal", "high"])
-def test_snapshots_go_on_as_the_model_does(effort, tmp_path):
-    data = list(rows(60 if config.DISABLE_JIT else N))
-    model = learned(data[: len(data) // 2], effort=effort)
-    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
-    if not config.DISABLE_JIT:
-        save(model, tmp_path / "model")
-        copies.append(load(tmp_path / "model"))
-    for x, y in data[len(data) // 2 :]:
-        for each in (model, *copies):
-            each.learn_one(x, y)
-    assert len({snapshot(each) for each in (model, *copies)}) == 1
-
-
-@pytest.mark.once
-def test_rows_that_are_refused_leave_nothing(model):
-    for x in ({"f0": float("nan")}, {"f0": 1e30, "new": 1.0}, {"f0": "1"}, {f"f{j}": 1.0 for j in range(9)}):
-        refused("feature|too large", model.learn_one, x, "a third")
-    refused("row 1", model.learn_many, np.array([[1.0], [np.inf]]), ["ham", "eggs"])
-    refused("feature 'f0' is nan", model.predict_one, {"f0": float("nan")})
-
-
-def corrupted(model, change):
-    state = copy.deepcopy(model)
-    change(state)
-    return pickle.dumps(state)
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (lambda m: m._own.__setitem__("choice", 3), "its choice is 3"),
-        (lambda m: m._store.views.counts.__setitem__(0, 1e9), "rows of its classes"),
-        (lambda m: m._own.__setitem__("last", 7), "its last label is number 7"),
-        (lambda m: m._own.__setitem__("scaling", 0), "its scaling is 0"),
-        (lambda m: m._store._header.__setitem__("used", 5), "an expert has 4 features"),
-        (lambda m: m._store._header.__setitem__("live", 2), "2 outputs"),
-        (lambda m: m._store.views.weights.__setitem__((0, 0), np.nan), "weights hold nan"),
-        (lambda m: m._store.views.curvatures.__setitem__((0, 0, 0), -1.0), "not positive definite"),
-        (lambda m: m._store.views.newton_inverses.__setitem__((0, 1, 2), 1e9), "not positive definite"),
-        (lambda m: m._store.stores[0][0].views.header.__setitem__("n_support", 400), "400 support vectors"),
-        (lambda m: m._store.stores[0][0].views.header.__setitem__("live", 4), "live of an expert is 4"),
-        (lambda m: first_of(m, kinds.LINEAR).views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
-        (lambda m: m._store.stores[0][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
-    ],
-)
-def test_states_that_compiled_code_could_not_trust_are_refused(model, change, match):
-    refused(match, pickle.loads, corrupted(model, change))
-
-
-def test_a_snapshot_that_is_refused_changes_nothing(model):
-    twin = copy.deepcopy(model)
-    good, before = twin._store.snapshot(), snapshot(twin)
-    for bad in (good[:-8], good + b"\0", b"", good[:64] + b"\xff" * 8 + good[72:]):
-        refused("snapshot", twin._store.restore, bad)
-        assert snapshot(twin) == before
-
-
-@pytest.fixture(scope="module")
-def of_high_effort():
-    return learned(rows(40 if config.DISABLE_JIT else 900), effort="high")
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (lambda h, s, v: h.__setitem__("n_support", 301), "301 landmarks"),
-        (lambda h, s, v: h.__setitem__("live", 2), "live of an expert is 2"),
-        (lambda h, s, v: h.__setitem__("kernel", 1), "kernel of an expert"),
-        (lambda h, s, v: s.__setitem__("size", 299), "where its work stands"),
-        (lambda h, s, v: s.__setitem__("ridge", 0.0), "its ridge is 0"),
-        (lambda h, s, v: v.window_targets.__setitem__(slice(None), 0.5), "targets that are no labels"),
-    ],
-)
-def test_states_of_least_squares_that_compiled_code_could_not_trust_are_refused(of_high_effort, change, match):
-    def corrupt(model):
-        store = first_of(model, kinds.LANDMARKS)
-        change(store.views.header[0], states(store, kinds.LANDMARKS)[1][0], store.views)
-
-    refused(match, pickle.loads, corrupted(of_high_effort, corrupt))
-
-
-@pytest.mark.once
 @pytest.mark.parametrize("n", [50, pytest.param(800, marks=pytest.mark.skipif(config.DISABLE_JIT, reason="minutes"))])
 def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
     model = learned(rows(n), effort="high")
@@ -375,21 +254,6 @@ def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
     else:
         again = after * v.spread[:used, None] + v.location[:used, None]
         np.testing.assert_allclose(again, raw, atol=1e-4)
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
-@pytest.mark.parametrize("effort", ["low", "normal", "high"])
-def test_long_streams_leave_models_that_can_be_kept(effort):
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(20_000, 4))
-    y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0.0
-    X[5_000, 0] = 100.0
-    model = SVMClassifier(effort, max_features=4, max_classes=2, seed=1)
-    for i in range(0, len(X), 4_000):
-        model.learn_many(X[i : i + 4_000], y[i : i + 4_000])
-        assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
-    assert (model.predict_many(X[-2_000:]) == y[-2_000:]).mean() > 0.93
 
 
 def test_a_prediction_leaves_nothing_where_the_additive_expert_begins_anew():
@@ -415,20 +279,6 @@ def test_more_functions_than_there_is_room_for_are_not_computed():
     np.testing.assert_array_equal(loaded._block[: len(before)], before)
 
 
-def test_parameters():
-    refused("effort must be one of 'low', 'normal', 'high'", SVMClassifier, "most")
-    refused("scaling must be one of 'auto', None", SVMClassifier, scaling="robust")
-    assert SVMClassifier().nbytes < 3_000_000
-    assert SVMClassifier(max_features=22).nbytes < SVMClassifier().nbytes
-
-
-def test_reports(model):
-    reports = model.experts
-    assert len({(report.name, report.output) for report in reports}) == len(reports) == 22
-    assert all(0.0 <= report.error <= 1.0 for report in reports)
-    assert model.follows in ("stacks", "votes", "best")
-
-
 @pytest.mark.skipif(config.DISABLE_JIT, reason="the command line is not tested once more without compiled code")
 def test_inspect_shows_the_experts(model, tmp_path, capsys):
     save(model, tmp_path / "model")
@@ -444,36 +294,13 @@ def test_inspect_shows_the_experts(model, tmp_path, capsys):
 
 
 @pytest.mark.once
-def test_features_that_are_constant_for_long_or_come_late():
-    def changed():
-        for i, (x, y) in enumerate(rows()):
-            late = {"f0": x.pop("f0")} if i >= N // 3 else {}
-            constant = 7.0 + (x.pop("f1") if i >= N // 3 else 0.0)
-            yield {**x, **late, "f1": constant, "f5": 3.25}, y
-
-    assert accuracy(changed()) > accuracy(rows()) - (0.2 if config.DISABLE_JIT else 0.1)
-
-
-@pytest.mark.once
-def test_a_sensor_that_jumps():
-    def jumping():
-        for i, (x, y) in enumerate(rows()):
-            yield {**x, "f3": x["f3"] + (1e6 if i % 50 == 20 or N // 3 < i < N // 2 else 0.0)}, y
-
-    model = learned(jumping())
-    assert np.isfinite(model._store.views.weights).all()
-    assert accuracy(jumping()) > accuracy(rows()) - 0.15
-
-
-@pytest.mark.once
 def test_a_class_that_vanishes_and_returns():
     model = learned(rows(100))
     for x, _ in rows(300):
         model.learn_one(x, "ham")
     assert model.predict_one({"f0": 0.1}) == "ham"
     data = list(rows())
-    for x, y in data:
-        model.learn_one(x, y)
+    learned_by(model, data)
     assert np.mean([model.predict_one(x) == y for x, y in data[-100:]]) > 0.7
 
 
@@ -489,38 +316,6 @@ def test_one_class_for_long_before_the_second_comes():
         right.append(model.predict_one(x) == y)
         model.learn_one(x, y)
     assert np.mean(right[N // 2 :]) > 0.65
-
-
-@pytest.mark.once
-def test_duplicates_only():
-    model = SVMClassifier(max_features=4, seed=0)
-    for i in range(N):
-        model.learn_one({"a": 1.0, "b": -2.0}, i % 4 == 0)
-    assert model.predict_one({"a": 1.0, "b": -2.0}) is False
-    assert model.predict_proba_one({"a": 1.0, "b": -2.0})[True] == pytest.approx(0.25, abs=0.12)
-    assert all(store[0].n_support <= 300 for store in model._store.stores if store and hasattr(store[0], "n_support"))
-
-
-@pytest.mark.once
-def test_weights_of_rows():
-    model, zero = learned(rows(60)), learned(rows(60))
-    zero.learn_one({"f0": 1.0, "f9": 2.0}, "eggs", w=0.0)
-    assert snapshot(zero) == snapshot(model)
-    for _ in range(2):  # the stacks take no single row for proof that the experts were wrong
-        model.learn_one({"f0": 1.0}, "ham", w=1e9)
-    assert model.predict_one({"f0": 1.0}) == "ham"
-    assert all(np.isfinite(report.weight) for report in model.experts)
-
-
-@pytest.mark.once
-def test_more_features_than_the_experts_of_second_order_take():
-    model = SVMClassifier(max_features=80, seed=0)
-    rng = np.random.default_rng(0)
-    for _ in range(150 if not config.DISABLE_JIT else 30):
-        x = dict(enumerate(rng.normal(size=70).tolist()))
-        model.learn_one(x, x[69] + x[0] > 0.0)
-    assert model._store.views.newton_weights.shape[-1] == 65
-    assert model._store.views.newton_weights[0, 0, 64] != 0.0
 
 
 @pytest.mark.once

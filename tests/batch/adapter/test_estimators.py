@@ -13,6 +13,7 @@ from sklearn.svm import SVC, LinearSVR
 
 from adapters import Majority
 from lists import checks_of_river
+from problems import learned_by
 from refused import raises, refused
 from streamsvm import batch
 from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
@@ -61,8 +62,7 @@ def test_classifier_is_that_of_a_direct_fit(standardize):
     X, y, _ = rows(90)
     X = X * np.float32(3.0) + np.float32(1.0)
     model = BatchAdapter(CSMOClassifier(C=2.0), window=60, refit_every=30, standardize=standardize)
-    for x, label in zip(dicts(X), y.tolist(), strict=True):
-        model.learn_one(x, label)
+    learned_by(model, zip(dicts(X), y.tolist(), strict=True))
     last = X[30:].astype(np.float64)
     mean, scale = (last.mean(axis=0), last.std(axis=0)) if standardize else (np.zeros(3), np.ones(3))
     np.testing.assert_allclose(model.mean, mean, atol=1e-12)
@@ -256,8 +256,7 @@ def test_weights():
 def test_what_is_refused_leaves_no_trace(learned):
     X, y, _ = rows(6)
     model = BatchAdapter(CSMOClassifier(), max_features=3, window=20, refit_every=5, max_classes=2)
-    for x, label in zip(dicts(X)[:learned], y.tolist(), strict=False):
-        model.learn_one(x, label)
+    learned_by(model, zip(dicts(X)[:learned], y.tolist(), strict=False))
     before = snapshot(model)
     good = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
     for match, learn in (

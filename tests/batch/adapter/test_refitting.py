@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from adapters import ROWS, adapter
 from patience import PATIENCE
+from problems import learned_by
 from refused import raises, refused
 from saved import dumps
 from streamsvm.batch import (
@@ -78,8 +79,7 @@ def gated(**parameters):
 
 
 def learn(model, begin, end):
-    for x, y in ROWS[begin:end]:
-        model.learn_one(x, y)
+    learned_by(model, ROWS[begin:end])
 
 
 def values(begin, end):

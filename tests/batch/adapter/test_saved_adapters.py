@@ -8,6 +8,7 @@ from river import metrics, preprocessing
 from sklearn.svm import SVC
 
 from adapters import ROWS, Majority, N, adapter
+from problems import learned_by
 from refused import refused
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
@@ -45,8 +46,7 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, kind):
 
 def test_a_solver_of_others_needs_trust(tmp_path):
     model = BatchAdapter(SVC(), refit_every=20)
-    for x, y in ROWS[:20]:
-        model.learn_one(x, y)
+    learned_by(model, ROWS[:20])
     with CheckpointFolder(tmp_path / "state") as folder, pytest.raises(CheckpointError, match="SVC.*trusted=True"):
         folder.save(model, None, rows=1, position={})
     with CheckpointFolder(tmp_path / "trusted", trusted=True) as folder:

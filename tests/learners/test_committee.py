@@ -1,0 +1,312 @@
+"""What both committees promise: rows at once, saved states, units that do not matter; and nothing that comes breaks them."""
+
+import copy
+import functools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from numba import config
+
+from problems import blobs, learned_by, sine_classes, sine_curve, snapshot
+from refused import refused
+from streamsvm import SVMClassifier, SVMRegressor, load, save
+from streamsvm.core.steps import kinds
+from streamsvm.learners.committee import states
+
+N = 60 if config.DISABLE_JIT else 600
+TABLES = {SVMClassifier: np.column_stack(sine_classes(2000, 4)), SVMRegressor: np.column_stack(sine_curve(1000, 3, 0.1))}
+KINDS = [pytest.param(SVMClassifier, marks=pytest.mark.once), SVMRegressor]
+#: The loss on a stream that something was done to, by that on the stream as it is.
+ALLOWED = {
+    SVMClassifier: lambda plain: plain + (0.2 if config.DISABLE_JIT else 0.1),
+    SVMRegressor: lambda plain: 1.5 * plain + 0.1,
+}
+EFFORTS = ["low", "normal", "high"]
+
+
+def rows(kind, n=N, scale=1.0, shift=0.0):
+    for *values, target in TABLES[kind][:n]:
+        x = {f"f{j}": float(v) for j, v in enumerate(np.array(values) * scale + shift)}
+        yield x, target if kind is SVMRegressor else ("ham", "spam")[int(target > 0)]
+
+
+def made(kind, **parameters):
+    return kind(**{"effort": "normal" if kind is SVMClassifier else "low", "max_features": 6, "seed": 3, **parameters})
+
+
+def learned(kind, data, **parameters):
+    model = made(kind, **parameters)
+    learned_by(model, data)
+    return model
+
+
+def losses(kind, data, **parameters):
+    """Prequential: labels that are wrong, or errors of numbers."""
+    model, found = made(kind, **parameters), []
+    for x, y in data:
+        answer = model.predict_one(x)
+        found.append(answer != y if kind is SVMClassifier else abs(answer - y))
+        model.learn_one(x, y)
+    assert np.isfinite(found).all()
+    return np.array(found, float)
+
+
+def loss(kind, data, **parameters):
+    """Over the second half."""
+    found = losses(kind, data, **parameters)
+    return float(found[len(found) // 2 :].mean())
+
+
+@functools.cache
+def plain(kind):
+    return loss(kind, rows(kind))
+
+
+@functools.cache
+def whole(kind, effort=None):
+    """A model that has learned; it is not changed."""
+    n = N if effort is None else 40 if config.DISABLE_JIT else 900
+    return learned(kind, rows(kind, n), **({} if effort is None else {"effort": effort}))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize(("kind", "classes"), [(SVMClassifier, 2), (SVMClassifier, 4), (SVMRegressor, 0)])
+def test_many_rows_are_as_one_after_the_other(kind, classes, effort):
+    X, y = blobs(classes, 50 if config.DISABLE_JIT else N) if classes else np.split(TABLES[kind][:N], [3], axis=1)
+    y = y.ravel().tolist()
+    one, many = (made(kind, effort=effort, max_features=X.shape[1]) for _ in range(2))
+    for values, target in zip(X, y, strict=True):
+        one.learn_one(dict(enumerate(values.tolist())), target)
+    many.learn_many(X[:7], y[:7])
+    many.learn_many(X[7:], y[7:])
+    assert snapshot(one) == snapshot(many)
+    for name in ("predict", "predict_proba", "decision_function") if classes else ("predict",):
+        single = [getattr(one, f"{name}_one")(dict(enumerate(values.tolist()))) for values in X[:9]]
+        if isinstance(single[0], dict):
+            single = [[of[label] for label in (one.labels if classes > 2 else sorted(of))] for of in single]
+        np.testing.assert_array_equal(np.array(single), getattr(many, f"{name}_many")(X[:9]))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_snapshots_go_on_as_the_model_does(kind, effort, tmp_path):
+    data = list(rows(kind))
+    model = learned(kind, data[: len(data) // 2], effort=effort)
+    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    if not config.DISABLE_JIT:
+        save(model, tmp_path / "model")
+        copies.append(load(tmp_path / "model"))
+    for x, y in data[len(data) // 2 :]:
+        for each in (model, *copies):
+            each.learn_one(x, y)
+    assert len({snapshot(each) for each in (model, *copies)}) == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_streams_leave_models_that_can_be_kept(kind, effort):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20_000, 4))
+    y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2]
+    y = y > 0.0 if kind is SVMClassifier else y
+    X[5_000, 0] = 100.0
+    model = kind(effort, max_features=4, seed=1, **({"max_classes": 2} if kind is SVMClassifier else {}))
+    for i in range(0, len(X), 4_000):
+        model.learn_many(X[i : i + 4_000], y[i : i + 4_000])
+        assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
+    answers = np.array(model.predict_many(X[-2_000:]))
+    if kind is SVMClassifier:
+        assert (answers == y[-2_000:]).mean() > 0.93
+    else:
+        assert np.abs(answers - y[-2_000:]).mean() < 0.1 or effort == "low"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_and_reports(kind):
+    refused("effort must be one of 'low', 'normal', 'high'", kind, "most")
+    refused("scaling must be one of 'auto', None", kind, scaling="robust")
+    model = whole(kind)
+    reports = model.experts
+    assert len({(report.name, report.output) for report in reports}) == len(reports) >= 22 * (kind is SVMClassifier)
+    largest = 1.0 if kind is SVMClassifier else 20.0 * np.std(TABLES[kind][:N, -1])
+    assert all(0.0 <= report.error <= largest for report in reports)
+    assert model.follows in ("stacks", "votes", "best")
+    assert kind().nbytes < {SVMClassifier: 3_000_000, SVMRegressor: 7_000_000}[kind]
+    assert made(kind).nbytes < kind("low").nbytes < kind().nbytes < kind("high").nbytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_units_and_origins_of_features_do_not_matter(kind):
+    scale, shift = np.array([1e-3, 1e3, 7.0, 0.02]), np.array([5.0, -3e3, 100.0, 0.0])
+    d = TABLES[kind].shape[1] - 1
+    moved = loss(kind, rows(kind, scale=scale[:d], shift=shift[:d]))
+    assert moved == pytest.approx(plain(kind), **({"abs": 0.02} if kind is SVMClassifier else {"rel": 0.05}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_refused_leave_nothing(kind):
+    model, new = whole(kind), "a third" if kind is SVMClassifier else 1.0
+    for x in ({"f0": float("nan")}, {"f0": 1e30, "new": 1.0}, {"f0": "1"}, {f"f{j}": 1.0 for j in range(9)}):
+        refused("feature|too large", model.learn_one, x, new)
+    for y in (None,) if kind is SVMClassifier else (None, float("nan"), float("inf"), "1"):
+        refused("label|target", model.learn_one, {"f0": 1.0, "new": 1.0}, y)
+        refused("row 1", model.learn_many, np.array([[1.0], [2.0]]), [new, y])
+    refused("row 1", model.learn_many, np.array([[1.0], [np.inf]]), [new, new])
+    refused("feature 'f0' is nan", model.predict_one, {"f0": float("nan")})
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_that_are_constant_for_long_or_come_late(kind):
+    def changed():
+        for i, (x, y) in enumerate(rows(kind)):
+            late = {"f0": x.pop("f0")} if i >= N // 3 else {}
+            constant = 7.0 + (x.pop("f1") if i >= N // 3 else 0.0)
+            yield {**x, **late, "f1": constant, "f5": 3.25}, y
+
+    assert loss(kind, changed()) < ALLOWED[kind](plain(kind))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sensor_that_jumps(kind):
+    data = [
+        ({**x, "f2": x["f2"] + (1e6 if i % 50 == 20 or N // 3 < i < N // 2 else 0.0)}, y) for i, (x, y) in enumerate(rows(kind))
+    ]
+    assert np.isfinite(learned(kind, data)._store.views.weights).all()
+    most = plain(kind) + 0.15 if kind is SVMClassifier else 1.5 * np.std(TABLES[kind][:N, -1])
+    assert loss(kind, data) < most
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_duplicates_only(kind):
+    model, x = made(kind), {"a": 1.0, "b": -2.0}
+    for i in range(N):
+        model.learn_one(x, i % 4 == 0 if kind is SVMClassifier else float(i % 2))
+    if kind is SVMClassifier:
+        assert model.predict_one(x) is False
+        assert model.predict_proba_one(x)[True] == pytest.approx(0.25, abs=0.12)
+        assert all(store[0].n_support <= 300 for store in model._store.stores if store and hasattr(store[0], "n_support"))
+    else:
+        assert model.predict_one(x) == pytest.approx(0.5, abs=0.6)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_rows(kind):
+    model, zero = (learned(kind, rows(kind, 60)) for _ in range(2))
+    zero.learn_one({"f0": 1.0, "f9": 2.0}, "eggs" if kind is SVMClassifier else 3.0, w=0.0)
+    assert snapshot(zero) == snapshot(model)
+    probe = {"f0": 1.0, "f1": 0.5}
+    if kind is SVMRegressor:
+        light, heavy, before = copy.deepcopy(model), copy.deepcopy(model), model.predict_one(probe)
+        light.learn_one(probe, before + 2.0, w=1e-3)
+        heavy.learn_one(probe, before + 2.0, w=1e3)
+        assert abs(light.predict_one(probe) - before) < abs(heavy.predict_one(probe) - before)
+    for _ in range(2):  # the stacks take no single row for proof that the experts were wrong
+        model.learn_one(probe, "ham" if kind is SVMClassifier else 0.0, w=1e9)
+    assert model.predict_one(probe) == "ham" if kind is SVMClassifier else math.isfinite(model.predict_one(probe))
+    assert all(np.isfinite(report.weight) for report in model.experts)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_features_than_the_experts_of_second_order_take(kind):
+    model = made(kind, max_features=80)
+    rng = np.random.default_rng(0)
+    for _ in range(30 if config.DISABLE_JIT else 150):
+        x = dict(enumerate(rng.normal(size=70).tolist()))
+        model.learn_one(x, x[69] + x[0] > 0.0 if kind is SVMClassifier else x[69] + x[0])
+    assert model._store.views.newton_weights.shape[-1] == 65
+    assert model._store.views.newton_weights[0, 0, 64] != 0.0
+    assert model.predict_one(x) in (True, False) if kind is SVMClassifier else math.isfinite(model.predict_one(x))
+
+
+# States that are saved --------------------------------------------------------------------------------------------------------
+
+
+def first_of(model, kind):
+    """The first store of the first expert of a kind and of width 1."""
+    return next(
+        stores[0]
+        for expert, stores in zip(model._team, model._store.stores, strict=True)
+        if expert.kind == kind and expert.width == 1.0
+    )
+
+
+def reread(model, change):
+    state = copy.deepcopy(model)
+    change(state)
+    return pickle.loads(pickle.dumps(state))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "match"),
+    [
+        *(
+            (kind, change, match)
+            for kind in (SVMClassifier, SVMRegressor)
+            for change, match in (
+                (lambda m: m._own.__setitem__("choice", 3), "its choice is 3"),
+                (lambda m: m._own.__setitem__("scaling", 0), "its scaling is 0"),
+                (lambda m: m._store._header.__setitem__("live", 2), "2 outputs"),
+            )
+        ),
+        (SVMClassifier, lambda m: m._store.views.counts.__setitem__(0, 1e9), "rows of its classes"),
+        (SVMClassifier, lambda m: m._own.__setitem__("last", 7), "its last label is number 7"),
+        (SVMClassifier, lambda m: m._store._header.__setitem__("used", 5), "an expert has 4 features"),
+        (SVMClassifier, lambda m: m._store.views.weights.__setitem__((0, 0), np.nan), "weights hold nan"),
+        (SVMClassifier, lambda m: m._store.views.curvatures.__setitem__((0, 0, 0), -1.0), "not positive definite"),
+        (SVMClassifier, lambda m: m._store.views.newton_inverses.__setitem__((0, 1, 2), 1e9), "not positive definite"),
+        (SVMClassifier, lambda m: m._store.stores[0][0].views.header.__setitem__("n_support", 400), "400 support vectors"),
+        (SVMClassifier, lambda m: m._store.stores[0][0].views.header.__setitem__("live", 4), "live of an expert is 4"),
+        (SVMClassifier, lambda m: first_of(m, kinds.LINEAR).views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
+        (SVMClassifier, lambda m: m._store.stores[0][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
+        (SVMRegressor, lambda m: m._own.__setitem__("last_target", np.nan), "its last_target is nan"),
+        (SVMRegressor, lambda m: m._store.views.target_moments.__setitem__((0, 2), -1.0), "negative number of values or sum of"),
+        (SVMRegressor, lambda m: m._store.views.target_moments.__setitem__((0, 0), 1e30), "too many values"),
+        (SVMRegressor, lambda m: m._store.views.target_first.__setitem__((0, 0), np.nan), "target_first hold nan"),
+        (SVMRegressor, lambda m: m._store.views.errors.__setitem__(3, 30.0), "errors hold 30"),
+        (SVMRegressor, lambda m: m._store.views.inverses.__setitem__((1, 0, 0), -1.0), "not positive definite"),
+        (SVMRegressor, lambda m: m._store.stores[-1][0].views.header.__setitem__("kernel", 1), "kernel of an expert is 1"),
+        (SVMRegressor, lambda m: m._store.stores[-1][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
+    ],
+)
+def test_states_that_compiled_code_could_not_trust_are_refused(kind, change, match):
+    refused(match, reread, whole(kind), change)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda h, s, v: h.__setitem__("n_support", 301), "301 landmarks"),
+        (lambda h, s, v: h.__setitem__("live", 2), "live of an expert is 2"),
+        (lambda h, s, v: h.__setitem__("kernel", 1), "kernel of an expert"),
+        (lambda h, s, v: s.__setitem__("size", 299), "where its work stands"),
+        (lambda h, s, v: s.__setitem__("ridge", 0.0), "its ridge is 0"),
+        (lambda h, s, v: v.window_targets.__setitem__(slice(None), 0.5), "targets that are no labels"),
+    ],
+)
+def test_states_of_least_squares_that_compiled_code_could_not_trust_are_refused(change, match):
+    def corrupt(model):
+        store = first_of(model, kinds.LANDMARKS)
+        change(store.views.header[0], states(store, kinds.LANDMARKS)[1][0], store.views)
+
+    refused(match, reread, whole(SVMClassifier, "high"), corrupt)
+
+
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_a_snapshot_that_is_refused_changes_nothing(kind):
+    twin = copy.deepcopy(whole(kind))
+    good, before = twin._store.snapshot(), snapshot(twin)
+    other = made(SVMRegressor if kind is SVMClassifier else SVMClassifier)._store.snapshot()
+    for bad in (good[:-8], good + b"\0", b"", good[:64] + b"\xff" * 8 + good[72:], other):
+        refused("snapshot", twin._store.restore, bad)
+        assert snapshot(twin) == before
