@@ -1,19 +1,14 @@
-"""Ask C source of models of all kinds for answers to random rows, under the sanitizers. By hand; the suite does it with fewer.
-
-    python tests/c_random_rows.py [ROWS [BEGINNING OF A NAME ...]]
+"""Asks C source for answers to random rows, under the sanitizers.
 
 Half of the rows have random bits, others have numbers as models know them. A number that is out of the bounds of an array or of
 its type ends the program.
 """
 
-import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from c_compilers import FLAGS
-from edge_models import MAKERS, program
 from streamsvm.edge.program import Program
 from streamsvm.export.c import write_c
 
@@ -52,28 +47,3 @@ def run(program: Program, compiler: str, rows: int, bits: int = 32) -> None:
         Path(folder, "main.c").write_text(_MAIN)
         subprocess.run([compiler, *FLAGS, *CHECKS, "-o", "main", "main.c", "model.c"], cwd=folder, check=True)
         subprocess.run([Path(folder, "main"), str(rows)], check=True)
-
-
-def main() -> None:
-    """Go through models of all kinds, or those whose names begin so."""
-    rows, failed = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, 0
-    wanted = tuple(sys.argv[2:]) or ("",)
-    compilers = [name for name in ("gcc", "clang") if shutil.which(name)]
-    names = [name for name in MAKERS if name.startswith(wanted)]
-    for number, name in enumerate(names):
-        given = program(name)
-        if any(step.do == "trees" for step in given.steps):
-            continue
-        for bits in (32, 16, 8):
-            compiler = compilers[(number + bits // 8) % len(compilers)]
-            try:
-                run(given, compiler, rows, bits)
-            except subprocess.CalledProcessError as error:
-                failed += 1
-                print(f"{name}, {bits} bits, {compiler}: exit status {error.returncode}", flush=True)
-    print(f"{len(names)} models, {rows:,} rows each with vectors of 32, 16 and 8 bits: {failed} failed")
-    sys.exit(bool(failed))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,7 @@
 """Functions that fail when a test wants them to."""
 
+import pytest
+
 
 class Failing:
     """A function whose call of a number, counted from 1, raises an error instead."""
@@ -24,3 +26,9 @@ def of_compiled_code():
     error = SystemError("returned a result with an exception set")
     error.__cause__ = KeyboardInterrupt()
     return error
+
+
+def interrupts(call, *args, **kwargs):
+    """The call is ended by KeyboardInterrupt."""
+    with pytest.raises(KeyboardInterrupt):
+        call(*args, **kwargs)

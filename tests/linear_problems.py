@@ -1,9 +1,12 @@
 """Problems for linear machines, and what their solutions cost."""
 
+import warnings
+
 import numpy as np
+import pytest
 from numba import config
 from scipy import sparse
-from sklearn.svm import LinearSVR
+from sklearn.svm import LinearSVC, LinearSVR
 
 from streamsvm.linear import OutOfCoreLinearSVR
 
@@ -25,18 +28,40 @@ def curve(n=N, d=10, seed=0):
     return X, X @ rng.normal(size=d) + 0.5 * rng.standard_t(2, size=n) + 2.0
 
 
-def objective(model, X, y):
+def weights_of(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.exponential(size=n) * (rng.random(n) < 0.8)
+
+
+def objective(model, X, y, weights=None):
     """Of a fitted model, by dense arithmetic in float64, of the rows as they are written."""
     X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float32).astype(float)
+    weights = np.ones(len(y)) if weights is None else weights
     w, bias = model.coef_.reshape(-1), np.atleast_1d(model.intercept_)[0]
-    f = X @ w + bias
+    f, C = X @ w + bias, model.C * weights
     if isinstance(model, OutOfCoreLinearSVR | LinearSVR):
-        losses, C = np.maximum(np.abs(y - f) - model.epsilon, 0.0), model.C
+        losses = np.maximum(np.abs(y - f) - model.epsilon, 0.0)
     else:
         t = np.where(y == model.classes_[1], 1.0, -1.0)
-        weights = model.class_weight or {}
-        if weights == "balanced":
-            weights = {label: len(y) / (2.0 * (y == label).sum()) for label in model.classes_}
-        losses, C = np.maximum(1.0 - t * f, 0.0), model.C * np.array([weights.get(label, 1.0) for label in y])
+        factors = model.class_weight or {}
+        if factors == "balanced":
+            factors = {label: weights.sum() / (2.0 * weights[y == label].sum()) for label in model.classes_}
+        losses, C = np.maximum(1.0 - t * f, 0.0), C * np.array([factors.get(label, 1.0) for label in y])
     losses = losses**2 if "squared" in model.loss else losses
     return 0.5 * (w @ w + (bias / model.intercept_scaling) ** 2) + np.sum(C * losses)
+
+
+def check_optimum(model, X, y, weights=None):
+    """A fitted model is as near to the optimum as its tolerance, by scikit-learn's of the same parameters, which is returned."""
+    kind = LinearSVR if hasattr(model, "epsilon") else LinearSVC
+    names = kind().get_params().keys() & model.get_params().keys() - {"tol", "max_iter", "random_state", "verbose"}
+    settings = {name: getattr(model, name) for name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exact = kind(dual=True, random_state=0, tol=1e-3 * model.tol, max_iter=200_000, **settings).fit(X, y, weights)
+    best = objective(exact, X, y, weights)
+    assert model.objective_ == pytest.approx(objective(model, X, y, weights), rel=1e-6)
+    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
+    assert model.objective_ <= best * (1.0 + 1.01 * model.tol)
+    assert model.duality_gap_ <= model.tol * model.objective_
+    return exact

@@ -212,18 +212,25 @@ class NaiveMulticlassBSGD:
         self.coefficients = np.vstack([c[keep], merged])
 
 
-class NaiveBSGDRegression(NaiveBSGD):
+class Insensitive:
     """The epsilon-insensitive loss."""
 
     def __init__(self, *args, epsilon, **kwargs):
         super().__init__(*args, **kwargs)
         self.epsilon = epsilon
 
+    def _error(self, f, y):
+        return abs(f - y)
+
     def _direction(self, f, y):
         return float(np.sign(y - f)) if abs(y - f) > self.epsilon else 0.0
 
-    def _error(self, f, y):
-        return abs(f - y)
+    def _missing(self, f, y):
+        return float(np.sign(y - f)) * max(abs(y - f) - self.epsilon, 0.0)
+
+
+class NaiveBSGDRegression(Insensitive, NaiveBSGD):
+    pass
 
 
 class NaiveOneClass(NaiveBSGD):
@@ -276,18 +283,8 @@ class NaiveBSCA(NaiveBSGD):
         return y * max(1.0 - y * f, 0.0)
 
 
-class NaiveBSCARegression(NaiveBSCA):
-    """The epsilon-insensitive loss."""
-
-    def __init__(self, *args, epsilon, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.epsilon = epsilon
-
-    def _error(self, f, y):
-        return abs(y - f)
-
-    def _missing(self, f, y):
-        return float(np.sign(y - f)) * max(abs(y - f) - self.epsilon, 0.0)
+class NaiveBSCARegression(Insensitive, NaiveBSCA):
+    pass
 
 
 class NaiveEpochs(NaiveBSCA):
@@ -531,3 +528,21 @@ class NaiveLinear:
             self.average[name] = self.average.get(name, 0.0) + rho * (value - self.average.get(name, 0.0))
         if not self.averaging:
             self.average = self.last
+
+
+class NaiveNewton:
+    """The curvature as a sum, and its inverse by numpy; between two computations of it the ridge does not come back."""
+
+    def __init__(self, n, memory, ridge, weights):
+        self.memory, self.ridge, self.centre, self.weights = memory, ridge, weights.copy(), weights.copy()
+        self.exact = ridge * np.eye(n)
+        self.seen = self.exact.copy()
+
+    def learn(self, z, missing, h, due):
+        self.exact = self.memory * self.exact + h * np.outer(z, z) + (1.0 - self.memory) * self.ridge * np.eye(len(z))
+        self.seen = self.memory * self.seen + h * np.outer(z, z)
+        self.weights += missing * np.linalg.solve(self.seen, z)
+        if due:
+            self.seen = self.exact.copy()
+            force = 64 * (1.0 - self.memory) * self.ridge
+            self.weights -= np.linalg.solve(self.exact, force * (self.weights - self.centre))

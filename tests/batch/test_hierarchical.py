@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 import naive_batch
-from failing import Failing, interrupted, of_compiled_code
+from failing import Failing, interrupted, interrupts, of_compiled_code
 from patience import PATIENCE
 from problems import sine_classes, sine_curve
 from refused import refused
@@ -281,8 +281,7 @@ def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
     X, y = two_classes()
     monkeypatch.setattr(tree_descent, "walk", Failing(walk, 12, of_compiled_code()))
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, n_jobs=jobs, **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.7
     assert model.n_trees_ <= jobs
     assert model.gap_ > 0.0
@@ -305,8 +304,7 @@ def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkey
 
     monkeypatch.setattr(tree_descent, "walk", interrupted)
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, max_iter=10**6, n_jobs=2, **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    interrupts(model.fit, X, y)
     assert model.n_trees_ == 1
     assert model.score(X, y) > 0.7
 
@@ -316,8 +314,7 @@ def test_an_interrupt_before_all_walks_leaves_no_model(jobs, monkeypatch):
     X, y = two_classes()
     monkeypatch.setattr(tree_descent, "walk", interrupted)
     model = HierarchicalSVC(n_jobs=jobs, **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    interrupts(model.fit, X, y)
     assert not hasattr(model, "n_trees_")
 
 
@@ -325,8 +322,7 @@ def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
     X, y = two_classes()
     monkeypatch.setattr(tree_descent, "leaf_weights", Failing(leaf_weights))
     one, model = (HierarchicalSVC(gamma=0.5, n_trees=n, **SMALL) for n in (1, 8))
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    interrupts(model.fit, X, y)
     np.testing.assert_array_equal(model.decision_function(X), one.fit(X, y).decision_function(X))
 
 
@@ -335,8 +331,7 @@ def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
     two = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
     monkeypatch.setattr(hierarchical, "grow", Failing(grow, 3))
     model = HierarchicalSVC(gamma=0.5, **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    interrupts(model.fit, X, y)
     np.testing.assert_array_equal(model.decision_function(X), two.decision_function(X))
     monkeypatch.setattr(hierarchical, "grow", interrupted)
     with pytest.raises(KeyboardInterrupt):  # before any tree

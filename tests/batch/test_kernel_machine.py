@@ -9,69 +9,98 @@ from scipy import sparse
 
 from adapters import ROWS, adapter
 from refused import refused
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import columns
 from streamsvm.core.sklearn_base import SklearnEstimator
 
 
+def solver():
+    return adapter().fit(ROWS[:30]).fitted_
+
+
+def one_class():
+    return CSMOOneClass().fit(np.random.default_rng(0).normal(size=(30, 3)))
+
+
+def precomputed():
+    machine = CSMORegressor(kernel="precomputed").fit(np.eye(6), [0.0, 9.0, 9.0, -9.0, -9.0, 0.0])
+    assert machine.support_.tolist() == [1, 2, 3, 4]
+    return machine
+
+
+def restored(machine, state):
+    type(machine).__new__(type(machine)).__setstate__(state)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "changes",
+    ("make", "name", "value"),
     [
-        {"_coefficients": np.ones((1, 500))},
-        {"_coefficients": np.ones(5)},
-        {"dual_coef_": np.ones((1, 5))},
-        {"support_vectors_": np.ones((500, 2))},
-        {"support_vectors_": np.ones((500, 2), np.float32)},
-        {"support_vectors_": [[1.0]]},
-        {"n_features_in_": 9},
-        {"_intercepts": np.ones(3)},
-        {"_kernel": (7, 1.0, 0.0, 3)},
-        {"_kernel": (0, float("nan"), 0.0, 3)},
-        {"_kernel": (0, -1.0, 0.0, 3)},
-        {"_kernel": (0, 1.0, -1.0, 3)},
-        {"_kernel": (2, 1.0, 0.0, 2**40)},
-        {"_kernel": (2, 1.0, 0.0, 2.5)},
-        {"_intercepts": np.array([np.nan])},
-        {"classes_": np.array([0, 1, 2])},
-        {"classes_": np.array([1, 1])},
-        {"classes_": np.array([[0, 1]])},
-        {"classes_": [0, 1]},
-        {"_kernel": (4, 1.0, 1e31, 3)},
-        {"_kernel": (5, 1.0, 0.0, 1)},
-        {"_kernel": (0, 1.0, 0.0)},
-        {"_kernel": 3},
-        {"support_": None},
-        {"support_": np.arange(7)},
-        {"n_support_": np.array([1, 1], np.int32)},
-        {"n_support_": np.array([-1, 1], np.int32)},
-        {"n_support_": [1, 1]},
-        {"predict": len},
-        {"_rows": ()},
+        (solver, "_coefficients", np.ones((1, 500))),
+        (solver, "_coefficients", np.ones(5)),
+        (solver, "dual_coef_", np.ones((1, 5))),
+        (solver, "support_vectors_", np.ones((500, 2))),
+        (solver, "support_vectors_", np.ones((500, 2), np.float32)),
+        (solver, "support_vectors_", [[1.0]]),
+        (solver, "n_features_in_", 9),
+        (solver, "_intercepts", np.ones(3)),
+        (solver, "_intercepts", np.array([np.nan])),
+        (solver, "_kernel", (7, 1.0, 0.0, 3)),
+        (solver, "_kernel", (0, float("nan"), 0.0, 3)),
+        (solver, "_kernel", (0, -1.0, 0.0, 3)),
+        (solver, "_kernel", (0, 1.0, -1.0, 3)),
+        (solver, "_kernel", (2, 1.0, 0.0, 2**40)),
+        (solver, "_kernel", (2, 1.0, 0.0, 2.5)),
+        (solver, "_kernel", (4, 1.0, 1e31, 3)),
+        (solver, "_kernel", (5, 1.0, 0.0, 1)),
+        (solver, "_kernel", (0, 1.0, 0.0)),
+        (solver, "_kernel", 3),
+        (solver, "classes_", np.array([0, 1, 2])),
+        (solver, "classes_", np.array([1, 1])),
+        (solver, "classes_", np.array([[0, 1]])),
+        (solver, "classes_", [0, 1]),
+        (solver, "support_", None),
+        (solver, "support_", np.arange(7)),
+        (solver, "n_support_", np.array([1, 1], np.int32)),
+        (solver, "n_support_", np.array([-1, 1], np.int32)),
+        (solver, "n_support_", [1, 1]),
+        (solver, "predict", len),
+        (solver, "_rows", ()),
+        (one_class, "_coefficients", np.ones((1, 500))),
+        (one_class, "_coefficients", np.ones((2, 500))),
+        (one_class, "_intercepts", np.array([np.inf])),
+        (one_class, "_kernel", (3, 1.0, 0.0, 3)),
+        (one_class, "offset_", np.zeros(1)),
+        (one_class, "predict", len),
+        (precomputed, "support_", np.array([0, 1, 2, 6], np.int32)),
+        (precomputed, "support_", np.array([-1, 1, 2, 3], np.int32)),
+        (precomputed, "support_", np.array([0.0, 1.0, 2.0, 3.0])),
+        (precomputed, "support_", [0, 1, 2, 3]),
+        (precomputed, "_coefficients", np.ones((1, 9))),
+        (precomputed, "_intercepts", np.array([np.nan])),
     ],
     ids=str,
 )
-def test_a_solver_that_was_changed_is_refused(changes):
-    solver = adapter().fit(ROWS[:30]).fitted_
-    state = {**solver.__getstate__(), **changes}
-    refused("the saved model is corrupt: ", CSMOClassifier.__new__(CSMOClassifier).__setstate__, state)
-    X = np.ones((3, 2))
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(solver)).predict(X), solver.predict(X))
+def test_a_machine_that_was_changed_is_refused(make, name, value):
+    machine = make()
+    X = np.random.default_rng(1).normal(size=(6, machine.n_features_in_))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(machine)).predict(X), machine.predict(X))
+    refused("the saved model is corrupt: ", restored, machine, {**machine.__getstate__(), name: value})
 
 
 @pytest.mark.parametrize(
     "name", ["_kernel", "_coefficients", "_intercepts", "support_", "n_support_", "n_features_in_", "classes_"]
 )
 def test_a_solver_that_lacks_a_part_is_refused(name):
-    state = dict(adapter().fit(ROWS[:30]).fitted_.__getstate__())
+    state = dict(solver().__getstate__())
     del state[name]
-    refused("the saved model is corrupt: ", CSMOClassifier.__new__(CSMOClassifier).__setstate__, state)
+    refused("the saved model is corrupt: ", restored, solver(), state)
 
 
 def test_a_regressor_is_one_machine():
-    solver = CSMORegressor().fit(np.arange(6.0)[:, np.newaxis], np.arange(6.0))
-    twice = {name: np.concatenate([getattr(solver, name)] * 2) for name in ("_coefficients", "_intercepts")}
-    refused("do not fit together", CSMORegressor.__new__(CSMORegressor).__setstate__, {**solver.__getstate__(), **twice})
+    machine = CSMORegressor().fit(np.arange(6.0)[:, np.newaxis], np.arange(6.0))
+    twice = {name: np.concatenate([getattr(machine, name)] * 2) for name in ("_coefficients", "_intercepts")}
+    refused("do not fit together", restored, machine, {**machine.__getstate__(), **twice})
 
 
 @pytest.mark.parametrize(

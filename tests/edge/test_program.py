@@ -1,4 +1,4 @@
-"""Files that somebody has changed: a sample of `mutate_files.py`, which by hand changes 10^5 of them; and what it cannot make."""
+"""Files that somebody has changed: a sample of `mutate_programs.py`, which by hand changes 10^5; and what it cannot make."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from streamsvm.files.container import VERSION, pack, unpack
 @pytest.mark.thorough
 @pytest.mark.once
 def test_changed_files_are_refused_or_answer():
-    command = [sys.executable, str(Path(__file__).with_name("mutate_files.py")), "300", "0"]
+    command = [sys.executable, str(Path(__file__).parents[1] / "mutate_programs.py"), "300", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     fates = json.loads(done.stdout)["fates"]

@@ -1,4 +1,4 @@
-"""Input that is refused: by name, and without a trace in the model."""
+"""Input that is refused: by name, and without a trace in the model; also by `check_one`, which changes nothing."""
 
 import os
 import pickle
@@ -231,10 +231,6 @@ def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
     assert np.isfinite(model.decision_function_one({"a": 0.0}))
 
 
-def test_a_polynomial_that_is_no_kernel_is_refused():
-    refused("coef0 must be a finite number at least 0", BSGDClassifier, kernel="poly", coef0=-0.1)
-
-
 def test_rows_are_named_by_their_place_in_what_was_given():
     model = BSCAClassifier(budget=5, max_classes=2)
     X = np.array([[1.0], [2.0], [3.0], [4.0]])
@@ -297,3 +293,43 @@ def test_columns_that_a_model_does_not_know_are_warned_of():
     model.predict_many(pd.DataFrame({1: [1.0]}))  # sparse rows as a frame
     model.predict_many(np.ones((0, 1)))
     BSGDClassifier(budget=5).predict_many(np.ones((1, 3)))  # knows nothing yet
+
+
+# What check_one refuses is what learn_one would ---------------------------------------------------------------------------------
+
+ROW = {"a": 1.0, "b": -1.0}
+NAMES = [ROW, {}, {"a": 1.0}, {"c": 1.0}, {"c": 1.0, "d": 1.0}, {"x" * 1100: 1.0}, {**ROW, "c": 1.0, "d": 2.0}]
+LABELS = ["ham", "spam", "eggs", "more", None, float("nan"), "x" * 1100, [1], 1.5]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("overflow", ["raise", "hash", "ignore"])
+@pytest.mark.parametrize("n_labels", [0, 1, 2, 3])
+def test_check_one_of_a_classifier(overflow, n_labels):
+    for kind, more in ((BSGDClassifier, {"budget": 5, "max_classes": 3}), (OnlineLinearSVC, {})):
+        model = kind(max_features=3, overflow=overflow, **more)
+        for y in LABELS[: min(n_labels, model.max_classes)]:
+            model.learn_one(ROW, y)
+        before = pickle.dumps(model)
+        for x in NAMES:
+            for y in LABELS:
+                assert refuses(model.check_one, x, y) == refuses(pickle.loads(before).learn_one, x, y), (x, y)
+        assert pickle.dumps(model) == before
+
+
+def test_check_one_of_a_regressor():
+    model = BSGDRegressor(budget=5, max_features=3)
+    model.learn_one(ROW, 1.0)
+    before = pickle.dumps(model)
+    for x in NAMES:
+        for y in (1.0, None, "1", float("inf"), 1e31):
+            assert refuses(model.check_one, x, y) == refuses(pickle.loads(before).learn_one, x, y), (x, y)
+    assert pickle.dumps(model) == before
+
+
+def refuses(method, *row):
+    try:
+        method(*row)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -236,12 +236,3 @@ def test_the_tolerance_and_the_weights_bound_what_is_learned():
     assert model.n_support == 1
     model.learn_one({"a": 3.0}, True, 0.25)
     np.testing.assert_allclose(model.coefficients, [[1.0, 0.25]])
-
-
-@pytest.mark.parametrize(
-    ("parameter", "values"),
-    [("C", [0.0, -1.0, np.inf, "1"]), ("relaxation", [0.0, 2.1]), ("reprocess", [-1, 0.5]), ("tol", [-0.1, np.nan])],
-)
-def test_parameters_out_of_range_name_themselves(parameter, values):
-    for value in values:
-        refused(parameter, BSCAClassifier, **{parameter: value})

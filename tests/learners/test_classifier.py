@@ -1,15 +1,11 @@
 """Three and more classes on one store: against the twin, against two classes, and what comes and goes."""
 
-import pickle
-
 import numpy as np
-import pandas as pd
 import pytest
 from numba import config
 from river import datasets, preprocessing
 
 import naive
-from problems import snapshot
 from refused import refused
 from streamsvm import BSGDClassifier
 
@@ -76,29 +72,6 @@ def test_a_label_that_was_refused_leaves_no_trace():
     refused("feature 1 is nan", model.learn_one, {0: 1.0, 1: float("nan")}, 2)
     refused("row 2: feature 1 is nan", model.learn_many, np.array([[0.0, 1.0], [1.0, 1.0], [0.0, np.nan]]), [0, 2, 3])
     assert model.predict_one({0: 1.0, 1: 1.0}) in (0, 1)
-
-
-def test_many_is_one_after_the_other_whenever_labels_come():
-    X, y = blobs(ROWS // 2, classes=6)
-    one, many, split = (BSGDClassifier(budget=15, gamma=0.5, scaling=None, seed=0) for _ in range(3))
-    for x, label in zip(X, y, strict=True):
-        one.learn_one({0: x[0], 1: x[1]}, int(label))
-    many.learn_many(X, y)
-    for start in range(0, len(X), 7):
-        split.learn_many(X[start : start + 7], y[start : start + 7])
-    assert snapshot(one) == snapshot(many) == snapshot(split)
-    rows = [{0: a, 1: b} for a, b in X[:30]]
-    frame = pd.DataFrame({0: X[:30, 0], 1: X[:30, 1]})
-    assert list(many.predict_many(X[:30])) == list(many.predict_many(frame)) == [one.predict_one(x) for x in rows]
-    for of_many, of_one in (
-        (many.predict_proba_many, one.predict_proba_one),
-        (many.decision_function_many, one.decision_function_one),
-    ):
-        np.testing.assert_array_equal(of_many(X[:30]), [list(of_one(x).values()) for x in rows])
-        assert list(of_many(frame).columns) == one.labels
-    loaded = pickle.loads(pickle.dumps(many))
-    assert snapshot(loaded) == snapshot(many)
-    assert loaded.predict_proba_one(rows[0]) == one.predict_proba_one(rows[0])
 
 
 @pytest.mark.once

@@ -1,12 +1,15 @@
 """river's checks and our own on every estimator of the package, found by looking."""
 
+import copy
 import functools
 import importlib
 import inspect
 import itertools
+import pickle
 import pkgutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from numba import config
 from river import base, datasets
@@ -92,12 +95,37 @@ def test_size_is_constant_and_the_budget_holds(model):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
-def test_same_seed_same_rows_same_bytes(model):
-    snapshots = set()
-    for _ in range(2):
-        fresh = model.clone({"seed": 11} if "seed" in model._get_params() else None)
-        for x, y in datasets.Phishing().take(40 if config.DISABLE_JIT else 120):
-            learn(fresh, x, y)
-        snapshots.add(snapshot(fresh))
-    assert len(snapshots) == 1
+def test_many_rows_are_one_after_the_other_and_copies_go_on(model, classes):
+    """Of one seed, of a frame in pieces, with weights, and where a copy of the model takes over."""
+    if classes > getattr(model, "max_classes", 2):
+        return
+    n = 40 if config.DISABLE_JIT else 120
+    rows = [(x, (y, x["empty_server_form_handler"] > 0.5) if classes > 2 else y) for x, y in datasets.Phishing().take(n)]
+    X, w = pd.DataFrame([x for x, _ in rows]), np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], size=n)
+    y = [float(label) + x["empty_server_form_handler"] if isinstance(model, base.Regressor) else str(label) for x, label in rows]
+    supervised = isinstance(model, base.Classifier | base.Regressor)
+    one, many = (model.clone({"seed": 11} if "seed" in model._get_params() else None) for _ in range(2))
+    for i, (x, _) in enumerate(rows):
+        if i in (50, 51, 52):
+            copies = pickle.loads(pickle.dumps(one)), copy.deepcopy(one), one.clone(include_attributes=True)
+            one = copies[i - 50]
+        ask = one.predict_one if supervised else one.score_one
+        ask({**x, "unknown": 3.0})  # which changes nothing
+        _ = one.learn_one(x, y[i], w[i]) if supervised else one.learn_one(x)
+    for some in (slice(0, 70), slice(70, n)):
+        _ = many.learn_many(X[some], y[some], w[some]) if supervised else many.learn_many(X[some])
+    assert snapshot(one) == snapshot(many)
+    for what in ("predict", "predict_proba", "decision_function", "score"):
+        if hasattr(model, f"{what}_many"):
+            each = [getattr(one, f"{what}_one")(x) for x, _ in rows[:20]]
+            each = [list(of.values()) for of in each] if isinstance(each[0], dict) else each
+            answers = getattr(many, f"{what}_many")(X[:20])
+            assert isinstance(answers, pd.Series | pd.DataFrame)
+            np.testing.assert_array_equal(answers.to_numpy(), each)
+    if isinstance(model, base.Classifier):
+        p = many.predict_proba_many(X)
+        np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
+        assert (p.idxmax(axis=1) == many.predict_many(X)).all()
+    assert snapshot(one) == snapshot(many)

@@ -155,42 +155,6 @@ def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
     assert np.abs(K @ inverse - np.eye(n)).max() < 0.02
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("rule", [*RULES, "fogd", "pegasos"])
-def test_many_is_one_after_the_other_and_pickles_go_on_alike(rule):
-    kind, options, budget = RULES.get(rule) or {"fogd": (FOGD, {"seed": 3}, 50), "pegasos": (KernelPegasos, {}, 1000)}[rule]
-    rows = bananas(200)
-    X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
-    one, many = kind(budget=budget, **options), kind(budget=budget, **options)
-    for x, label in rows[:120]:
-        one.learn_one({0: x["a"], 1: x["b"]}, label)
-    one = pickle.loads(pickle.dumps(one))
-    for x, label in rows[120:]:
-        one.learn_one({0: x["a"], 1: x["b"]}, label)
-    many.learn_many(X, y)
-    assert snapshot(one) == snapshot(many)
-    np.testing.assert_array_equal(many.predict_many(X[:20]), [one.predict_one({0: a, 1: b}) for a, b in X[:20]])
-
-
-@pytest.mark.parametrize(
-    ("kind", "parameter", "values"),
-    [
-        (BPAS, "C", [0.0, np.nan]),
-        (BOGD, "eta0", [0.0]),
-        (BOGD, "l2", [-1.0, 100.0]),
-        (Projectron, "eta", [0.0, -1.0]),
-        (NOGD, "rank", [0, 101, 1.5]),
-        (NOGD, "eta0", ["x"]),
-        (FOGD, "eta0", [0.0]),
-        (KernelOGD, "l2", [0.0]),
-        (KernelPegasos, "l2", [0.0]),
-    ],
-)
-def test_parameters_out_of_range_name_themselves(kind, parameter, values):
-    for value in values:
-        refused(parameter, kind, **{parameter: value})
-
-
 def decisions(model, X):
     """By the kernel expansion, for a Gaussian kernel."""
     squares = ((X[:, None] - model.support_vectors.astype(float)[None]) ** 2).sum(axis=2)

@@ -380,22 +380,3 @@ def test_snapshots_of_other_sizes_are_refused():
     store = LandmarkStore(10, 3)
     for data in (store.snapshot()[:-1], LandmarkStore(200, 3).snapshot(), LandmarkStore(11, 3).snapshot()):
         refused("snapshot", store.restore, data)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "match"),
-    [
-        ({"budget": 0}, "budget"),
-        ({"budget": 2**31 - 1}, "budget"),
-        ({"gamma": "auto"}, "gamma must be 'scale'"),
-        ({"gamma": 0.0}, "gamma"),
-        ({"ridge": 0.0}, "ridge"),
-        ({"forgetting_factor": 1.1}, "forgetting_factor"),
-        ({"forgetting_factor": 0.0}, "forgetting_factor"),
-        ({"max_swaps": 65}, "max_swaps"),
-        ({"kernel": "poly", "coef0": -1.0}, "coef0"),
-        ({"max_classes": 1}, "max_classes"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, match):
-    refused(match, KernelRLSClassifier, **parameters)

@@ -1,11 +1,20 @@
-"""Labels to targets and back."""
+"""Labels to targets and back; weights of classes, given and balanced, on every classifier."""
+
+import inspect
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import config
 
+import streamsvm
+from problems import snapshot
 from refused import refused
-from streamsvm import BSGDClassifier
-from streamsvm.learners.labels import Labels
+from streamsvm import BSGDClassifier, learners
+from streamsvm.learners.classifier import OnlineClassifier
+from streamsvm.learners.labels import LARGEST_RATIO, ClassWeights, Labels
 
 
 @pytest.mark.parametrize(
@@ -65,3 +74,187 @@ def test_labels_before_any_and_after_refusal():
     assert model.predict_proba_many(X).shape == (2, 0)
     model.learn_one({"a": 1.0}, "spam")
     assert (model.predict_one({"a": 1.0}), model.predict_proba_one({"a": 1.0})) == ("spam", {"spam": 1.0})
+
+
+# Weights of classes -------------------------------------------------------------------------------------------------------------
+
+CLASSIFIERS = [
+    kind for name in learners.__all__ if inspect.isclass(kind := getattr(learners, name)) and issubclass(kind, OnlineClassifier)
+]
+ROWS = 25 if config.DISABLE_JIT else 120
+
+
+def rows(n=ROWS, classes=2, seed=0):
+    """Rows of two features, of which one in six is of another class than the first."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)).astype(np.float32)
+    y = np.where(rng.random(n) < 1 / 6, rng.integers(1, classes, size=n), 0)
+    return X, [f"class {k}" for k in y] if classes > 2 else (y > 0).tolist()
+
+
+def small(kind, **parameters):
+    valid = inspect.signature(kind).parameters
+    some = {"budget": 20, "max_features": 4, "seed": 0, "averaging": 30, "effort": "low"}
+    if getattr(kind, "_capped", False):
+        some["budget"] = 200
+    return kind(**{name: value for name, value in some.items() if name in valid}, **parameters)
+
+
+def new(model):
+    """An object of the same class that was not made yet, as when a file is read."""
+    return type(model).__new__(type(model))
+
+
+def balanced(labels):
+    """The twin: the weight of each row, from the labels up to it."""
+    weights = []
+    for i, label in enumerate(labels):
+        so_far = labels[: i + 1]
+        classes = set(so_far)
+        n, n_c = len(so_far) + len(classes), so_far.count(label) + 1
+        weights.append(min(n / (len(classes) * n_c), LARGEST_RATIO))
+    return weights
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", CLASSIFIERS, ids=lambda kind: kind.__name__)
+def test_a_class_weighs_as_its_rows_would(kind):
+    X, y = rows()
+    for class_weight, factors in (("balanced", balanced(y)), ({True: 3.0, "other": 0.5}, [3.0 if label else 1.0 for label in y])):
+        one, many, plain, unweighted = (small(kind, class_weight=of) for of in (class_weight, class_weight, None, None))
+        given = [1.0 if i % 3 else 0.5 for i in range(len(y))]
+        for x, label, factor, w in zip(X, y, factors, given, strict=True):
+            row = dict(enumerate(x.tolist()))
+            one.learn_one(row, label, w)
+            plain.learn_one(row, label, w * factor)
+            unweighted.learn_one(row, label, w)
+        many.learn_many(X, y, given)
+        assert one._block.tobytes() == plain._block.tobytes()
+        assert snapshot(one) == snapshot(many)
+        assert one._block.tobytes() != unweighted._block.tobytes()
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"class 1": 2.0, 7: 0.5}], ids=str)
+def test_saved_and_restored(class_weight, tmp_path):
+    X, y = rows(classes=3)
+    model = streamsvm.BSCAClassifier(budget=10, class_weight=class_weight, seed=0)
+    half = len(y) // 2
+    model.learn_many(X[:half], y[:half])
+    model.save(tmp_path / "model")
+    again = streamsvm.load(tmp_path / "model")
+    assert again.class_weight == class_weight
+    for each in (model, again):
+        each.learn_many(X[half:], y[half:])
+    assert snapshot(model) == snapshot(again)
+    assert model.clone().class_weight == class_weight
+    assert model.clone()._class_weights.counts == {}
+
+
+@pytest.mark.parametrize("counts", [[1], [1, -1, 0], [1.0, 2, 3], None, [True, 2, 3]], ids=str)
+def test_wrong_counts_are_refused(counts):
+    X, y = rows(classes=3)
+    model = streamsvm.BSGDClassifier(budget=10, class_weight="balanced")
+    model.learn_many(X, y)
+    assert len(model.labels) == 3
+    state = model.__getstate__()
+    new(model).__setstate__(state)
+    refused("corrupt", new(model).__setstate__, {**state, "label_counts": counts})
+    given = streamsvm.BSGDClassifier(budget=10, class_weight={"class 0": 2.0})
+    given.learn_many(X, y)
+    refused("corrupt", new(given).__setstate__, {**given.__getstate__(), "label_counts": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "named"),
+    [
+        ({True: -1.0}, "class_weight\\[True\\]"),
+        ({"a": math.nan}, "class_weight\\['a'\\]"),
+        ({"a": 1.0, "b": math.inf}, "class_weight\\['b'\\]"),
+        ({"a": "1"}, "class_weight\\['a'\\]"),
+        ("unbalanced", "'unbalanced'"),
+        ([1.0, 2.0], "\\[1.0, 2.0\\]"),
+        (np.ones(2), "class_weight"),
+    ],
+    ids=str,
+)
+def test_what_is_no_weight_is_refused_by_name(class_weight, named):
+    refused(named, streamsvm.BSGDClassifier, class_weight=class_weight)
+
+
+def test_a_mapping_is_copied():
+    weights = {True: 2.0}
+    model = streamsvm.BSGDClassifier(class_weight=weights)
+    weights[True] = -1.0
+    assert model.class_weight == {True: 2.0}
+    assert model.clone().class_weight == {True: 2.0}
+
+
+def test_a_class_of_weight_0_is_ignored():
+    X, y = rows()
+    model, other = (streamsvm.BSGDClassifier(budget=10, class_weight={False: 0.0}, seed=0) for _ in range(2))
+    model.learn_one({0: 1.0}, False)
+    assert (model.n_learned, model.labels) == (0, [])
+    model.learn_many(X, y)
+    for x, label in zip(X, y, strict=True):
+        other.learn_one(dict(enumerate(x.tolist())), label)
+    assert model.n_learned == sum(y)
+    assert snapshot(model) == snapshot(other)
+
+
+def test_refused_rows_are_not_counted():
+    model = streamsvm.BSGDClassifier(budget=10, max_classes=2, class_weight="balanced")
+    model.learn_many(np.ones((3, 1)), [True, False, True])
+    before = snapshot(model)
+    for x, y in (({0: math.nan}, True), ({0: 1.0}, None), ({0: 1.0}, []), ({0: 1.0}, "third"), ({0: math.nan}, "third")):
+        with pytest.raises(ValueError):  # noqa: PT011 - which message is tested elsewhere
+            model.learn_one(x, y)
+        refused("row 1", model.learn_many, np.array([[1.0], [x[0]]]), [True, y])
+    assert model._class_weights.counts == {True: 2, False: 1}
+    assert snapshot(model) == before
+
+
+def test_passes_have_the_weights_of_all_rows():
+    X, y = rows()
+    n, n_c = len(y) + 2, sum(y) + 1
+    weight = {True: n / (2 * n_c), False: n / (2 * (n - n_c))}
+    options = {"budget": 200, "gamma": 1.0, "tol": 0.01, "seed": 0}
+    model, given = (streamsvm.BSCAClassifier(class_weight=of, **options) for of in ("balanced", weight))
+    solutions = [each.learn_epochs(X, y, epochs=3) for each in (model, given)]
+    np.testing.assert_allclose(solutions[0].coefficients, solutions[1].coefficients)
+    assert model._class_weights.counts == {True: sum(y), False: len(y) - sum(y)}
+    refused("row 0", model.learn_epochs, np.full((1, 2), np.nan), [True])
+    assert model._class_weights.counts == {True: sum(y), False: len(y) - sum(y)}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40))
+def test_balanced_weights_are_those_of_the_twin(labels):
+    weights = ClassWeights("balanced")
+    assert [weights.learn(label) for label in labels] == pytest.approx(balanced(labels))
+    for label in reversed(labels):
+        weights.forget(label)
+    assert (weights.counts, weights.n_rows) == ({}, 0)
+
+
+def test_a_class_that_comes_late_is_bounded():
+    weights = ClassWeights("balanced")
+    for _ in range(10_000):
+        weights.learn(False)
+    assert weights.learn(True) == LARGEST_RATIO
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="many rows")
+@pytest.mark.parametrize("kind", [streamsvm.BSCAClassifier, streamsvm.BSGDClassifier, streamsvm.SVMClassifier])
+def test_a_rare_class_is_found_more_often(kind):
+    rng = np.random.default_rng(0)
+    y = rng.random(3000) < 0.05
+    X = rng.normal(size=(3000, 2)) + 1.3 * y[:, None]
+    recalls = []
+    for class_weight in (None, "balanced"):
+        model = kind(class_weight=class_weight, seed=0)
+        found = []
+        for x, label in zip(X, y.tolist(), strict=True):
+            row = dict(enumerate(x.tolist()))
+            found.append(model.predict_one(row) == label)
+            model.learn_one(row, label)
+        recalls.append(np.mean(np.array(found)[y]))
+    assert recalls[1] > recalls[0] + 0.2

@@ -1,13 +1,12 @@
 """The linear learners against a slow twin, river's own passive-aggressive models, and rows that should change nothing."""
 
-import copy
 import pickle
 from collections import defaultdict
 
 import numpy as np
 import pytest
 from numba import config
-from river import linear_model, stream
+from river import linear_model
 from sklearn.linear_model import SGDRegressor
 
 from naive import NaiveLinear
@@ -166,31 +165,6 @@ def test_batches_are_learned_wholly_or_not_at_all():
         refused("row 1|no column left", model.learn_many, X, y)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "match"),
-    [
-        ({"C": 0.0}, "C must be"),
-        ({"averaging": -1}, "averaging must be"),
-        ({"max_features": 0}, "max_features must be"),
-        ({"max_features": 2**31}, "max_features must be"),
-        ({"overflow": "drop"}, "overflow must be"),
-    ],
-)
-def test_bad_parameters(parameters, match):
-    refused(match, OnlineLinearSVC, **parameters)
-    refused("epsilon must be", OnlineLinearSVR, epsilon=-1.0)
-
-
-@pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
-def test_copies_go_on_alike(kind):
-    target = float if kind is OnlineLinearSVR else bool
-    model = learned_by(kind(max_features=40, averaging=30), rows(80, target=target))
-    others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
-    learned_by(model, rows(80, seed=1, target=target))
-    for other in others:
-        assert snapshot(learned_by(other, rows(80, seed=1, target=target))) == snapshot(model)
-
-
 def forged(model, change):
     state = model.__getstate__()
     change(state)
@@ -267,18 +241,6 @@ def test_learns_what_there_is_to_learn():
     model = OnlineLinearSVC()
     right = [model.predict_one(x) == y or model.learn_one(x, y) for x, y in rows(1000, seed=4) if model.learn_one(x, y) is None]
     assert np.mean([hit is True for hit in right[300:]]) > 0.75
-
-
-def test_frames_go_in_and_come_out():
-    pd = pytest.importorskip("pandas")
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["a", "b", "c"])
-    y = X["a"] > 0.0
-    model = OnlineLinearSVC()
-    model.learn_many(X, y)
-    assert model.feature_names == ["a", "b", "c"]
-    assert isinstance(model.predict_many(X), pd.Series)
-    for (x, _), p in zip(stream.iter_frame(X, y), model.predict_many(X), strict=True):
-        assert model.predict_one(x) == p
 
 
 def test_probabilities_follow_the_decisions():

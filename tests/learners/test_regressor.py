@@ -11,7 +11,6 @@ from river import datasets, evaluate, linear_model, metrics, preprocessing
 from sklearn.svm import OneClassSVM
 
 import naive
-from problems import snapshot
 from refused import refused
 from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
@@ -81,24 +80,6 @@ def test_a_bias_that_is_not_fitted_stays():
     assert model.intercept.tolist() == [50.0]
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
-def test_many_is_one_after_the_other(kind):
-    X, y = waves(300)
-    weights = np.random.default_rng(1).random(300)
-    weights[::10] = 0.0
-    one, many, frame = (kind(budget=20, seed=0) for _ in range(3))
-    for row, target, weight in zip(X, y, weights, strict=True):
-        one.learn_one({0: row[0], 1: row[1]}, target, weight)
-    many.learn_many(X, y, weights)
-    frame.learn_many(pd.DataFrame({0: X[:, 0], 1: X[:, 1]}), pd.Series(y), weights)
-    assert snapshot(one) == snapshot(many) == snapshot(frame)
-    expected = [one.predict_one({0: a, 1: b}) for a, b in X[:20]]
-    np.testing.assert_array_equal(many.predict_many(X[:20]), expected)
-    np.testing.assert_array_equal(many.predict_many(pd.DataFrame({0: X[:20, 0], 1: X[:20, 1]})), expected)
-    assert snapshot(pickle.loads(pickle.dumps(many))) == snapshot(many)
-
-
 @pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
 @pytest.mark.parametrize("target", [float("nan"), float("inf"), -1e300, 10**400, "1.0", None, [1.0]])
 def test_targets_that_are_no_finite_numbers(kind, target):
@@ -137,22 +118,6 @@ def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu)
     grid = rng.uniform(-4.0, 7.0, size=(1000, 2))
     agree = (model.decision_function_many(grid) > 0.0) == (exact.decision_function(grid) > 0.0)
     assert agree.mean() > 0.95
-
-
-@pytest.mark.parametrize(
-    ("kind", "parameter", "values"),
-    [
-        (BSGDRegressor, "epsilon", [-0.1, np.nan]),
-        (BSGDRegressor, "learning_rate", ["optimal"]),
-        (BSCARegressor, "epsilon", [-0.1, "x"]),
-        (BSCARegressor, "C", [0.0]),
-        (BSCARegressor, "relaxation", [0.0, 3.0]),
-        (OneClassBSGD, "nu", [0.0, 1.1, np.nan]),
-    ],
-)
-def test_parameters_out_of_range_name_themselves(kind, parameter, values):
-    for value in values:
-        refused(parameter, kind, **{parameter: value})
 
 
 @pytest.mark.once

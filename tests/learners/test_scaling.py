@@ -188,15 +188,6 @@ def test_rows_that_are_refused_leave_the_scale_as_it_was():
     assert model._store.snapshot() == before
 
 
-def test_predictions_leave_the_model_as_it_was():
-    model = learned_by(BSGDClassifier(budget=10, scaling="auto"), stream(100))
-    before = model._store.snapshot()
-    for x, _ in stream(30, seed=3, spread=(1e3, 1.0, 1.0)):
-        model.predict_one(x)
-        model.predict_proba_one(x)
-    assert model._store.snapshot() == before
-
-
 @pytest.mark.once
 def test_the_window_has_rows_as_they_are_given():
     rows = stream(300, drift=3.0)

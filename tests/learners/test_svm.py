@@ -8,6 +8,7 @@ import pytest
 from numba import config
 from river import datasets
 
+from naive import NaiveNewton
 from problems import blobs, functions_of, learned_by, sine_classes, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
@@ -90,22 +91,16 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
     number = next(i for i, expert in enumerate(model._team) if expert.kind == kind)
     n = 1 + 4 * functions
-    A, w = np.eye(n), np.zeros(n)
-    seen = A.copy()
+    twin = NaiveNewton(n, memory, 1.0, np.zeros(n))
     for t, (x, y) in enumerate(rows(100, labels=(False, True)), 1):
         z = functions_of(x, functions)
         if t > 1:
             model.predict_one(x)
             found = model._store.views.at_hand[0, model._store.views.experts[number, 3]]
-            assert found == pytest.approx(w @ z, rel=1e-6, abs=1e-9)
-        p = 1.0 / (1.0 + np.exp(-w @ z))
-        h = max(p * (1.0 - p), 0.02)
-        seen = memory * seen + h * np.outer(z, z)
-        A = memory * A + h * np.outer(z, z) + (1.0 - memory) * np.eye(n)
-        w = w + np.linalg.solve(seen, z) * (y - p)
+            assert found == pytest.approx(twin.weights @ z, rel=1e-6, abs=1e-9)
+        p = 1.0 / (1.0 + np.exp(-twin.weights @ z))
         model.learn_one(x, y)
-        if (t + 16 * model._store.views.experts[number, 4]) % 64 == 0:
-            w, seen = w - np.linalg.solve(A, 64 * (1.0 - memory) * w), A.copy()
+        twin.learn(z, y - p, max(p * (1.0 - p), 0.02), (t + 16 * model._store.views.experts[number, 4]) % 64 == 0)
 
 
 @pytest.mark.once

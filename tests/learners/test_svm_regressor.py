@@ -5,6 +5,7 @@ import pytest
 from numba import config
 from river import datasets
 
+import naive
 from problems import functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.steps import kinds, regression_stack
@@ -58,29 +59,22 @@ def plain():
 # The stack -------------------------------------------------------------------------------------------------------------------
 
 
-class NaiveSquares:
-    """A stack: sums and numpy's solver; between two computations of the inverse the ridge does not come back."""
+class NaiveSquares(naive.NaiveNewton):
+    """A stack."""
 
     def __init__(self, n, number):
-        self.memory, self.ridge = ((1.0 - 1.0 / 1000.0, 3.0), (1.0 - 1.0 / 3000.0, 30.0))[number]
-        self.centre = np.array([0.0, 0.0] + [1.0 / (n - 2)] * (n - 2))
-        self.weights, self.exact = self.centre.copy(), self.ridge * np.eye(n)
-        self.seen, self.loss, self.turn = self.exact.copy(), 0.0, 8 + 16 * number
+        memory, ridge = ((1.0 - 1.0 / 1000.0, 3.0), (1.0 - 1.0 / 3000.0, 30.0))[number]
+        super().__init__(n, memory, ridge, np.array([0.0, 0.0] + [1.0 / (n - 2)] * (n - 2)))
+        self.loss, self.turn = 0.0, 8 + 16 * number
 
     def predict(self, inputs):
         return np.clip(self.weights @ inputs, -10.0, 10.0)
 
-    def learn(self, inputs, target, weight, mean_error, t):
+    def learn_row(self, inputs, target, weight, mean_error, t):
         missing = target - self.predict(inputs)
         self.loss = 0.999 * self.loss + abs(missing)
         h = weight * min(1.0, 1.5 * mean_error / abs(missing))
-        self.seen = self.memory * self.seen + h * np.outer(inputs, inputs)
-        ridge = (1.0 - self.memory) * self.ridge
-        self.exact = self.memory * self.exact + h * np.outer(inputs, inputs) + ridge * np.eye(len(inputs))
-        self.weights = self.weights + h * missing * np.linalg.solve(self.seen, inputs)
-        if (t + self.turn) % 64 == 0:
-            self.seen = self.exact.copy()
-            self.weights = self.weights - np.linalg.solve(self.exact, 64 * ridge * (self.weights - self.centre))
+        self.learn(inputs, h * missing, h, (t + self.turn) % 64 == 0)
 
 
 class NaiveStacks:
@@ -107,7 +101,7 @@ class NaiveStacks:
         self.sums[2:] = 0.999 * self.sums[2:] + min(weight, 10.0) * abs(target - inputs[2:])
         self.choices += share * (abs(target - answers) - self.choices)
         for stack in self.stacks:
-            stack.learn(inputs, target, weight, self.choices[0], self.t)
+            stack.learn_row(inputs, target, weight, self.choices[0], self.t)
 
 
 def test_the_stacks_as_their_twin():
@@ -165,27 +159,22 @@ def test_rows_that_are_missed_by_far_count_less():
 # The experts -----------------------------------------------------------------------------------------------------------------
 
 
-class NaiveLeastSquares:
+class NaiveLeastSquares(naive.NaiveNewton):
     """An expert of second order."""
 
     def __init__(self, n):
-        self.exact, self.weights, self.error, self.t = np.eye(n), np.zeros(n), 0.0, 0
-        self.seen = self.exact.copy()
+        super().__init__(n, 0.999, 1.0, np.zeros(n))
+        self.error, self.t = 0.0, 0
 
     def predict(self, z):
         return float(np.clip(self.weights @ z, -10.0, 10.0))
 
-    def learn(self, z, target, number):
+    def learn_row(self, z, target, number):
         self.t += 1
         missing = target - self.predict(z)
         self.error += (abs(missing) - self.error) / min(self.t + 1.0, 1000.0)
         h = min(1.0, 1.5 * self.error / abs(missing)) if missing else 1.0
-        self.seen = 0.999 * self.seen + h * np.outer(z, z)
-        self.exact = 0.999 * self.exact + h * np.outer(z, z) + 0.001 * np.eye(len(z))
-        self.weights = self.weights + h * missing * np.linalg.solve(self.seen, z)
-        if (self.t + 16 * number) % 64 == 0:
-            self.seen = self.exact.copy()
-            self.weights = self.weights - np.linalg.solve(self.exact, 64 * 0.001 * self.weights)
+        self.learn(z, h * missing, h, (self.t + 16 * number) % 64 == 0)
 
 
 @pytest.mark.once
@@ -224,7 +213,7 @@ def test_experts_are_the_learners_themselves():
         for number, functions, twin in twins:
             z = functions_of(x, functions)
             assert inputs[v.experts[number, 3]] == pytest.approx(twin.predict(z), rel=1e-6, abs=1e-8)
-            twin.learn(z, target, v.experts[number, 4])
+            twin.learn_row(z, target, v.experts[number, 4])
         for number, peer in peers:
             first, kind = v.experts[number, 3], team[number].kind
             part = target - (inputs[base] if v.experts[number, 5] else 0.0)

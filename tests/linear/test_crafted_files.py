@@ -1,5 +1,6 @@
 """Block files that somebody made, with checksums that are right: no count, place or index of theirs is trusted."""
 
+import json
 import os
 import zlib
 
@@ -17,11 +18,12 @@ FIELDS = ("magic", "version", "dense", "numbered", "rows", "features", "blocks",
 class Forged:
     """A block file whose parts can be changed, and that is written with the checksums of what they are then."""
 
-    def __init__(self, path, dense=False):
+    def __init__(self, path, dense=False, weighted=False):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(N, D)) * (rng.random((N, D)) < (1.0 if dense else 0.5))
-        with BlockWriter(path, dense=dense, block_bytes=500) as writer:
-            writer.add(X if dense else sparse.csr_array(X), np.arange(N) % 2.0)
+        with BlockWriter(path, dense=dense, weighted=weighted, block_bytes=500) as writer:
+            weights = {"weights": rng.uniform(0.5, 2.0, N)} if weighted else {}
+            writer.add(X if dense else sparse.csr_array(X), np.arange(N) % 2.0, **weights)
         self.path, self.data = path, bytearray(path.read_bytes())
         self.header = dict(zip(FIELDS, block_file.HEADER.unpack_from(self.data), strict=True))
         begin = self.header["begin"]
@@ -30,27 +32,27 @@ class Forged:
         self.about = bytes(self.data[begin + size : self.header["end"]])
 
     def parts(self, number):
-        """Where labels, starts, indices and values of a block are, as arrays that can be changed."""
+        """Where labels, weights, starts, indices and values of a block are, as arrays that can be changed."""
         entry = self.index[number]
         at, n, values = (int(entry[name]) for name in ("begin", "rows", "values"))
-        sizes = (8 * n, 0, 0, 4 * values) if self.header["dense"] else (8 * n, 4 * (n + 1), 4 * values, 4 * values)
-        parts = []
-        for size, kind in zip(sizes, ("<f8", "<u4", "<u4", "<f4"), strict=True):
+        sizes = (0, 0, 4 * values) if self.header["dense"] else (4 * (n + 1), 4 * values, 4 * values)
+        sizes, parts = (8 * n, 8 * n if self.header["version"] == 2 else 0, *sizes), []
+        for size, kind in zip(sizes, ("<f8", "<f8", "<u4", "<u4", "<f4"), strict=True):
             parts.append(np.frombuffer(memoryview(self.data)[at : at + size], kind))
             at += size
         return parts
 
-    def write(self, *, index_crc=True):
+    def write(self, *, block_crc=True, index_crc=True, **untrue):
+        """Write the file, with fields of its header that are not true."""
         header, begin = self.header, self.header["begin"]
-        for entry in self.index:
-            at, n, values = (int(entry[name]) for name in ("begin", "rows", "values"))
-            size = 8 * n + 4 * values + (0 if header["dense"] else 4 * (n + 1 + values))
-            entry["crc"] = zlib.crc32(self.data[at : at + size])
+        for number, entry in enumerate(self.index):
+            if block_crc:
+                entry["crc"] = zlib.crc32(b"".join(part.tobytes() for part in self.parts(number)))
         tail = self.index.tobytes() + self.about
         header["end"] = begin + len(tail)
         if index_crc:
             header["crc"] = zlib.crc32(tail)
-        packed = block_file.HEADER.pack(*header.values())
+        packed = block_file.HEADER.pack(*(header | untrue).values())
         self.data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
         self.path.write_bytes(bytes(self.data[:begin]) + tail)
 
@@ -84,13 +86,13 @@ def unread(forged, match):
 @pytest.mark.parametrize("part", ["labels", "values"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite(forged, part, value):
-    forged.parts(1)[0 if part == "labels" else 3][2] = value
+    forged.parts(1)[0 if part == "labels" else -1][2] = value
     forged.write()
     unread(forged, "block 1 is not what was written")
 
 
 def change_indices(some, number, change):
-    _, starts, indices, _ = some.parts(number)
+    *_, starts, indices, _ = some.parts(number)
     row = int(np.flatnonzero(np.diff(starts.astype(int)) >= 2)[0])
     change(indices[starts[row] : starts[row + 1]], starts)
 
@@ -111,7 +113,7 @@ def test_features_that_do_not_rise(some, change):
 
 @pytest.mark.parametrize("place", ["first", "last", "falls", "beyond"])
 def test_rows_that_begin_where_there_is_none(some, place):
-    _, starts, _, _ = some.parts(1)
+    starts = some.parts(1)[2]
     if place == "first":
         starts[0] = 1
     elif place == "last":
@@ -138,12 +140,7 @@ def test_rows_that_begin_where_there_is_none(some, place):
     ],
 )
 def test_a_header_that_is_not_true(forged, field, value, match):
-    forged.write()
-    forged.header[field] = value
-    packed = block_file.HEADER.pack(*forged.header.values())
-    data = bytearray(forged.path.read_bytes())
-    data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
-    forged.path.write_bytes(data)
+    forged.write(**{field: value})
     unread(forged, match)
 
 
@@ -175,12 +172,7 @@ def test_an_index_that_is_not_true(forged, field, value):
     if (field, value) == ("first", forged.index[1]["first"]):
         pytest.fail("nothing is changed")
     entry[field] = value
-    tail = forged.index.tobytes() + forged.about
-    begin = forged.header["begin"]
-    forged.header |= {"crc": zlib.crc32(tail), "end": begin + len(tail)}
-    packed = block_file.HEADER.pack(*forged.header.values())
-    forged.data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
-    forged.path.write_bytes(bytes(forged.data[:begin]) + tail)
+    forged.write(block_crc=False)
     unread(forged, "contradicts itself|block 1 is not what was written|was changed")
 
 
@@ -206,6 +198,31 @@ def test_contents_that_change_behind_the_back_of_a_reader(some):
         some.write()
         os.utime(some.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         refused("block 1 is not what was written", file.block, 1, error=BlockFileError)
+
+
+@pytest.fixture
+def weighted(tmp_path):
+    return Forged(tmp_path / "rows", weighted=True)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 100.0])
+def test_weights_that_are_none_or_out_of_what_the_file_says(weighted, value):
+    weighted.parts(1)[1][2] = value
+    weighted.write()
+    unread(weighted, "block 1 is not what was written")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"weights": wrong} for wrong in ([0.0, 2.0, 1.0], [2.0, 1.0, 1.0], [1.0, 2.0], None, [1.0, float("inf"), 1.0])),
+        *({"label_weights": wrong} for wrong in ([1.0], [0.0, 1.0], None)),
+    ],
+)
+def test_what_a_file_says_of_weights(weighted, change):
+    weighted.about = json.dumps({**json.loads(weighted.about), **change}).encode()
+    weighted.write()
+    unread(weighted, "contradicts itself")
 
 
 @pytest.mark.parametrize("meta", [{"classes": ["a"]}, {"classes": ["a", "b", "c"]}, {"classes": "ab"}, {"classes": 5}])

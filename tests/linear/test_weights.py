@@ -1,26 +1,18 @@
 """Weights of rows: in block files, their sources and the solvers, against LinearSVC, LinearSVR and repeated rows."""
 
-import json
-import warnings
-import zlib
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
-from sklearn.svm import LinearSVC, LinearSVR
 
-from linear_problems import LITTLE, N, curve, two_classes
-from lists import first
+from linear_problems import LITTLE, objective, two_classes, weights_of
 from refused import refused
 from streamsvm.linear import (
     BlockFile,
-    BlockFileError,
     BlockWriter,
     OutOfCoreLinearSVC,
-    OutOfCoreLinearSVR,
     block_file,
     write_blocks,
     write_rows,
@@ -28,79 +20,6 @@ from streamsvm.linear import (
 from streamsvm.linear.mixing import mixing_writer
 
 SEVERAL = 80_000  # bytes: many blocks, and a working set of several
-
-
-def weights_of(n, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.exponential(size=n) * (rng.random(n) < 0.8)
-
-
-def objective(model, X, y, weights):
-    """1/2 |w|^2 and the costs, by dense arithmetic."""
-    X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float32).astype(float)
-    w, bias = model.coef_.reshape(-1), np.atleast_1d(model.intercept_)[0]
-    f, C = X @ w + bias, model.C * weights
-    if hasattr(model, "epsilon"):
-        losses = np.maximum(np.abs(y - f) - model.epsilon, 0.0)
-    else:
-        t = np.where(y == model.classes_[1], 1.0, -1.0)
-        factors = model.class_weight or {}
-        if factors == "balanced":
-            factors = {label: weights.sum() / (2.0 * weights[y == label].sum()) for label in model.classes_}
-        losses, C = np.maximum(1.0 - t * f, 0.0), C * np.array([factors.get(label, 1.0) for label in y])
-    return 0.5 * (w @ w + bias**2) + np.sum(C * (losses**2 if "squared" in model.loss else losses))
-
-
-def exact(kind, model, X, y, weights):
-    names = {"C", "loss", "fit_intercept", *({"epsilon"} if kind is LinearSVR else {"class_weight"})}
-    settings = {name: value for name, value in model.get_params().items() if name in names}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return kind(dual=True, random_state=0, tol=1e-7, max_iter=200_000, **settings).fit(X, y, weights)
-
-
-@pytest.mark.parametrize("dual", [False, True])
-@pytest.mark.parametrize("dense", first(1, [False, True]))
-@pytest.mark.parametrize(
-    "settings",
-    first(
-        3,
-        [
-            {"C": 0.01},
-            {"C": 1.0, "loss": "squared_hinge"},
-            {"C": 1.0, "class_weight": {1: 0.1, -1: 3.0}},
-            {"C": 30.0},
-            {"C": 10.0, "class_weight": {1: 0.1, -1: 3.0}, "loss": "squared_hinge"},
-        ],
-    ),
-)
-def test_classifier_is_that_of_linear_svc(settings, dense, dual, monkeypatch):
-    if dual:
-        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
-    X, y = two_classes(N // 2, dense=dense)
-    weights = weights_of(N // 2)
-    model = OutOfCoreLinearSVC(memory_limit=LITTLE, tol=1e-4, **settings).fit(X, y, sample_weight=weights)
-    twin = exact(LinearSVC, model, X, y, weights)
-    best = objective(twin, X, y, weights)
-    assert model.objective_ == pytest.approx(objective(model, X, y, weights), rel=1e-6)
-    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
-    assert model.objective_ <= best * (1.0 + 1.01e-4)
-    assert model.n_samples_fit_ == np.count_nonzero(weights)
-    assert (model.predict(X) == twin.predict(X)).mean() > 0.985
-
-
-@pytest.mark.parametrize("dual", [False, True])
-@pytest.mark.parametrize("loss", ["epsilon_insensitive", "squared_epsilon_insensitive"])
-def test_regressor_is_that_of_linear_svr(loss, dual, monkeypatch):
-    if dual:
-        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
-    X, y = curve(N // 2)
-    weights = weights_of(N // 2)
-    model = OutOfCoreLinearSVR(C=0.5, epsilon=0.2, loss=loss, memory_limit=LITTLE, tol=1e-4).fit(X, y, weights)
-    best = objective(exact(LinearSVR, model, X, y, weights), X, y, weights)
-    assert model.objective_ == pytest.approx(objective(model, X, y, weights), rel=1e-6)
-    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
-    assert model.objective_ <= best * (1.0 + 1.01e-4)
 
 
 @pytest.mark.once
@@ -184,56 +103,6 @@ def test_files_without_weights_are_of_the_version_before(tmp_path):
     assert "weights" not in (tmp_path / "rows").read_bytes().decode("latin1")
     with BlockFile(tmp_path / "rows") as file:
         assert (file.weighted, file.weights, file.block(0).weights.size) == (False, (1.0, 1.0, 1.0), 0)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 100.0])
-def test_weights_of_a_file_are_checked(tmp_path, value):
-    path = tmp_path / "rows"
-    with BlockWriter(path, weighted=True) as writer:
-        writer.add(np.eye(3), np.arange(3.0), weights=np.array([0.5, 2.0, 1.0]))
-    data = bytearray(path.read_bytes())
-    header = list(block_file.HEADER.unpack_from(data))
-    begin = header[7]
-    index = np.frombuffer(bytes(data[begin : begin + block_file.INDEX.itemsize]), block_file.INDEX).copy()
-    at = int(index[0]["begin"])
-    np.frombuffer(memoryview(data)[at + 24 : at + 48], np.float64)[1] = value
-    index[0]["crc"] = zlib.crc32(data[at : at + 48 + 16 + 12 + 12])
-    data[begin : begin + block_file.INDEX.itemsize] = index.tobytes()
-    header[9] = zlib.crc32(data[begin:])
-    packed = block_file.HEADER.pack(*header)
-    data[: len(packed) + 4] = packed + block_file.CRC.pack(zlib.crc32(packed))
-    path.write_bytes(data)
-    with BlockFile(path) as file, pytest.raises(BlockFileError, match="block 0 is not what was written"):
-        file.block(0)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"weights": [0.0, 2.0, 1.0]},
-        {"weights": [2.0, 1.0, 1.0]},
-        {"weights": [1.0, 2.0]},
-        {"weights": None},
-        {"weights": [1.0, float("inf"), 1.0]},
-        {"label_weights": [1.0]},
-        {"label_weights": [0.0, 1.0]},
-        {"label_weights": None},
-    ],
-)
-def test_what_a_file_says_of_weights_is_checked(tmp_path, change):
-    path = tmp_path / "rows"
-    with BlockWriter(path, weighted=True) as writer:
-        writer.add(np.eye(2), np.arange(2.0), weights=np.array([0.5, 2.0]))
-    data = bytearray(path.read_bytes())
-    header = list(block_file.HEADER.unpack_from(data))
-    json_at = header[7] + block_file.INDEX.itemsize
-    text = json.dumps({**json.loads(data[json_at:]), **change}).encode()
-    data[json_at:] = text
-    header[8], header[9] = len(data), zlib.crc32(data[header[7] :])
-    packed = block_file.HEADER.pack(*header)
-    data[: len(packed) + 4] = packed + block_file.CRC.pack(zlib.crc32(packed))
-    path.write_bytes(data)
-    refused("contradicts itself", BlockFile, path, error=BlockFileError)
 
 
 @pytest.mark.once

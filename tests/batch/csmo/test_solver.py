@@ -5,7 +5,7 @@ import pytest
 from sklearn.svm import SVC, SVR
 
 import naive_batch
-from failing import Failing
+from failing import Failing, interrupts
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import solver, state
 from streamsvm.batch.csmo.state import problem_of
@@ -53,7 +53,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
-    solver.block_phase(of, solver.Options(1e-3, True, True, 10**6, False))
+    solver.block_phase(of, 1e-3, True, True, 10**6, False)
     assert of.n_iter > 0
     before = of.working.b.copy()
     of.unshrink()
@@ -80,7 +80,7 @@ def test_blocks_lower_the_objective_and_end_where_no_row_is_new():
         done()
 
     of.shrink = shrink
-    solver.block_phase(of, solver.Options(1e-9, True, True, 10**6, False))
+    solver.block_phase(of, 1e-9, True, True, 10**6, False)
     a = of.working
     assert 0.5 * a.b @ (a.gradient + of.problem.targets[of.which]) - np.abs(a.b).sum() < 0.0
     assert len(seen) < N  # not to the end: columns that are kept are quicker then
@@ -91,16 +91,14 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     of, _ = state_of(X, y > 0.0)
     add = Failing(state.add_products, 3)
     monkeypatch.setattr(state, "add_products", add)
-    with pytest.raises(KeyboardInterrupt):
-        solver.block_phase(of, solver.Options(1e-6, True, False, 10**6, False))
+    interrupts(solver.block_phase, of, 1e-6, True, False, 10**6, False)
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter
     assert done > 0
     add.calls = 0
     model = CSMOClassifier(C=3.0, gamma=0.5, tol=1e-6, shrinking=False)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y > 0.0)
+    interrupts(model.fit, X, y > 0.0)
     assert model.n_iter_.tolist() == [done]
     assert model.gap_ > 1e-3
     np.testing.assert_allclose(np.abs(model.dual_coef_).sum(), np.abs(of.working.b).sum())

@@ -7,28 +7,11 @@ import numpy as np
 import pytest
 from numba import config
 
+from naive import NaiveNewton
 from streamsvm.core.steps import newton, stack
 from streamsvm.core.steps.committee import drifts
 
 ROWS = 150 if config.DISABLE_JIT else 700
-
-
-class NaiveNewton:
-    """The curvature as a sum, and its inverse by numpy; between two computations of it the ridge does not come back."""
-
-    def __init__(self, n, memory, ridge, weights):
-        self.memory, self.ridge, self.centre, self.weights = memory, ridge, weights.copy(), weights.copy()
-        self.exact = ridge * np.eye(n)
-        self.seen = self.exact.copy()
-
-    def learn(self, z, missing, h, due):
-        self.exact = self.memory * self.exact + h * np.outer(z, z) + (1.0 - self.memory) * self.ridge * np.eye(len(z))
-        self.seen = self.memory * self.seen + h * np.outer(z, z)
-        self.weights += missing * np.linalg.solve(self.seen, z)
-        if due:
-            self.seen = self.exact.copy()
-            force = 64 * (1.0 - self.memory) * self.ridge
-            self.weights -= np.linalg.solve(self.exact, force * (self.weights - self.centre))
 
 
 class NaiveStacks:

@@ -1,6 +1,6 @@
 """Changes saved models in all ways that no checksum tells, reads them, and predicts: no crash, no hang, no memory without bound.
 
-``python tests/edge/mutate_files.py N SEED`` changes N files of ``golden``, and prints what became of them as JSON. It fails where
+``python tests/mutate_programs.py N SEED`` changes N files of ``golden``, and prints what became of them as JSON. It fails where
 a reader raises anything but its own errors, takes more than a second or more memory than a limit, or gives what is no answer.
 """
 
@@ -21,11 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from mutated_files import at, nodes
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM
 from streamsvm.files.container import DTYPES, pack, unpack
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "edge" / "golden"
 MEMORY = 2**31  # bytes of address space beyond what the process has when it begins
 SECONDS = 1.0  # of the processor, for a file, and as many for each megabyte of it
 
@@ -35,36 +36,10 @@ EXTREMES = [
     *([0], [0, 0], [0] * 100, list(range(50)), {"kind": "margin"}, "program.0", "program.1"),
 ]
 STEPS = [
-    *(
-        "fill",
-        "scale",
-        "select",
-        "clip",
-        "bend",
-        "kernel",
-        "fourier",
-        "trees",
-        "linear",
-        "join",
-        "votes",
-        "pair_scores",
-        "experts",
-    )
+    *("fill", "scale", "select", "clip", "bend", "kernel", "fourier"),
+    *("trees", "linear", "join", "votes", "pair_scores", "experts"),
 ]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 5e-324]
-
-
-def nodes(value, at=()):
-    yield at
-    if isinstance(value, list | dict):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from nodes(inner, (*at, key))
-
-
-def at(value, path):
-    for key in path:
-        value = value[key]
-    return value
 
 
 def change_tree(rng, tree):
