@@ -77,43 +77,13 @@ def learned(model: Any, stream: str, how: str) -> str:
 
 HEADER = ("n_support", "used", "live", "next_stamp", "kernel", "degree", "gamma", "coef0", "largest_norm")
 ARRAYS = [
-    "norms",
-    "stamps",
-    "weights",
-    "coefficients",
-    "biases",
-    "vectors",
-    "means",
-    "gram",
-    "window",
-    "window_targets",
-    "window_weights",
-    "window_stamps",
-    "location",
-    "spread",
-    "moments",
-    "products",
-    "corrections",
-    "factors",
-    "regressors",
+    *("norms", "stamps", "weights", "coefficients", "biases", "vectors", "means", "gram"),
+    *("window", "window_targets", "window_weights", "window_stamps", "location", "spread", "moments"),
+    *("products", "corrections", "factors", "regressors"),
 ]
 COMMON = [
-    "t",
-    "n_merges",
-    "loss",
-    "random",
-    "gamma_rows",
-    "deviation",
-    "epsilon",
-    "scale",
-    "average_v",
-    "average_u",
-    "horizon",
-    "error",
-    "center",
-    "size",
-    "slope",
-    "curvature",
+    *("t", "n_merges", "loss", "random", "gamma_rows", "deviation", "epsilon", "scale", "average_v", "average_u"),
+    *("horizon", "error", "center", "size", "slope", "curvature"),
 ]
 
 
@@ -155,15 +125,8 @@ def learner_cases() -> Iterator[tuple[str, Callable[[], str]]]:
             for stream in streams:
                 for how in ("one", "many"):
                     yield f"{name} {number} {stream} {how}", lambda k=kind, p=parameters, s=stream, h=how: learned(k(**p), s, h)
-    strategies = [
-        Merge("gss"),
-        Merge("gss-precise"),
-        Merge("lookup-h"),
-        Merge("lookup-wd"),
-        Removal(),
-        Removal("random"),
-        Projection(),
-    ]
+    searches = ("gss", "gss-precise", "lookup-h", "lookup-wd")
+    strategies = [*map(Merge, searches), Removal(), Removal("random"), Projection()]
     for kind in (BSGDClassifier, BSCAClassifier):
         for strategy in strategies:
             for stream in ("two", "many"):

@@ -41,26 +41,8 @@ EXTREMES = (0.0, -0.0, 1e-320, 1e300, -1e300, sys.float_info.max, -sys.float_inf
 WORDS = [struct.pack("<Q", word) for word in (0, 1, 2, 5, 41, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1)]
 WORDS += [struct.pack("<d", number) for number in (*EXTREMES, math.nan, 0.5, 1.0, 2.0, 6.0, 2.0**53)]
 FOREIGN = (
-    0,
-    1,
-    -1,
-    2,
-    201,
-    2**22,
-    2**22 + 1,
-    2**60,
-    2**64,
-    10**30,
-    0.0,
-    0.5,
-    2.0,
-    -0.5,
-    math.nan,
-    math.inf,
-    True,
-    None,
-    "1",
-    [1],
+    *(0, 1, -1, 2, 201, 2**22, 2**22 + 1, 2**60, 2**64, 10**30),
+    *(0.0, 0.5, 2.0, -0.5, math.nan, math.inf, True, None, "1", [1]),
 )
 
 

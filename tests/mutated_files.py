@@ -42,19 +42,8 @@ MODELS = [
 ]
 EXTREMES = [
     *(0, 1, -1, 2, 7, 255, 2**31, 2**62, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e-320, 1e308, True, False, None),
-    *(
-        "",
-        "a",
-        "loss",
-        [],
-        [[]],
-        {"float": "nan"},
-        {"float": "inf"},
-        {"tuple": []},
-        {"tuple": [1, 2.0, "a"]},
-        {"at": 0},
-        {"at": 1},
-    ),
+    *("", "a", "loss", [], [[]], {"float": "nan"}, {"float": "inf"}),
+    *({"tuple": []}, {"tuple": [1, 2.0, "a"]}, {"at": 0}, {"at": 1}),
     *({"bytes": 0}, {"class": "builtins:int"}, {"function": "copy:deepcopy"}, {"number": ["F64", 1.0]}, {"frozenset": ["a"]}),
 ]
 MACHINES = [

@@ -22,12 +22,15 @@ def _row(**changes):
     return json.dumps({"a": 0.5, "b": -0.25, "c": 1.0, "y": 1} | changes)
 
 
+def _with_kinds(texts):
+    return [(text.encode() if isinstance(text, str) else text, kind) for kind, some in texts.items() for text in some]
+
+
 LONG = "x" * 1100
 #: Bytes of a line or message of JSON, and the kind of reason.
-JSON = [
-    *(
-        (text.encode() if isinstance(text, str) else text, "malformed")
-        for text in (
+JSON = _with_kinds(
+    {
+        "malformed": (
             "{",
             "}",
             "[1, 2]",
@@ -51,22 +54,16 @@ JSON = [
             "[" * 5000,
             '{"a": "\x01"}',
             b"\x00\x00\x00",
-        )
-    ),
-    *(
-        (text, "not finite")
-        for text in (
+        ),
+        "not finite": (
             _row(a=1e39),
             _row(a=-1e39),
             _row(b=1e300),
             _row(c=3.5e38),
             _row(a=10**40),
             _row(a=-(10**50), b=1e39),
-        )
-    ),
-    *(
-        (text, "not a number")
-        for text in (
+        ),
+        "not a number": (
             _row(a="text"),
             _row(b="1.5"),
             _row(c=""),
@@ -74,11 +71,8 @@ JSON = [
             _row(a="1e5", b="2"),
             _row(b="Ж"),
             _row(c="NULL"),
-        )
-    ),
-    *(
-        (text, "label")
-        for text in (
+        ),
+        "label": (
             _row(y="1"),
             _row(y="0"),
             _row(y=0.5),
@@ -91,18 +85,16 @@ JSON = [
             _row(y=2),
             _row(y=10**9),
             _row(y="true"),
-        )
-    ),
-    *((text, "feature name") for text in (_row(**{LONG: 1.0}), _row(**{f"n{i}": 1.0 for i in range(MAX_FEATURES)}))),
-]
-JSON = [(text.encode() if isinstance(text, str) else text, kind) for text, kind in JSON]
+        ),
+        "feature name": (_row(**{LONG: 1.0}), _row(**{f"n{i}": 1.0 for i in range(MAX_FEATURES)})),
+    }
+)
 
 _CSV = "0.5,-0.25,1.0,1"
 #: Bytes of a line of CSV of the columns a, b, c, y.
-CSV = [
-    *(
-        (text.encode() if isinstance(text, str) else text, "malformed")
-        for text in (
+CSV = _with_kinds(
+    {
+        "malformed": (
             "1",
             "1,2",
             "1,2,3",
@@ -126,11 +118,8 @@ CSV = [
             b"1,1,1,\xe9t\xe9",
             '"' + "x" * 140_000 + '",1,1,1',
             "x" * 140_000 + ",1,1,1",
-        )
-    ),
-    *(
-        (text, "not finite")
-        for text in (
+        ),
+        "not finite": (
             "inf,1,1,1",
             "1,-inf,1,1",
             "nan,1,1,0",
@@ -140,11 +129,8 @@ CSV = [
             "1,-1e300,1,1",
             "1e999,1,1,0",
             "1,1,-1e999,0",
-        )
-    ),
-    *(
-        (text, "not a number")
-        for text in (
+        ),
+        "not a number": (
             "text,1,1,1",
             "1,?,1,1",
             "1,1,N/A,0",
@@ -154,11 +140,8 @@ CSV = [
             "0x10,1,1,0",
             "12%,1,1,1",
             "Ж,1,1,0",
-        )
-    ),
-    *(
-        (text, "label")
-        for text in (
+        ),
+        "label": (
             "1,1,1,maybe",
             "1,1,1,0.5",
             "1,1,1,2",
@@ -168,10 +151,9 @@ CSV = [
             f"1,1,1,{LONG}",
             "1,1,1,01",
             '1,1,1,"a,b"',
-        )
-    ),
-]
-CSV = [(text.encode() if isinstance(text, str) else text, kind) for text, kind in CSV]
+        ),
+    }
+)
 
 
 def mixed(poison):

@@ -32,6 +32,13 @@ def sine_curve(n, d, noise):
     return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + noise * rng.normal(size=n)
 
 
+def waves(n):
+    """Rows and targets of a function with waves."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, size=(n, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=n)
+
+
 def gram(X, gamma=0.8):
     return naive_batch.kernel_matrix(X, X, gamma=gamma)
 
@@ -46,6 +53,26 @@ def learned_by(model, rows):
     for row in rows:
         model.learn_one(*row)
     return model
+
+
+def answers(model, rows):
+    """What a model says of each row before it learns it."""
+    found = []
+    for x, *y in rows:
+        found.append(model.predict_one(x))
+        model.learn_one(x, *y)
+    return found
+
+
+def accuracy(model, rows, first=0):
+    """The share of right answers, each before the row is learned, from the first that counts on."""
+    rows = list(rows)
+    return float(np.mean([answer == row[1] for answer, row in zip(answers(model, rows), rows, strict=True)][first:]))
+
+
+def dicts(X):
+    """Rows of an array, by the numbers of their columns."""
+    return [dict(enumerate(x)) for x in np.asarray(X).tolist()]
 
 
 def functions_of(x, n):

@@ -7,22 +7,9 @@ import pytest
 from river import base, compose, linear_model, preprocessing
 from scipy import sparse
 
+import edge_models
 import streamsvm
-from edge_models import (
-    MACHINES,
-    REGRESSORS,
-    SCALERS,
-    behind,
-    bsgd,
-    fitted,
-    learned,
-    learner_cases,
-    of_table,
-    problem,
-    rows,
-    scaled_targets,
-    tuned,
-)
+from edge_models import behind, bsgd, fitted, learned, of_table, problem, rows
 from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
@@ -65,7 +52,9 @@ def check(model, predictor, given):
         assert all(q[label] == pytest.approx(p[label], abs=1e-3) for label in p)
 
 
-@pytest.mark.parametrize(("kind", "given", "classes"), [pytest.param(*case, id=name) for name, *case in learner_cases()])
+@pytest.mark.parametrize(
+    ("kind", "given", "classes"), [pytest.param(*case, id=name) for name, *case in edge_models.learner_cases()]
+)
 def test_every_learner_predicts_as_it_does(kind, given, classes, tmp_path):
     model = learned(kind(**given), 300, classes)
     check(model, saved(model, tmp_path), [x for x, _ in rows(100, classes, seed=1)])
@@ -87,7 +76,7 @@ def exported(model):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda model: str(model)[:60])
+@pytest.mark.parametrize("machine", edge_models.MACHINES, ids=lambda model: str(model)[:60])
 def test_batch_classifiers(machine, classes):
     if machine.get_params().get("break_ties") and classes == 2:
         return  # there are no ties
@@ -101,7 +90,7 @@ def test_batch_classifiers(machine, classes):
     assert type(predictor.predict_one(dict(enumerate(X[0])))) is str
 
 
-@pytest.mark.parametrize("machine", REGRESSORS, ids=str)
+@pytest.mark.parametrize("machine", edge_models.REGRESSORS, ids=str)
 def test_batch_regressors(machine):
     model, (X, _) = fitted(machine), problem(2)
     np.testing.assert_allclose(exported(model).predict_many(X), model.predict(X), rtol=1e-4, atol=1e-4)
@@ -126,7 +115,7 @@ def test_rows_that_are_sparse():
 # What stands before and round a learner -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scaler", SCALERS, ids=lambda scaler: str(scaler)[:60])
+@pytest.mark.parametrize("scaler", edge_models.SCALERS, ids=lambda scaler: str(scaler)[:60])
 def test_scalers_are_folded_in(scaler, tmp_path):
     model, given = behind(scaler)
     check(model, saved(model, tmp_path), given)
@@ -188,12 +177,12 @@ def test_what_is_within_wrappers(model, tmp_path):
 
 @pytest.mark.parametrize("wrapper", [BoundedTargetScaler, preprocessing.TargetStandardScaler])
 def test_scaled_targets(wrapper, tmp_path):
-    model = scaled_targets(wrapper)
+    model = edge_models.scaled_targets(wrapper)
     check(model, saved(model, tmp_path), [x for x, _ in rows(50, 0, seed=1)])
 
 
 def test_thresholds(tmp_path):
-    model, found = tuned(), set()
+    model, found = edge_models.tuned(), set()
     predictor = saved(model, tmp_path)
     for x, _ in rows(200, 2, seed=1):
         expected, p = model.predict_one(x), model.predict_proba_one(x)[1]

@@ -5,7 +5,7 @@ import pytest
 from numba import njit
 from scipy import sparse
 
-from problems import snapshot
+from problems import dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
 from streamsvm.core.budget import Strategy
@@ -154,8 +154,7 @@ def test_a_strategy_that_fails_is_named_and_the_budget_holds():
     with pytest.raises(RuntimeError, match="Useless.* has not brought the model back to its budget of 3"):
         model.start_from(S, A, labels=[False, True])
     assert model.n_support == 0
-    for row, label in zip(X[:3], [True, False, True], strict=True):
-        model.learn_one(dict(enumerate(row.tolist())), label)
+    learned_by(model, zip(dicts(X[:3]), [True, False, True], strict=True))
     for learn in (lambda: model.learn_one({0: 9.0}, True), lambda: model.learn_many(X, [True, False] * 10)):
         for _ in range(30):
             refused("Useless", learn, error=RuntimeError)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import config
 
-from problems import blobs, learned_by, sine_classes, sine_curve, snapshot
+from problems import answers, blobs, dicts, learned_by, sine_classes, sine_curve, snapshot
 from refused import refused
 from streamsvm import SVMClassifier, SVMRegressor, load, save
 from streamsvm.core.steps import kinds
@@ -44,13 +44,12 @@ def learned(kind, data, **parameters):
 
 def losses(kind, data, **parameters):
     """Prequential: labels that are wrong, or errors of numbers."""
-    model, found = made(kind, **parameters), []
-    for x, y in data:
-        answer = model.predict_one(x)
-        found.append(answer != y if kind is SVMClassifier else abs(answer - y))
-        model.learn_one(x, y)
-    assert np.isfinite(found).all()
-    return np.array(found, float)
+    data = list(data)
+    said, wanted = answers(made(kind, **parameters), data), [y for _, y in data]
+    if kind is SVMClassifier:
+        return np.array([answer != y for answer, y in zip(said, wanted, strict=True)], float)
+    assert np.isfinite(said).all()
+    return np.abs(np.subtract(said, wanted))
 
 
 def loss(kind, data, **parameters):
@@ -78,13 +77,12 @@ def test_many_rows_are_as_one_after_the_other(kind, classes, effort):
     X, y = blobs(classes, 50 if config.DISABLE_JIT else N) if classes else np.split(TABLES[kind][:N], [3], axis=1)
     y = y.ravel().tolist()
     one, many = (made(kind, effort=effort, max_features=X.shape[1]) for _ in range(2))
-    for values, target in zip(X, y, strict=True):
-        one.learn_one(dict(enumerate(values.tolist())), target)
+    learned_by(one, zip(dicts(X), y, strict=True))
     many.learn_many(X[:7], y[:7])
     many.learn_many(X[7:], y[7:])
     assert snapshot(one) == snapshot(many)
     for name in ("predict", "predict_proba", "decision_function") if classes else ("predict",):
-        single = [getattr(one, f"{name}_one")(dict(enumerate(values.tolist()))) for values in X[:9]]
+        single = [getattr(one, f"{name}_one")(x) for x in dicts(X[:9])]
         if isinstance(single[0], dict):
             single = [[of[label] for label in (one.labels if classes > 2 else sorted(of))] for of in single]
         np.testing.assert_array_equal(np.array(single), getattr(many, f"{name}_many")(X[:9]))

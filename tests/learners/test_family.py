@@ -12,24 +12,11 @@ from river import base, datasets
 
 import naive
 from lists import first
-from problems import learned_by, snapshot
+from problems import dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import learners
 from streamsvm.core import kernels
-from streamsvm.learners import (
-    BOGD,
-    BPAS,
-    FOGD,
-    NOGD,
-    RBP,
-    Forgetron,
-    KernelOGD,
-    KernelPegasos,
-    KernelPerceptron,
-    Projectron,
-    ProjectronPP,
-    Stoptron,
-)
+from streamsvm.learners import BOGD, BPAS, FOGD, NOGD, RBP, Forgetron, KernelOGD, KernelPegasos, Projectron
 
 ROWS = 200 if config.DISABLE_JIT else 600
 
@@ -39,12 +26,12 @@ def bananas(rows=ROWS):
 
 
 RULES = {
-    "perceptron": (KernelPerceptron, {}, 1000),
-    "stoptron": (Stoptron, {}, 20),
+    "perceptron": (learners.KernelPerceptron, {}, 1000),
+    "stoptron": (learners.Stoptron, {}, 20),
     "rbp": (RBP, {"seed": 5}, 20),
     "forgetron": (Forgetron, {}, 20),
     "projectron": (Projectron, {"eta": 0.4}, 20),
-    "projectron_pp": (ProjectronPP, {"eta": 0.4}, 20),
+    "projectron_pp": (learners.ProjectronPP, {"eta": 0.4}, 20),
     "bpas": (BPAS, {"C": 0.5}, 20),
     "bogd": (BOGD, {"eta0": 0.3, "l2": 0.05, "seed": 5}, 20),
     "ogd": (KernelOGD, {"eta0": 0.3, "l2": 0.05}, 1000),
@@ -70,7 +57,7 @@ def test_decisions_are_those_of_the_twin(rule):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos, Projectron, ProjectronPP])
+@pytest.mark.parametrize("kind", [learners.KernelPerceptron, KernelOGD, KernelPegasos, Projectron, learners.ProjectronPP])
 def test_the_average_is_that_of_the_iterates(kind):
     rows = bananas(150)
     model = kind(budget=30 if issubclass(kind, Projectron) else 1000, gamma=0.8, scaling=None, averaging=40)
@@ -120,7 +107,7 @@ def test_cosines_and_sines():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos])
+@pytest.mark.parametrize("kind", [learners.KernelPerceptron, KernelOGD, KernelPegasos])
 def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
     rows = bananas(300)
     model = kind(budget=10)
@@ -178,12 +165,11 @@ def test_landmarks_follow_gamma_while_it_is_found():
     np.testing.assert_allclose(model.decision_function_many(X), decisions(model, X), atol=1e-4 * np.abs(model.coefficients).sum())
 
 
-@pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
+@pytest.mark.parametrize("kind", [Projectron, learners.ProjectronPP])
 def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
     rng = np.random.default_rng(0)
     model = kind(budget=30, eta=0.01, scaling=None)
-    for row in rng.normal(size=(20, 2)):
-        model.learn_one(dict(enumerate(row)), bool(rng.random() < 0.7))
+    learned_by(model, ((x, bool(rng.random() < 0.7)) for x in dicts(rng.normal(size=(20, 2)))))
     total = model.coefficients.sum()
     assert model.n_support > 5
     model.learn_one({0: 1e5, 1: 0.0}, total < 0.0)  # far from all: its own decision is 0, a mistake
@@ -193,7 +179,7 @@ def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("coef0", "outlier"), [(1.0, 30.0), (0.0, 30.0), (1.0, 1e9), (0.0, 1e9)])
-@pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
+@pytest.mark.parametrize("kind", [Projectron, learners.ProjectronPP])
 def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coef0, outlier):
     rng = np.random.default_rng(1)
     model = kind(budget=30, kernel="poly", degree=10, coef0=coef0, scaling=None)

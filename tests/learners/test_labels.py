@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numba import config
 
 import streamsvm
-from problems import snapshot
+from problems import answers, dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import BSGDClassifier, learners
 from streamsvm.learners.classifier import OnlineClassifier
@@ -123,8 +123,7 @@ def test_a_class_weighs_as_its_rows_would(kind):
     for class_weight, factors in (("balanced", balanced(y)), ({True: 3.0, "other": 0.5}, [3.0 if label else 1.0 for label in y])):
         one, many, plain, unweighted = (small(kind, class_weight=of) for of in (class_weight, class_weight, None, None))
         given = [1.0 if i % 3 else 0.5 for i in range(len(y))]
-        for x, label, factor, w in zip(X, y, factors, given, strict=True):
-            row = dict(enumerate(x.tolist()))
+        for row, label, factor, w in zip(dicts(X), y, factors, given, strict=True):
             one.learn_one(row, label, w)
             plain.learn_one(row, label, w * factor)
             unweighted.learn_one(row, label, w)
@@ -195,8 +194,7 @@ def test_a_class_of_weight_0_is_ignored():
     model.learn_one({0: 1.0}, False)
     assert (model.n_learned, model.labels) == (0, [])
     model.learn_many(X, y)
-    for x, label in zip(X, y, strict=True):
-        other.learn_one(dict(enumerate(x.tolist())), label)
+    learned_by(other, zip(dicts(X), y, strict=True))
     assert model.n_learned == sum(y)
     assert snapshot(model) == snapshot(other)
 
@@ -250,11 +248,6 @@ def test_a_rare_class_is_found_more_often(kind):
     X = rng.normal(size=(3000, 2)) + 1.3 * y[:, None]
     recalls = []
     for class_weight in (None, "balanced"):
-        model = kind(class_weight=class_weight, seed=0)
-        found = []
-        for x, label in zip(X, y.tolist(), strict=True):
-            row = dict(enumerate(x.tolist()))
-            found.append(model.predict_one(row) == label)
-            model.learn_one(row, label)
-        recalls.append(np.mean(np.array(found)[y]))
+        found = answers(kind(class_weight=class_weight, seed=0), zip(dicts(X), y.tolist(), strict=True))
+        recalls.append(np.mean(np.array(found)[y] == 1))
     assert recalls[1] > recalls[0] + 0.2

@@ -11,60 +11,10 @@ from river import datasets, evaluate, linear_model, metrics, preprocessing
 from sklearn.svm import OneClassSVM
 
 import naive
+from problems import dicts, waves
 from refused import refused
 from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
-
-ROWS = 150 if config.DISABLE_JIT else 1000
-
-
-def waves(rows=ROWS):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-3.0, 3.0, size=(rows, 2))
-    return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=rows)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("model", "twin"),
-    [
-        (
-            BSGDRegressor(budget=15, gamma=0.8, scaling=None, l2=1e-3, epsilon=0.2, averaging=50, fit_intercept=True),
-            naive.NaiveBSGDRegression(
-                15, 0.8, 1e-3, learning_rate="capped", eta0=0.1, averaging=50, fit_intercept=True, epsilon=0.2
-            ),
-        ),
-        (
-            BSGDRegressor(budget=15, gamma=0.8, scaling=None, l2=1e-2, epsilon=0.0, learning_rate="constant", eta0=0.5),
-            naive.NaiveBSGDRegression(15, 0.8, 1e-2, learning_rate="constant", eta0=0.5, fit_intercept=True, epsilon=0.0),
-        ),
-        (
-            BSCARegressor(budget=15, gamma=0.8, scaling=None, C=0.5, epsilon=0.1, relaxation=0.7, averaging=100),
-            naive.NaiveBSCARegression(15, 0.8, 0.5, relaxation=0.7, averaging=100, epsilon=0.1),
-        ),
-        (OneClassBSGD(budget=15, gamma=0.8, scaling=None, nu=0.2, averaging=100), naive.NaiveOneClass(15, 0.8, 0.2, 100)),
-    ],
-    ids=["bsgd", "bsgd constant", "bsca", "one class"],
-)
-def test_decisions_are_those_of_the_twin(model, twin):
-    X, y = waves(120)
-    close = 0
-    for number, (row, target) in enumerate(zip(X, y, strict=True)):
-        x = {"a": row[0], "b": row[1]}
-        row = [np.float32(row[0]), np.float32(row[1])]
-        expected = twin.decisions(row)
-        got = [model._decide_row(x, what) for what in (0, 1)]
-        if number < 50:  # to rounding; later one close decision between two merges may set the two apart
-            np.testing.assert_allclose(got, expected, atol=1e-4 * (sum(map(abs, twin.last)) + 1.0))
-        close += abs(got[0] - expected[0]) < 0.3
-        weight = 1.0 if number % 7 or isinstance(model, OneClassBSGD) else 0.5
-        if isinstance(model, OneClassBSGD):
-            model.learn_one(x)
-        else:
-            model.learn_one(x, target, weight)
-        twin.learn(row, target, weight)
-    assert close >= 110
-    assert model.n_merges > 5
 
 
 def test_a_bias_that_is_not_fitted_stays():
@@ -136,8 +86,8 @@ def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far,
             for start in range(0, 250, 60):
                 model.learn_many(X[start : start + 60], y[start : start + 60])
         else:
-            for x, target in zip(X, y, strict=True):
-                model.learn_one(dict(enumerate(x)), target)
+            for x, target in zip(dicts(X), y, strict=True):
+                model.learn_one(x, target)
     assert len(found) == far
     if far:
         assert f"wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({kind.__name__}(...))" in str(found[0].message)

@@ -8,7 +8,7 @@ from numba import config
 from river import datasets, preprocessing
 
 from naive import NaiveBSGD, rbf
-from problems import learned_by
+from problems import accuracy, learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
 from streamsvm.core.memory.support_vectors import SupportVectorStore
@@ -26,14 +26,6 @@ def stream(rows, seed=0, spread=(1.0, 100.0, 1e-3), centre=(0.0, 5e3, 1e-4), dri
     y = (Z[:, 0] ** 2 + Z[:, 1] ** 2 > 1.4).tolist()
     X = (Z * spread + centre).astype(np.float32).astype(float)
     return [(dict(zip(NAMES, row, strict=True)), label) for row, label in zip(X.tolist(), y, strict=True)]
-
-
-def accuracy(model, rows):
-    hits = 0
-    for x, y in rows:
-        hits += model.predict_one(x) == y
-        model.learn_one(x, y)
-    return hits / len(rows)
 
 
 class NaiveScale:

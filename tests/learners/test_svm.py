@@ -9,7 +9,7 @@ from numba import config
 from river import datasets
 
 from naive import NaiveNewton
-from problems import blobs, functions_of, learned_by, sine_classes, snapshot
+from problems import accuracy, blobs, dicts, functions_of, learned_by, sine_classes, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
@@ -31,15 +31,6 @@ def learned(data, **parameters):
     model = SVMClassifier(**{"max_features": 5, "seed": 3, **parameters})
     learned_by(model, data)
     return model
-
-
-def accuracy(data, **parameters):
-    """Prequential, over the second half."""
-    model, data, right = SVMClassifier(**{"max_features": 8, "seed": 3, **parameters}), list(data), []
-    for x, y in data:
-        right.append(model.predict_one(x) == y)
-        model.learn_one(x, y)
-    return float(np.mean(right[len(right) // 2 :]))
 
 
 @pytest.fixture(scope="module")
@@ -305,18 +296,14 @@ def test_one_class_for_long_before_the_second_comes():
     X = TABLE[:N, :4] if config.DISABLE_JIT else np.tile(TABLE[:, :4], (50, 1))
     model.learn_many(X, ["ham"] * len(X))
     assert model.predict_proba_one({0: 1.0}) == {"ham": 1.0}
-    right = []
-    for *values, label in TABLE[:N]:
-        x, y = dict(enumerate(values)), "spam" if label > 0 else "ham"
-        right.append(model.predict_one(x) == y)
-        model.learn_one(x, y)
-    assert np.mean(right[N // 2 :]) > 0.65
+    rows = [(x, "spam" if label > 0 else "ham") for x, label in zip(dicts(TABLE[:N, :4]), TABLE[:N, 4], strict=True)]
+    assert accuracy(model, rows, N // 2) > 0.65
 
 
 @pytest.mark.once
 def test_ahead_of_its_experts_on_a_stream_of_river():
     data = list(datasets.Phishing())[: 150 if config.DISABLE_JIT else None]
-    assert accuracy(data, max_features=9) > 0.85
+    assert accuracy(SVMClassifier(max_features=9, seed=3), data, len(data) // 2) > 0.85
 
 
 def test_first_weights_count_all_experts_alike():

@@ -6,7 +6,7 @@ from numba import config
 from river import datasets
 
 import naive
-from problems import functions_of, learned_by, sine_curve
+from problems import answers, functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.steps import kinds, regression_stack
 from streamsvm.learners import OnlineLinearSVR
@@ -34,11 +34,8 @@ def learned(data, **parameters):
 
 def errors(data, **parameters):
     """Prequential."""
-    model, found = made(**parameters), []
-    for x, y in data:
-        found.append(abs(model.predict_one(x) - y))
-        model.learn_one(x, y)
-    return np.array(found)
+    data = list(data)
+    return np.abs(np.subtract(answers(made(**parameters), data), [y for _, y in data]))
 
 
 def error(data, **parameters):
@@ -267,11 +264,8 @@ def test_units_and_origins_of_targets_do_not_matter(plain):
 @pytest.mark.skipif(config.DISABLE_JIT, reason="it needs hundreds of rows")
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_ahead_of_a_single_learner(effort):
-    single, found = BSCARegressor(gamma=0.3, seed=0), []
-    for x, y in rows():
-        found.append(abs(single.predict_one(x) - y))
-        single.learn_one(x, y)
-    assert error(rows(), effort=effort) < np.mean(found[N // 2 :])
+    single = np.abs(answers(BSCARegressor(gamma=0.3, seed=0), rows()) - TABLE[:N, 3])
+    assert error(rows(), effort=effort) < single[N // 2 :].mean()
 
 
 @pytest.mark.once
@@ -303,10 +297,7 @@ def test_targets_that_are_constant_for_long():
         assert model.predict_one(x) in (0.0, 5.0)
         model.learn_one(x, 5.0)
     assert model.predict_one({"f0": 2.0}) == 5.0
-    found = []
-    for x, y in rows():
-        found.append(abs(model.predict_one(x) - y))
-        model.learn_one(x, y)
+    found = np.abs(answers(model, rows()) - TABLE[:N, 3])
     assert np.isfinite(found).all()
     assert np.mean(found[N // 2 :]) < (5.0 if config.DISABLE_JIT else 1.0) * np.std(TABLE[:N, 3])
 

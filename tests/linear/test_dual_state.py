@@ -217,18 +217,8 @@ def dense(block):
 @pytest.mark.parametrize(
     "change",
     [
-        "features",
-        "dense",
-        "numbers",
-        "not numbered",
-        "missing",
-        "wrong type",
-        "no list",
-        "list",
-        "nan",
-        "path",
-        "coefficients",
-        "text",
+        *("features", "dense", "numbers", "not numbered", "missing", "wrong type"),
+        *("no list", "list", "nan", "path", "coefficients", "text"),
     ],
 )
 def test_a_state_and_rows_that_somebody_made_are_not_trusted(tmp_path, monkeypatch, change):

@@ -11,6 +11,7 @@ from river import base, preprocessing
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVR
 
+import problems
 from adapters import Majority
 from lists import checks_of_river
 from problems import learned_by
@@ -112,8 +113,7 @@ def test_many_rows_are_fitted_where_single_ones_are(majority, sizes):
     X, y, _ = rows(23)
     y[:7] = 0  # a fit that waits
     one, many = majority.clone(), majority.clone()
-    for x, label in zip(X, y.tolist(), strict=True):
-        one.learn_one(dict(enumerate(x.tolist())), label)
+    learned_by(one, zip(problems.dicts(X), y.tolist(), strict=True))
     begin = 0
     for size in sizes:
         many.learn_many(X[begin : begin + size], y[begin : begin + size])

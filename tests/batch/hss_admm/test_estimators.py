@@ -15,7 +15,7 @@ from sklearn.model_selection import cross_val_score
 
 import naive_batch
 from failing import Failing, interrupted, interrupts, of_compiled_code
-from problems import sine_classes, sine_curve
+from problems import dicts, learned_by, sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.batch.hss import HSSMatrix
@@ -388,13 +388,9 @@ def test_saved_models_distilled_models_and_the_adapter():
     three = exact_classifier(gamma=0.3, leaf_size=40).fit(iris, kinds)
     assert (three.to_budget(40, iris).predict_many(iris) == three.predict(iris)).mean() > 0.9
     adapter = BatchAdapter(exact_classifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
-    for row, label in zip(X[:250].tolist(), y[:250].tolist(), strict=True):
-        adapter.learn_one(dict(enumerate(row)), label)
+    learned_by(adapter, zip(dicts(X[:250]), y[:250].tolist(), strict=True))
     assert adapter.n_fits == min(N, 250) // 100
-    assert (
-        np.mean([adapter.predict_one(dict(enumerate(row))) == label for row, label in zip(X.tolist(), y.tolist(), strict=True)])
-        > 0.7
-    )
+    assert np.mean([adapter.predict_one(x) for x in dicts(X)] == y) > 0.7
 
 
 @pytest.mark.once
