@@ -1,6 +1,9 @@
 """Files of each version of the format are read, by numpy alone and by the library, and answer as they did."""
 
 import math
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,37 @@ def test_models_answer_as_their_predictors_and_go_on(path):
         assert found == expected or (isinstance(found, float) and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-5))
     if not isinstance(model, BaseEstimator | base.AnomalyDetector):
         model.learn_one(x, expected)
+
+
+ROOT = Path(__file__).parents[2]
+
+#: Only what Python and numpy have, and this part of the package, can be imported.
+ALONE = """
+import runpy, sys
+
+class Alone:
+    def find_spec(self, name, path=None, target=None):
+        first = name.partition(".")[0]
+        known = first in sys.stdlib_module_names or first in ("numpy", "_distutils_hack")
+        ours = name in ("streamsvm", "streamsvm.files", "streamsvm.files.container") or name.startswith("streamsvm.edge")
+        if not known and not ours:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Alone())
+sys.argv = [sys.argv[1], "check", sys.argv[2]]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.once
+def test_saved_models_are_read_by_numpy_alone():
+    command = [sys.executable, "-W", "error", "-c", ALONE, str(ROOT / "tests" / "saved_models.py"), str(GOLDEN / "version-1")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "14 files answer as expected\n"), done.stderr
+
+
+def test_the_distribution_is_of_the_same_python():
+    whole, part = (tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (ROOT, ROOT / "edge"))
+    assert part["requires-python"] == whole["requires-python"]
+    assert part["dependencies"] == [needed for needed in whole["dependencies"] if needed.startswith("numpy")]
+    assert (ROOT / "edge" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()

@@ -43,17 +43,27 @@ def exact_regressor(**parameters):
     return HSSADMMRegressor(predict_with="exact", **parameters)
 
 
+def bounds_of(y, C=1.0):
+    """Of a classifier."""
+    side = np.where(y > 0, C, 0.0)
+    return Bounds(side - C, side, y * C)
+
+
+def small_problem(regression):
+    """A compressed matrix, y, C, targets, epsilon and bounds of 90 rows."""
+    X, y = curve(90) if regression else two_classes(90)
+    C = np.random.default_rng(1).uniform(0.2, 3.0, 90)
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=20)
+    if regression:
+        return K, y, C, y - np.median(y), 0.1, Bounds(-C, C, np.zeros(90))
+    return K, y, C, np.zeros(90), 1.0, bounds_of(y, C)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize(("beta", "relaxation"), [(100.0, 1.0), (3.0, 1.6), (0.2, 1.9)])
 def test_steps_are_those_of_the_twin(beta, relaxation, regression):
-    X, y = curve(90) if regression else two_classes(90)
-    C = np.random.default_rng(1).uniform(0.2, 3.0, 90)
-    if regression:
-        t, epsilon, bounds = y, 0.1, Bounds(-C, C, np.zeros(90))
-    else:
-        t, epsilon, bounds = np.zeros(90), 1.0, Bounds(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), y * C)
-    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=20)
+    K, _, _, t, epsilon, bounds = small_problem(regression)
     b, bias = naive_batch.admm(K.to_array(), t, *bounds, epsilon, beta, relaxation, 12)
     columns = Bounds(*(np.column_stack([side, 2.0 * side]) for side in bounds))  # with another problem beside it
     solution = admm(K, t, epsilon, columns, ADMMOptions(beta, False, relaxation, 0.0, 12, False))
@@ -117,13 +127,7 @@ def test_an_objective_of_nearly_nothing_need_not_be_found_to_the_last_digit():
 
 @pytest.mark.parametrize("regression", [False, True])
 def test_the_gap_is_that_of_the_twin(regression):
-    X, y = curve(90) if regression else two_classes(90)
-    C = np.random.default_rng(1).uniform(0.2, 3.0, 90)
-    if regression:
-        t, epsilon, bounds = y - np.median(y), 0.1, Bounds(-C, C, np.zeros(90))
-    else:
-        t, epsilon, bounds = np.zeros(90), 1.0, Bounds(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), y * C)
-    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=20)
+    K, y, C, t, epsilon, bounds = small_problem(regression)
     columns = Bounds(*(side[:, np.newaxis] for side in bounds))
     solution = admm(K, t, epsilon, columns, ADMMOptions(3.0, False, 1.6, 0.0, 15, False))
     z, bias, quadratic = solution.b[:, 0], solution.bias[0], K.to_array()
@@ -153,27 +157,26 @@ class Apart:
         return self.exact[rows]
 
 
+def compared(K, y, b, bias, C=1.0):
+    """How far a classifier's intercept is from that of exact values, and its values from them."""
+    column = y[:, np.newaxis].astype(float)
+    return compare_values(K, np.zeros(len(y)), b, np.full(1, bias), bounds_of(column, C), 1.0, regression=False)
+
+
 def test_an_intercept_is_that_of_exact_values_where_rows_cost_clearly_less():
     rng = np.random.default_rng(0)
     y = np.where(np.arange(2000) % 20 == 0, 1, -1)  # few of one class, and most of the other near the margin
     exact = np.where(y > 0, 1.2, -1.1)[:, np.newaxis] + 0.05 * rng.normal(size=(2000, 1)) + 1.3
     K, b = Apart(exact, -1.3 + 0.1 * rng.normal(size=(2000, 1))), np.zeros((2000, 1))
-    upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
-    bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
-    shift, off = compare_values(K, np.zeros(2000), b, np.zeros(1), bounds, 1.0, regression=False)
+    shift, off = compared(K, y, b, 0.0)
     assert shift[0] == pytest.approx(-1.3, abs=0.15)
     assert off[0] == pytest.approx(0.1 + abs(shift[0] + 1.3), abs=0.1)
-    shift, off = compare_values(K, np.zeros(2000), b, np.full(1, -1.3), bounds, 1.0, regression=False)
+    shift, off = compared(K, y, b, -1.3)
     assert shift[0] == pytest.approx(0.0, abs=0.1)  # there is little to be gained
     assert off[0] == pytest.approx(1.3, abs=0.4)
     y = np.where(np.arange(2000) % 2 == 0, 1, -1)
-    upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
-    bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
     K = Apart(y[:, np.newaxis] + rng.normal(size=(2000, 1)), 0.0)
-    assert compare_values(K, np.zeros(2000), b, np.full(1, 0.1), bounds, 1.0, regression=False) == (
-        0.0,
-        0.0,
-    )  # and here nothing clear
+    assert compared(K, y, b, 0.1) == (0.0, 0.0)  # and here nothing clear
     bounds = Bounds(np.full((2000, 1), -1.0), np.full((2000, 1), 1.0), np.zeros((2000, 1)))
     K = Apart(exact, -1.3 + 0.1 * rng.normal(size=(2000, 1)))
     shift, off = compare_values(K, np.zeros(2000), b + 0.5, np.zeros(1), bounds, 0.1, regression=True)
@@ -184,17 +187,11 @@ def test_differences_far_from_the_margin_are_seen():
     y = np.where(np.arange(1000) < 500, 1, -1)
     exact = 1.5 * y[:, np.newaxis].astype(float)
     difference = np.where(np.arange(1000) % 2, 3.0, 0.0)[:, np.newaxis]
-    upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
-    bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
     b = 0.0 * exact
     b[0] = 0.5  # the only row at the margin
     difference[0] = 0.0
-    _, off = compare_values(Apart(exact, difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False)
-    assert off[0] > 1.0
-    _, off = compare_values(
-        Apart(2.0 * exact, y[:, np.newaxis] * difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False
-    )
-    assert off[0] == 0.0  # classified as well
+    assert compared(Apart(exact, difference), y, b, 0.0)[1][0] > 1.0
+    assert compared(Apart(2.0 * exact, y[:, np.newaxis] * difference), y, b, 0.0)[1][0] == 0.0  # classified as well
 
 
 @pytest.mark.once
