@@ -121,6 +121,14 @@ def scaled_targets(wrapper=BoundedTargetScaler):
     return model
 
 
+def labelled(labels, name="a"):
+    """A learner of one feature, 0 or 1, by which a row has one or the other label."""
+    model = BSGDClassifier(budget=5)
+    for number in range(20):
+        model.learn_one({name: float(number % 2)}, labels[number % 2])
+    return model
+
+
 def tuned():
     model = TunedThresholdClassifier(BSCAClassifier(budget=30, seed=0))
     for x, y in rows(600, 2):

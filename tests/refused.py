@@ -6,14 +6,12 @@ import pytest
 
 
 def state_of(call):
-    """The state of the model that a function is a method of, where there is one that can be saved."""
+    """The state of the model that a function is a method of, if it is one of a model; None if the kernel is a function."""
     model = getattr(call, "__self__", None)
-    if (not hasattr(model, "learn_one") and not hasattr(model, "fit")) or call.__name__ == "__setstate__":
+    is_model = hasattr(model, "learn_one") or hasattr(model, "fit")
+    if not is_model or call.__name__ == "__setstate__" or callable(getattr(model, "kernel", None)):
         return None
-    try:
-        return pickle.dumps(model)
-    except Exception:  # noqa: BLE001 - as of one with a function in it
-        return None
+    return pickle.dumps(model)
 
 
 def raises(match, call, *args, error=ValueError, **kwargs):

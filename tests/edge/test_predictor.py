@@ -254,9 +254,7 @@ def test_arrays_of_something_else_are_refused(X, reason, tmp_path):
 
 
 def test_names_of_features_that_are_numbers(tmp_path):
-    model = BSGDClassifier(budget=5)
-    for number in range(20):
-        model.learn_one({np.int64(3): float(number % 2)}, number % 2)
+    model = edge_models.labelled((0, 1), np.int64(3))
     predictor = saved(model, tmp_path)
     assert [type(name) for name in predictor.columns] == [int]
     check(model, predictor, [{3: 0.0}, {np.int64(3): 1.0}])
@@ -266,20 +264,15 @@ def test_names_of_features_that_are_numbers(tmp_path):
 
 
 def test_labels_keep_what_numpy_cuts_off(tmp_path):
-    model = BSGDClassifier(budget=5)
-    for number in range(20):
-        model.learn_one({"a": float(number % 2)}, ("b\0", "b")[number % 2])
-    predictor = saved(model, tmp_path)
-    assert (
-        predictor.predict_many([[0.0], [1.0]]).tolist() == [predictor.predict_one({"a": v}) for v in (0.0, 1.0)] == ["b\0", "b"]
-    )
+    predictor = saved(edge_models.labelled(("b\0", "b")), tmp_path)
+    each = [predictor.predict_one({"a": value}) for value in (0.0, 1.0)]
+    assert predictor.predict_many([[0.0], [1.0]]).tolist() == each == ["b\0", "b"]
 
 
 def test_decision_values_of_pairs_are_not_those_of_labels():
     model, (X, _) = fitted(CSMOClassifier(decision_function_shape="ovo"), 3), problem(3)
-    assert exported(model).decision_function_one(dict(enumerate(X[0]))) == pytest.approx(
-        model.decision_function(X[:1])[0], abs=1e-4
-    )
+    found = exported(model).decision_function_one(dict(enumerate(X[0])))
+    assert found == pytest.approx(model.decision_function(X[:1])[0], abs=1e-4)
     one = exported(fitted(CSMOClassifier(), 3)).decision_function_one(dict(enumerate(X[0])))
     assert list(one) == ["maybe", "no", "yes"]
 
@@ -294,9 +287,7 @@ def test_spaces_round_a_category(tmp_path):
 
 @pytest.mark.parametrize("labels", [(b"a", b"b"), ((1, 2), (3, 4))], ids=str)
 def test_labels_that_no_json_gives_back(labels, tmp_path):
-    model = BSGDClassifier(budget=5)
-    for number in range(20):
-        model.learn_one({"a": float(number % 2)}, labels[number % 2])
+    model = edge_models.labelled(labels)
     path = tmp_path / "model.safetensors"
     model.save(path)
     assert streamsvm.load(path).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})

@@ -135,20 +135,18 @@ def test_steps_are_bounded():
     refused("it has more than 1,000 steps, which no model has", program.add, "fill", 0, single=False, error=edge.ProgramError)
 
 
-@pytest.mark.parametrize("name", ["center", "size"])
-def test_an_int_that_no_float_holds_is_no_score(name):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        *((name, "its scores are not of numbers") for name in ("center", "size")),
+        *((name, "its probabilities cannot be computed") for name in ("prior", "factor")),
+    ],
+)
+def test_an_int_that_no_float_holds_is_refused(name, reason):
     text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
     saved = json.loads(text)
-    saved["answer"][name] = 10**400
-    refused("its scores are not of numbers", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
-
-
-@pytest.mark.parametrize("name", ["prior", "factor"])
-def test_an_int_that_no_float_holds_gives_no_probability(name):
-    text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
-    saved = json.loads(text)
-    saved["answer"]["odds"][name] = 10**400
-    refused("its probabilities cannot be computed", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
+    (saved["answer"] if "scores" in reason else saved["answer"]["odds"])[name] = 10**400
+    refused(reason, Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
 
 
 def test_a_long_label_does_not_make_all_others_as_long():

@@ -4,11 +4,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edge_models import MAKERS, matrix, outside, program
+from edge_models import MAKERS, labelled, matrix, outside, program
 from lists import of_each_kind
 from refused import refused
-from streamsvm import BSCARegressor, BSGDClassifier, edge
-from streamsvm.edge.program import run
+from streamsvm import BSCARegressor, edge
+from streamsvm.edge.steps import run
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
 
@@ -62,13 +62,6 @@ def test_what_the_operators_for_svms_cannot_say_is_refused(tmp_path):
         write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "none" / "model.onnx")
 
 
-def labelled(labels):
-    model = BSGDClassifier(budget=5)
-    for number in range(20):
-        model.learn_one({"a": float(number % 2)}, labels[number % 2])
-    return program_of(model)
-
-
 @pytest.mark.parametrize(
     ("labels", "found"),
     [
@@ -79,12 +72,13 @@ def labelled(labels):
     ],
 )
 def test_labels_are_what_they_were(labels, found, tmp_path):
-    assert session(labelled(labels), tmp_path).run(["label"], {"X": np.array([[0.0], [1.0]], np.float32)})[0].tolist() == found
+    answers = session(program_of(labelled(labels)), tmp_path).run(["label"], {"X": np.array([[0.0], [1.0]], np.float32)})
+    assert answers[0].tolist() == found
 
 
 def test_a_label_that_is_no_text(tmp_path):
     with pytest.raises(edge.ProgramError, match="is no text that ONNX can hold"):
-        write_onnx(labelled(("\ud800", "b")), tmp_path / "model.onnx")
+        write_onnx(program_of(labelled(("\ud800", "b"))), tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("name", ["CSMOClassifier 0 of 2", "CSMOClassifier 1 of 2", "CSMORegressor", "OutOfCoreLinearSVC"])

@@ -57,15 +57,9 @@ def test_a_label_too_many():
 
 @pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf"), "2", None])
 def test_weights(model, w):
-    before = snapshot(model)
     refused("w must be", model.learn_one, {"a": 1.0}, True, w)
-    with pytest.raises((ValueError, TypeError)):
-        model.learn_many(np.ones((2, 1)), [True, False], [1.0, w])
-    assert snapshot(model) == before
-
-
-def test_a_weight_is_no_boolean(model):
     refused("w must be a finite number .*, not True", model.learn_one, {"a": 1.0}, True, True)
+    refused(None, model.learn_many, np.ones((2, 1)), [True, False], [1.0, w], error=(ValueError, TypeError))
 
 
 def test_weight_zero_changes_nothing(model):
@@ -105,7 +99,6 @@ def test_frames(model):
         ([[1.0]], [True], "must be an eager frame"),
     ):
         refused(match, model.learn_many, X, y)
-        assert snapshot(model) == before
     for X, y, match in (
         (good, pd.DataFrame({"target": [True, False]}), "sequence of labels, not a DataFrame"),
         (good, True, "sequence of labels, not a bool"),
@@ -116,7 +109,6 @@ def test_frames(model):
         (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), [1, 0], "masked"),
     ):
         refused(match, model.learn_many, X, y)
-        assert snapshot(model) == before
     model.learn_many(good.iloc[:0], [])
     assert snapshot(model) == before
     refused("output must be one of", model.decision_function_one, {"a": 1.0}, "best")

@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import optimize
 
@@ -171,7 +172,6 @@ def test_probabilities_fit_the_rows(kind, classes):
 
 
 def test_columns_are_found_by_their_names():
-    pd = pytest.importorskip("pandas")
     X, y = problem(2)
     model = BSCAClassifier(budget=12, gamma=0.5)
     model.learn_many(pd.DataFrame(X, columns=["a", "b", "c"]), y)

@@ -1,6 +1,5 @@
 """Dual coordinate ascent over blocks: its passes, stages and order, and how far its figures are true."""
 
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -94,12 +93,11 @@ def test_passes_have_the_cost_of_the_positive_class():
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_features_of_very_different_size(loss):
     X, y = two_classes(60, dense=True)
     X *= np.geomspace(1e-3, 1e6, X.shape[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = OutOfCoreLinearSVC(C=1e5, loss=loss, max_iter=50).fit(X, y)
+    model = OutOfCoreLinearSVC(C=1e5, loss=loss, max_iter=50).fit(X, y)
     assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-5)
     assert model.duality_gap_ >= 0.0
 
@@ -117,16 +115,15 @@ def exact_objective(w, C, X, y):
     ("scale", "C"),
     [(1e3, 1.0), *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((1e3, 1e4), (1e5, 1.0), (1e5, 1e4), (1e6, 1.0)))],
 )
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_gap_of_rows_that_are_not_scaled_is_true(scale, C):
     # Steps round w: the gap is that of the coefficients, whose expansion w should be.
     for seed in range(1 if SLOW else 6):
         rng = np.random.default_rng(seed)
         X = (rng.normal(size=(60, 4)) * scale).astype(np.float32).astype(float)
         y = np.where(X @ rng.normal(size=4) > 0.0, 1, -1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = OutOfCoreLinearSVC(C=C, fit_intercept=False, max_iter=300).fit(X, y)
-            other = OutOfCoreLinearSVC(C=C * scale**2, fit_intercept=False, tol=1e-5).fit(X / scale, y)
+        model = OutOfCoreLinearSVC(C=C, fit_intercept=False, max_iter=300).fit(X, y)
+        other = OutOfCoreLinearSVC(C=C * scale**2, fit_intercept=False, tol=1e-5).fit(X / scale, y)
         primal = exact_objective(model.coef_[0], C, X, y)
         assert model.objective_ == pytest.approx(primal, rel=1e-3)
         assert model.duality_gap_ >= -1e-9 * model.objective_

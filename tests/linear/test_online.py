@@ -4,6 +4,7 @@ import pickle
 from contextlib import closing
 
 import numpy as np
+import pandas as pd
 import pytest
 from river import datasets, preprocessing
 from sklearn.datasets import dump_svmlight_file, load_diabetes
@@ -90,7 +91,6 @@ def test_libsvm_text_and_its_stream_name_columns_alike(tmp_path, zero_based):
 
 @pytest.mark.parametrize("text", ["rows.csv", "rows.parquet"])
 def test_tables_and_their_rows_name_columns_alike(tmp_path, text):
-    pd = pytest.importorskip("pandas")
     X, f = problem(d=3)
     frame = pd.DataFrame(X.astype(float), columns=["width", "height", "age"]).assign(label=(f > 0.0).astype(int))
     frame.to_csv(tmp_path / text, index=False) if text.endswith("csv") else frame.to_parquet(tmp_path / text)
@@ -150,7 +150,6 @@ def test_names_of_a_file_that_make_no_sense_are_ignored(tmp_path, meta):
 
 
 def test_another_fit_forgets_the_names_of_a_file(tmp_path):
-    pd = pytest.importorskip("pandas")
     X, f = problem(d=2)
     path = tmp_path / "rows.txt"
     dump_svmlight_file(X, f > 0.0, str(path), zero_based=False)
@@ -207,7 +206,6 @@ def test_labels_of_text_are_those_of_its_stream(tmp_path, labels):
 
 
 def test_columns_of_a_frame_are_called_what_it_calls_them():
-    pd = pytest.importorskip("pandas")
     X, f = problem(d=3)
     frame = pd.DataFrame(X, columns=[10, 20, 30])
     learner = to_online(OutOfCoreLinearSVC().fit(frame, f > 0.0))

@@ -1,7 +1,5 @@
 """Exact fits where numbers are large: far bounds, far data, kernels of any size. Gaps are worked out anew in float64."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from numba import config
 from scipy import sparse
 from sklearn.datasets import make_blobs
-from sklearn.exceptions import ConvergenceWarning
 
 import naive_batch
 from refused import refused
@@ -45,15 +42,15 @@ def test_bounds_far_away_take_no_support_vector(C, scale):
 
 
 @pytest.mark.parametrize("C", [1e8, 1e12])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_regression_with_bounds_far_away(C):
     X = np.linspace(-3.0, 3.0, 60)[:, None]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = CSMORegressor(C=C, epsilon=0.01, gamma=0.5).fit(X, np.sin(X[:, 0]))
+    model = CSMORegressor(C=C, epsilon=0.01, gamma=0.5).fit(X, np.sin(X[:, 0]))
     assert model.score(X, np.sin(X[:, 0])) > 0.999
 
 
 @pytest.mark.once
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
@@ -61,9 +58,7 @@ def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
         X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1.0, 1.0, size=(n, 1))
         y = rng.permutation(np.arange(n) % 2)
         model = CSMOClassifier(kernel="poly", gamma=1000.0, C=10.0, max_iter=20_000)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(X, y)
+        model.fit(X, y)
         K, a = np.abs(kernel_of(model, X)), np.abs(model.dual_coef_[0])
         rounding = 1e-11 * (K[:, model.support_] @ a).max()
         assert true_gap(model, X, y) <= 1.01 * model.gap_ + rounding
@@ -79,6 +74,7 @@ def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
     thin=st.booleans(),
     seed=st.integers(0, 10_000),
 )
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_gap_is_the_true_one_of_any_problem(kernel, coef0, model, log_scale, log_C, thin, seed):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(4, 30)), int(rng.integers(1, 9))
@@ -87,9 +83,7 @@ def test_the_gap_is_the_true_one_of_any_problem(kernel, coef0, model, log_scale,
         X[rng.random((n, d)) < 0.7] = 0.0
     y = rng.permutation(np.arange(n) % 2)
     model = model(C=10.0**log_C, kernel=kernel, gamma=0.3, coef0=coef0, max_iter=20_000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(sparse.csr_array(X) if thin else X, y)
+    model.fit(sparse.csr_array(X) if thin else X, y)
     if not len(model.support_):
         assert isinstance(model, CSMORegressor)
         return
