@@ -12,7 +12,7 @@ from numba import config
 from problems import answers, blobs, dicts, learned_by, sine_classes, sine_curve, snapshot
 from refused import refused
 from streamsvm import SVMClassifier, SVMRegressor, load, save
-from streamsvm.core.steps import kinds
+from streamsvm.core.memory import committee as kinds
 from streamsvm.learners.committee import states
 
 N = 60 if config.DISABLE_JIT else 600
