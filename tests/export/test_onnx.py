@@ -8,7 +8,7 @@ from edge_models import MAKERS, labelled, matrix, outside, program
 from lists import of_each_kind
 from refused import refused
 from streamsvm import BSCARegressor, edge
-from streamsvm.edge.steps import run
+from streamsvm.edge.program import run
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
 

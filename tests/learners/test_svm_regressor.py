@@ -8,7 +8,8 @@ from river import datasets
 import naive
 from problems import answers, functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
-from streamsvm.core.steps import kinds, regression_stack
+from streamsvm.core.memory import committee as kinds
+from streamsvm.core.steps import target_answers
 from streamsvm.learners import OnlineLinearSVR
 
 N = 60 if config.DISABLE_JIT else 600
@@ -109,7 +110,7 @@ def test_the_stacks_as_their_twin():
     curvatures, inverses = (np.array([ridge * np.eye(n) for ridge in ridges]) for ridges in ((3.0, 30.0), (1 / 3.0, 1 / 30.0)))
     errors_of, sums, choices, answers, scratch = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros(3), np.zeros((2, n))
     for i in range(2):
-        regression_stack.first_weights(weights[i])
+        target_answers.first_weights(weights[i])
     for t in range(1, 150 if config.DISABLE_JIT else 700):
         if t == 100:
             noise[2:] = noise[:1:-1]
@@ -120,12 +121,12 @@ def test_the_stacks_as_their_twin():
         inputs = target + noise * rng.normal(size=n) + (rng.random(n) < 0.02) * 40.0
         inputs[0] = 1.0
         expected = twin.answers(inputs.copy())
-        regression_stack.answer(inputs, weights, losses, errors_of, sums, values, answers)
+        target_answers.answer(inputs, weights, losses, errors_of, sums, values, answers)
         np.testing.assert_allclose(answers, expected, rtol=1e-6, atol=1e-8)
-        regression_stack.learn_errors(inputs, target, weight, t, errors_of, sums)
-        regression_stack.choose(answers, target, weight, t, choices)
+        target_answers.learn_errors(inputs, target, weight, t, errors_of, sums)
+        target_answers.choose(answers, target, weight, t, choices)
         for i in range(2):
-            regression_stack.learn_stack(
+            target_answers.learn_stack(
                 inputs, target, weight, t, i, choices[0], values, losses, weights, curvatures, inverses, scratch
             )
         twin.learn(inputs.copy(), target, weight)
@@ -141,16 +142,16 @@ def test_the_stacks_as_their_twin():
 def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance():
     choices = np.zeros(3)
     for t in range(1, 40):
-        chosen = regression_stack.choose(np.array([1.0, 0.2, 0.5]), 0.0, 1.0, t, choices)
+        chosen = target_answers.choose(np.array([1.0, 0.2, 0.5]), 0.0, 1.0, t, choices)
     assert chosen == 1
     np.testing.assert_allclose(choices, np.array([1.0, 0.2, 0.5]) * 39 / 40, rtol=1e-9)
-    assert regression_stack.choose(np.array([0.20, 0.20, 0.19]), 0.0, 1.0, 40, np.array([0.20, 0.20, 0.19])) == 0
+    assert target_answers.choose(np.array([0.20, 0.20, 0.19]), 0.0, 1.0, 40, np.array([0.20, 0.20, 0.19])) == 0
 
 
 def test_rows_that_are_missed_by_far_count_less():
-    assert regression_stack.robust_weight(0.0, 0.0) == 1.0
-    assert regression_stack.robust_weight(1.5, 1.0) == 1.0
-    assert regression_stack.robust_weight(6.0, 1.0) == pytest.approx(0.25)
+    assert target_answers.robust_weight(0.0, 0.0) == 1.0
+    assert target_answers.robust_weight(1.5, 1.0) == 1.0
+    assert target_answers.robust_weight(6.0, 1.0) == pytest.approx(0.25)
 
 
 # The experts -----------------------------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def test_experts_are_the_learners_themselves():
                 peer._store.views.cache[0] = 0
             weight = 1.0
             if kind == kinds.LANDMARKS:
-                weight = regression_stack.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
+                weight = target_answers.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
             peer.learn_one(x, part, w=weight)
     probe = next(iter(rows(1)))[0]
     model.predict_one(probe)

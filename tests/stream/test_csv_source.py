@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reading import read
-from streamsvm.stream import BadRow, JSONLinesSource, Row, StreamError
+from streamsvm.stream import BadRow, JSONLinesSource, StreamError
 
 CSV = "id;zip;since;n;y\na1;01234;02.01.1970;-;ja\na2;75001;03.01.1970;2,5;nein\n"
 cells = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

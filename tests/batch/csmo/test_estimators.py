@@ -18,7 +18,8 @@ from failing import Failing, interrupts
 from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMORegressor
-from streamsvm.batch.csmo import solver, workers
+from streamsvm.batch.csmo import solver
+from streamsvm.batch.csmo import steps as workers
 
 SLOW = config.DISABLE_JIT
 N = 60 if SLOW else 300

@@ -16,7 +16,7 @@ from row_tables import float32s, hostile_seeds, mutated, npy, same, stream, tabl
 from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
 from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, PackedCodec, TableCodec
-from streamsvm_kafka.codecs.tables import table_of
+from streamsvm_kafka.codecs.protocol import table_of
 
 JSON, FLOAT32, NPY, ARROW = JSONCodec("y"), Float32Codec(2), NpyCodec(2), ArrowCodec("y")
 

@@ -11,7 +11,7 @@ from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor, tree_descent
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm import machine, one_space
+from streamsvm.batch.hss_admm import iteration, machine
 from streamsvm.batch.problem import Bounds
 from streamsvm.batch.tree_descent import Loss, lift, walk
 
@@ -61,7 +61,7 @@ def test_a_start_solves_the_dense_problem(C):
     X, y = two_classes()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=60, max_rank=20)
     bounds, loss = problem(X, y, C, K)
-    results = one_space.start(one_space.Problems(K, loss, [bounds], [[0]], 0.05, 1000))
+    results = iteration.start(iteration.Problems(K, loss, [bounds], [[0]], 0.05, 1000))
     assert results.gap[0] == pytest.approx(gap_of(K, results.b[:, 0], results.bias[0], y, C), abs=1e-3)
     assert results.gap[0] < (0.01 if C < 1.0 else 1.0)
     assert 1 <= results.n_iter[0] <= 30
@@ -74,13 +74,13 @@ def test_a_problem_that_walks_do_not_solve_goes_on(walks, monkeypatch):
     X, y = two_classes()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=60, max_rank=20)
     bounds, loss = problem(X, y, 10.0, K)
-    monkeypatch.setattr(one_space, "_WALKS", 2)
-    monkeypatch.setattr(one_space, "_MORE_WALKS", max(walks, 1))
-    problems = one_space.Problems(K, loss, [bounds], [[0]], 0.05, 2000)
-    results = one_space.start(problems)
+    monkeypatch.setattr(iteration, "_WALKS", 2)
+    monkeypatch.setattr(iteration, "_MORE_WALKS", max(walks, 1))
+    problems = iteration.Problems(K, loss, [bounds], [[0]], 0.05, 2000)
+    results = iteration.start(problems)
     first = results.gap[0]
-    options = machine.ADMMOptions(5.0, True, 1.6, 0.05, 0, False)
-    one_space.go_on(problems, results, np.array([0]), options)
+    options = iteration.ADMMOptions(5.0, True, 1.6, 0.05, 0, False)
+    iteration.go_on(problems, results, np.array([0]), options)
     assert results.gap[0] < 0.5 * first
     assert gap_of(K, results.b[:, 0], results.bias[0], y, 10.0) < 0.12
     assert (results.beta[0] > 0.0) == (walks == 0)  # ADMM iterated
@@ -90,12 +90,12 @@ def test_what_admm_makes_worse_is_not_taken(monkeypatch):
     X, y = two_classes()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=60, max_rank=20)
     bounds, loss = problem(X, y, 1.0, K)
-    problems = one_space.Problems(K, loss, [bounds], [[0]], 1e-9, 40)
-    monkeypatch.setattr(one_space, "_MORE_WALKS", 5)
-    results = one_space.start(problems)
+    problems = iteration.Problems(K, loss, [bounds], [[0]], 1e-9, 40)
+    monkeypatch.setattr(iteration, "_MORE_WALKS", 5)
+    results = iteration.start(problems)
     b = results.b.copy()
-    monkeypatch.setattr(one_space, "_descend", lambda *_, **__: None)
-    one_space.go_on(problems, results, np.array([0]), machine.ADMMOptions(1e9, False, 1.0, 0.0, 0, False))
+    monkeypatch.setattr(iteration, "_descend", lambda *_, **__: None)
+    iteration.go_on(problems, results, np.array([0]), iteration.ADMMOptions(1e9, False, 1.0, 0.0, 0, False))
     np.testing.assert_array_equal(results.b, b)
     assert results.n_iter[0] == 40
 
@@ -214,8 +214,8 @@ def test_an_interrupt_of_the_exact_solution_leaves_that_of_the_walks(machines, m
 
 def test_an_interrupt_of_admm_leaves_the_last_walk(monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(one_space, "_MORE_WALKS", 1)
-    monkeypatch.setattr(one_space, "admm", interrupted)
+    monkeypatch.setattr(iteration, "_MORE_WALKS", 1)
+    monkeypatch.setattr(iteration, "admm", interrupted)
     model = HSSADMMClassifier(C=10.0, gamma=0.05, leaf_size=60, tol=1e-6, predict_with="compressed")
     interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.6
