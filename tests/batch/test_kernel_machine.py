@@ -79,7 +79,6 @@ def restored(machine, state):
         (precomputed, "_coefficients", np.ones((1, 9))),
         (precomputed, "_intercepts", np.array([np.nan])),
     ],
-    ids=str,
 )
 def test_a_machine_that_was_changed_is_refused(make, name, value):
     machine = make()
