@@ -97,7 +97,7 @@ def change_indices(some, number, change):
     change(indices[starts[row] : starts[row + 1]], starts)
 
 
-@pytest.mark.parametrize("value", [D, D + 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("value", [D, D + 1, 2**31 - 1, 2**31, 2**32 - 1])
 def test_features_that_there_are_not(some, value):
     change_indices(some, 1, lambda row, starts: row.__setitem__(-1, value))
     some.write()

@@ -115,17 +115,6 @@ def test_objective_of_scikit_learn(C):
     assert ours.score(X, t) == pytest.approx(peer.score(X, t), abs=1e-3)
 
 
-def test_several_classes_are_those_of_scikit_learn():
-    X, y = load_iris(return_X_y=True)
-    y = np.array(["b", "c", "a"])[y]
-    ours, peer = CSMOClassifier(gamma="scale", tol=1e-5).fit(X, y), SVC(tol=1e-5).fit(X, y)
-    assert np.array_equal(ours.predict(X), peer.predict(X))
-    assert np.allclose(ours.decision_function(X), peer.decision_function(X), atol=1e-3)
-    assert np.array_equal(ours.n_support_, peer.n_support_)
-    assert np.array_equal(ours.support_, peer.support_)
-    assert ours.dual_coef_.shape == (2, len(ours.support_))
-
-
 @pytest.mark.skipif(SLOW, reason="minutes without compilation")
 def test_two_valued_features_are_packed_and_equal_rows_merged():
     X, y = load_digits(return_X_y=True)
