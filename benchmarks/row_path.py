@@ -19,7 +19,8 @@ from common import argument_parser, dict_rows, progress, show, summary, write
 from numba import njit
 
 from streamsvm import BSGDClassifier
-from streamsvm.core.memory.slots import fill_kernel_row, scan_row
+from streamsvm.core.kernels import compare
+from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
 from streamsvm.core.steps.descent import step as rule
@@ -39,7 +40,8 @@ def _scan(block, n_active, norm, y):
 
 @njit
 def _kernel_row(block, n_active, norm, y):
-    fill_kernel_row(block, 0, n_active, norm)
+    v = views(block)
+    compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
 
 
 @njit
@@ -204,7 +206,7 @@ def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
         "FeatureSpace.fill": t["fill"],
         "decide": t["enter_predict"],
         "scan_row": scan,
-        "fill_kernel_row": t["_kernel_row"] - t["_scan"],
+        "compare": t["_kernel_row"] - t["_scan"],
         "compute_scores": t["_scores"] - t["_kernel_row"],
         "Labels.of": t["name"],
     }
@@ -231,7 +233,7 @@ PLACES = {
     "Rule.learn_one": ("core/steps/rule.py", "compiled; numba unpacks its arguments"),
     "scan_row": ("core/memory/slots.py", "columns that are not zero, squared norm"),
     "begin_row": ("core/steps/step.py", "scan_row, and the row is counted"),
-    "fill_kernel_row": ("core/memory/slots.py, core/kernels.py", "kernel values with all support vectors"),
+    "compare": ("core/kernels.py", "kernel values with all support vectors"),
     "compute_scores": ("core/steps/step.py", "dot products with the coefficients of both iterates"),
     "track_errors": ("core/steps/step.py", "recent errors, calibration"),
     "step": ("learners/bsgd.py", "the rule: shrinking, shortfall"),

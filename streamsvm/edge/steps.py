@@ -242,14 +242,6 @@ def _scale(step: Step, x: np.ndarray) -> np.ndarray:
     return scaled if bound is None else np.minimum(np.maximum(scaled, -bound), bound)
 
 
-def _select(step: Step, x: np.ndarray) -> np.ndarray:
-    return x[:, step.arrays["columns"]]
-
-
-def _clip(step: Step, x: np.ndarray) -> np.ndarray:
-    return np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])
-
-
 def _bend(step: Step, x: np.ndarray) -> np.ndarray:
     knot, functions = step.options["knot"], [x, np.abs(x) - step.options["knot"]]
     if step.options["functions"] == 4:
@@ -261,10 +253,6 @@ def vectors_of(step: Step) -> np.ndarray:
     """Return the vectors of a step in their units, float64 [m, width]."""
     vectors = step.arrays["vectors"].astype(np.float64)
     return vectors * step.arrays["unit"] if "unit" in step.arrays else vectors
-
-
-def _kernel(step: Step, x: np.ndarray) -> np.ndarray:
-    return kernel_values(step, vectors_of(step), x)
 
 
 def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -313,10 +301,6 @@ def _leaves(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray
 def _fourier(step: Step, x: np.ndarray) -> np.ndarray:
     angles = step.options["factor"] * (x @ vectors_of(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
-
-
-def _linear(step: Step, x: np.ndarray) -> np.ndarray:
-    return x @ step.arrays["weights"].T + step.arrays["biases"]
 
 
 def _sums(x: np.ndarray, classes: int) -> np.ndarray:
@@ -395,13 +379,13 @@ class _Kind(NamedTuple):
 _KINDS: Mapping[str, _Kind] = {
     "fill": _Kind(_check_fill, _fill),
     "scale": _Kind(_check_scale, _scale),
-    "select": _Kind(_check_select, _select),
-    "clip": _Kind(_check_clip, _clip),
+    "select": _Kind(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
+    "clip": _Kind(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),
     "bend": _Kind(_check_bend, _bend),
-    "kernel": _Kind(_check_kernel, _kernel),
+    "kernel": _Kind(_check_kernel, lambda step, x: kernel_values(step, vectors_of(step), x)),
     "fourier": _Kind(_check_fourier, _fourier),
     "trees": _Kind(_check_trees, _trees),
-    "linear": _Kind(_check_linear, _linear),
+    "linear": _Kind(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
     "join": _Kind(lambda _, width: width, lambda _, x: x),
     "votes": _Kind(_check_pairs, _votes),
     "pair_scores": _Kind(_check_pairs, _pair_scores),

@@ -135,7 +135,8 @@ def program_of(model: Any) -> Program:
     ['fill', 'scale', 'kernel', 'linear']
     """
     *transformers, final = _steps(model)
-    program = _of_batch(final, transformers) if _is_sklearn(final) else _of_river(final, transformers)
+    is_machine = any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(final).__mro__)
+    program = _of_batch(final, transformers) if is_machine else _of_river(final, transformers)
     program.check()
     return program
 
@@ -145,10 +146,6 @@ def _steps(model: Any) -> list[Any]:
     if not isinstance(model, compose.Pipeline):
         return [model]
     return [found for step in model.steps.values() for found in _steps(step)]
-
-
-def _is_sklearn(model: Any) -> bool:
-    return any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(model).__mro__)
 
 
 def _of_batch(model: Any, transformers: list[Any]) -> Program:

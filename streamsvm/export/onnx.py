@@ -195,14 +195,6 @@ def _scale(graph: Graph, step: Step, x: str) -> str:
     return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in what Clip makes of NaN
 
 
-def _select(graph: Graph, step: Step, x: str) -> str:
-    return graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1)
-
-
-def _clip(graph: Graph, step: Step, x: str) -> str:
-    return _bounded(graph, x, step.options["bound"])
-
-
 def _bend(graph: Graph, step: Step, x: str) -> str:
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
@@ -246,10 +238,6 @@ def _linear(graph: Graph, step: Step, x: str) -> str:
     return graph.op("Add", graph.op("MatMul", x, _single(step.arrays["weights"].T)), _single(step.arrays["biases"]))
 
 
-def _join(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
-    return x
-
-
 def _of_pairs(classes: int) -> np.ndarray:
     """The matrix that sums the numbers of pairs for their second class and against their first."""
     first, second = np.triu_indices(classes, 1)
@@ -262,10 +250,6 @@ def _counted(graph: Graph, step: Step, x: str, compare: str) -> str:
     classes = step.options["classes"]
     sides = graph.op("Where", graph.op(compare, x, 0.0), 0.5, -0.5)
     return graph.op("Add", graph.op("MatMul", sides, _of_pairs(classes)), 0.5 * (classes - 1))
-
-
-def _votes(graph: Graph, step: Step, x: str) -> str:
-    return _counted(graph, step, x, "GreaterOrEqual")
 
 
 def _pair_scores(graph: Graph, step: Step, x: str) -> str:
@@ -354,14 +338,14 @@ def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
 _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "fill": _fill,
     "scale": _scale,
-    "select": _select,
-    "clip": _clip,
+    "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),
+    "clip": lambda graph, step, x: _bounded(graph, x, step.options["bound"]),
     "bend": _bend,
     "kernel": _kernel,
     "fourier": _fourier,
     "linear": _linear,
-    "join": _join,
-    "votes": _votes,
+    "join": lambda _graph, _step, x: x,
+    "votes": lambda graph, step, x: _counted(graph, step, x, "GreaterOrEqual"),
     "pair_scores": _pair_scores,
     "experts": _experts,
 }

@@ -299,13 +299,19 @@ def folder() -> Path | None:
         return _usable(_preferred())
     except (OSError, RuntimeError) as error:
         why = error
+    place, effect = None, "is not kept: every process compiles it again"
     for make in (_folder_of_user, _folder_of_process) if hasattr(os, "geteuid") else (_folder_of_process,):
         with contextlib.suppress(OSError):
             place = _usable(make())
-            _tell_of_place(given, why, f"is kept in {place}")
-            return place
-    _tell_of_place(given, why, "is not kept: every process compiles it again")
-    return None
+            effect = f"is kept in {place}"
+            break
+    wanted = f"NUMBA_CACHE_DIR={given}" if given else "the user's cache directory"
+    warn(
+        f"{wanted} cannot be written to ({why}), so compiled code {effect}. "
+        "Set NUMBA_CACHE_DIR to a folder that can be written to",
+        RuntimeWarning,
+    )
+    return place
 
 
 def _readable() -> Iterator[Path]:
@@ -328,15 +334,6 @@ def _preferred() -> Path:
     if given:
         return Path(given, "streamsvm")
     return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "streamsvm"
-
-
-def _tell_of_place(given: str | None, why: Exception, effect: str) -> None:
-    place = f"NUMBA_CACHE_DIR={given}" if given else "the user's cache directory"
-    warn(
-        f"{place} cannot be written to ({why}), so compiled code {effect}. "
-        "Set NUMBA_CACHE_DIR to a folder that can be written to",
-        RuntimeWarning,
-    )
 
 
 def _usable(place: Path) -> Path:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_NORM, compare
 from streamsvm.core.memory.support_vectors import views
-
-#: Places in ``rows`` and ``active``.
-AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))
 
 
 @compiled(inline=True)
@@ -107,17 +102,6 @@ def clear(block: np.ndarray) -> None:
     v.cache[0] = 0
 
 
-@compiled(inline=True)
-def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
-    """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors.
-
-    Those of `AT_HAND` go into ``kernel_rows[0]`` and ``[1]``, those of `TAKEN_OUT`, a support vector, into ``[2]`` and ``[3]``.
-    The number of the row's non-zero features and its squared norm are those that `scan_row` returns.
-    """
-    v = views(block)
-    compare(v, place, n_active, norm, v.kernel_rows[2 * place + 1], v.kernel_rows[2 * place])
-
-
 @compiled
 def kernel_row_of(block: np.ndarray, slot: int) -> None:
     """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
@@ -126,4 +110,4 @@ def kernel_row_of(block: np.ndarray, slot: int) -> None:
     for j in range(h["used"]):
         v.rows[1, j] = v.vectors[j, slot]
     n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-    fill_kernel_row(block, TAKEN_OUT, n_active, norm)
+    compare(v, 1, n_active, norm, v.kernel_rows[3], v.kernel_rows[2])

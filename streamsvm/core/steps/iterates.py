@@ -185,21 +185,16 @@ def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: flo
     else:
         error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
         if c["loss"] == ONE_CLASS:
-            _track_deviation(c, iterate, f, rate)
+            if abs(f) < _LARGEST_DEVIATION:
+                faded, before = max(rate, 0.01), f - c["center"][iterate]
+                c["center"][iterate] += faded * before
+                if c["t"] > 1:  # the first row has no rows to be compared with
+                    c["size"][iterate] += faded * (abs(before) - c["size"][iterate])
         else:
             z = min(max(measure(c, iterate, abs(f), rate) * f, -10.0), 10.0)
             p = 1.0 / (1.0 + math.exp(-z))
             fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
     c["error"][iterate] += rate * (error - c["error"][iterate])
-
-
-@compiled(inline=True)
-def _track_deviation(c: np.ndarray, iterate: int, f: float, rate: float) -> None:
-    if abs(f) < _LARGEST_DEVIATION:
-        rate, before = max(rate, 0.01), f - c["center"][iterate]
-        c["center"][iterate] += rate * before
-        if c["t"] > 1:  # the first row has no rows to be compared with
-            c["size"][iterate] += rate * (abs(before) - c["size"][iterate])
 
 
 @compiled(inline=True)

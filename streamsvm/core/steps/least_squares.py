@@ -283,7 +283,10 @@ def make_factor(block: np.ndarray) -> float:
         if s["jitter"] < _LARGEST_JITTER:
             s["jitter"], s["making"] = min(s["jitter"] * 2.0, _LARGEST_JITTER), 0
             return cost
-        _make_identity(factor, stride, n)  # nothing that learning leads to; a step along the gradient is right for any S
+        for k in range(n):  # nothing that learning leads to; a step along the gradient is right for any S: the identity
+            start = row_start(k, stride)
+            factor[start + k : start + n] = _ZERO
+            factor[start + k] = np.float32(1.0)
         s["making"] = n
     if s["making"] >= n:
         s["making"], s["in_use"], s["ready"], s["jitter"] = -1, number, 1, max(s["jitter"] * _EASING, LEAST_JITTER)
@@ -294,14 +297,6 @@ def make_factor(block: np.ndarray) -> float:
                     v.residuals[k, i] = v.products[k, i] - v.residuals[k, i]
             s["refitting"], s["stage"], s["place"] = 0, STEPPING, 0
     return cost
-
-
-@compiled
-def _make_identity(factor: np.ndarray, stride: int, n: int) -> None:
-    for j in range(n):
-        start = row_start(j, stride)
-        factor[start + j : start + n] = _ZERO
-        factor[start + j] = np.float32(1.0)
 
 
 @compiled

@@ -12,8 +12,8 @@ import numpy as np
 
 from streamsvm.core.budget.strategy import maintain
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
-from streamsvm.core.memory.slots import AT_HAND, append, fill_kernel_row, next_random, scan_row
+from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, compare, self_kernel
+from streamsvm.core.memory.slots import append, next_random, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import (
     LAST,
@@ -60,7 +60,9 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active >= 0:
         if 0 <= c["gamma_rows"] < GAMMA_ROWS:
-            _update_gamma(block)
+            observe_variances(c, v.rows[0], v.means, v.header[0]["used"])
+            v.header[0]["gamma"] = scale_gamma(c)
+            v.cache[0] = 0
         c["t"] += 1
     return n_active, norm, False
 
@@ -78,18 +80,8 @@ def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 
 @compiled(inline=True)
-def _update_gamma(block: np.ndarray) -> None:
-    # gamma = 1 / (sum of the features' variances), by Welford's recurrence over the first rows.
-    v = views(block)
-    h = v.header[0]
-    observe_variances(common(block), v.rows[0], v.means, h["used"])
-    h["gamma"] = scale_gamma(common(block))
-    v.cache[0] = 0
-
-
-@compiled(inline=True)
 def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
-    """Let a row count in the variances that gamma="scale" is found from; ``means`` are those of features, float64 [used]."""
+    """Let a row count in the variances that gamma="scale" is found from, by Welford's recurrence on ``means`` [used]."""
     c["gamma_rows"] += 1
     n = c["gamma_rows"]
     for j in range(used):
@@ -101,7 +93,7 @@ def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: i
 
 @compiled(inline=True)
 def scale_gamma(c: np.ndarray) -> float:
-    """Return gamma="scale" of the rows that `observe_variances` has seen."""
+    """Return gamma="scale", one over the sum of the variances, of the rows that `observe_variances` has seen."""
     return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
 
 
@@ -135,7 +127,7 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     h = v.header[0]
     used, n = h["used"], h["n_support"]
     if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
-        fill_kernel_row(block, AT_HAND, n_active, norm)
+        compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1

@@ -311,10 +311,6 @@ def _linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
     )
 
 
-def _join(source: Source, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001
-    return  # its parts are written where it begins
-
-
 def _pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     classes, scores = step.options["classes"], step.do == "pair_scores"
@@ -334,6 +330,7 @@ def _pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     source.body += ["{", *(f"    {line}" for line in lines), "}"]
 
 
+#: The parts of a ``join`` are written where it begins.
 _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
     "fill": _fill,
     "scale": _scale,
@@ -343,7 +340,7 @@ _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
     "kernel": _kernel,
     "fourier": _fourier,
     "linear": _linear,
-    "join": _join,
+    "join": lambda *_: None,
     "votes": _pairs,
     "pair_scores": _pairs,
     "experts": experts,

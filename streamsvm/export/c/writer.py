@@ -83,7 +83,7 @@ def table_bytes(program: Program) -> int:
 
 def _source(program: Program) -> Source:
     source = Source()
-    source.used.add("missing")
+    source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     places = _places(program)
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
     wanted = _wanted(program)
@@ -202,7 +202,7 @@ def _text(program: Program, source: Source, head: list[str], name: str) -> str:
         labels = ", ".join(map(string, answer.labels))
         lines.append(f"const char *const @_labels[{len(answer.labels)}] = {{{labels}}};")
     lines += ["", *source.tables, ""]
-    lines.append("\n\n".join([*functions_for(source.used | _needed(answer)), *source.functions.values()]))
+    lines.append("\n\n".join([*functions_for(source.used), *source.functions.values()]))
     shown = _shown(program)
     room = [f"float {places[i]}[{max(program.widths[i], 1)}];" for i in shown]
     same = answer.decision == answer.choice
@@ -212,10 +212,6 @@ def _text(program: Program, source: Source, head: list[str], name: str) -> str:
         lines.append(f"    for (j = 0; j < {program.widths[value]}; j++) {given}[j] = {places[value]}[j];")
     lines += ["}", "", *_predict(program), ""]
     return "\n".join(lines)
-
-
-def _needed(answer: Answer) -> set[str]:
-    return {"sqrt"} if answer.kind == "anomaly" and answer.size > 0.0 else set()
 
 
 def _predict(program: Program) -> list[str]:
