@@ -147,7 +147,7 @@ SVC = OutOfCoreLinearSVC()
         (SVC, {"random_state": -1}, "random_state must be"),
         (SVC, {"memory_limit": None}, "memory_limit must be"),
     ],
-    ids=lambda value: name(value) if isinstance(value, BaseEstimator) else str(value),
+    ids=lambda value: name(value) if isinstance(value, BaseEstimator) else str(value).partition(" at 0x")[0],
 )
 def test_bad_parameters_leave_the_model_as_it_was(machine, parameters, message):
     X, y = problem()
