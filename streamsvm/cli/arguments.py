@@ -104,8 +104,8 @@ def add_table_flags(group: Any) -> None:
     group.add_argument("--cycles", metavar="day,week,year", help=text)
     text = "values that mean missing, as an empty cell does (write --missing=-,NA if a dash comes first)"
     group.add_argument("--missing", metavar="NA,-", help=text)
-    text = "for a missing value: drop the feature from that row (the default), use its mean so far, or add a feature that says so"
-    group.add_argument("--when-missing", choices=["drop", "mean", "indicator"], help=text)
+    text = "for a missing value: its mean so far (the default), that and a feature that says so, or no feature, which counts as 0"
+    group.add_argument("--when-missing", choices=["mean", "indicator", "drop"], help=text)
     text = (
         "the decimal mark of numbers that are written for people, with marks between groups of three digits, a currency or a "
         "percent sign, such as 1,200.50 or 1.209,28 (default: plain numbers, with a point)"

@@ -67,7 +67,7 @@ def make_model(
     parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}
     if "budget" in valid:
         parameters["budget"] = _DEFAULT_BUDGET
-    within = "scaling" in valid and scale and deviations is None and not encoder
+    within = "scaling" in valid and scale and deviations is None
     if "scaling" in valid:
         parameters["scaling"] = "auto" if within else None
     bound = _DEVIATIONS if deviations is None else deviations or None

@@ -263,6 +263,6 @@ def _saved(checkpoint: Any) -> dict[str, Any]:
     found: dict[str, Any] = {name: value for name, value in table.items() if name in _TEXT and isinstance(value, str)}
     for name in (*_READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
-        if value and not (name == "when_missing" and value == "drop"):
+        if value and not (name == "when_missing" and value == "mean"):
             found[name] = value
     return found

@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     """Rows to learn together. Rows of weight 0 are left out, and not checked."""
 
     matrix: np.ndarray
-    """float32 [n, features]."""
+    """float32 or float64 [n, features]."""
     names: list[Hashable]
     """Of the features."""
     y: list[Any]
@@ -95,9 +95,9 @@ class Batch(NamedTuple):
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
-def as_batch(X: Any, y: Any, w: Any) -> Batch:
+def as_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
     """Check the arguments of ``learn_many``, except for the labels or targets themselves; a ValueError where they do not fit."""
-    matrix, names, _ = as_matrix(X)
+    matrix, names, _ = as_matrix(X, dtype)
     y = _as_list(y, len(matrix))
     weights = _checked_weights(w, len(matrix))
     numbers, given = np.flatnonzero(weights), len(matrix)

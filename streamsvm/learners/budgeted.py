@@ -61,6 +61,10 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         self._common["random"] = random_state(getattr(self, "seed", 0))
         self._set_rule_state()
 
+    @property
+    def _dtype(self) -> Any:
+        return np.float32 if self.scaling is None else np.float64
+
     def _make_store(self) -> SupportVectorStore:
         # A learner without the parameter has a rule that maintains the budget, or none.
         self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
@@ -158,7 +162,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         decide_many(decisions.decide, (self._block, self._used_row, self._scores), matrix, columns, what, out)
 
     def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
-        """Return rows as `predict_then_learn` takes them: float32 [n_rows, features seen].
+        """Return rows as `predict_then_learn` takes them: [n_rows, features seen].
 
         Each row is read once. The result is None if a row has a feature that was not learned yet, or a value that is not a
         number.
@@ -210,7 +214,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             columns = self._features.columns_of(names, False)
             if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
                 return None
-        if decisions.first_refused(self._row, X, columns, True) >= 0:
+        X = np.require(X, self._dtype, ["C", "W"])
+        if decisions.first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
         self._get_ready(len(X))
         answers = np.empty((len(X), 2 if probability else 1))
@@ -307,12 +312,12 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 sign = self._start_labels(labels, n_outputs)
                 self._features.restore(names)
                 self._store.used = d
-                for number, chunk in enumerate(map(_dense, chunks)):
+                for number, chunk in enumerate(_dense(chunk, self._dtype) for chunk in chunks):
                     row = self._first_refused(chunk, columns)
                     if row >= 0:
                         self._complain_of(chunk[row], names, number * size + row)
                 self._get_ready()
-                for number, chunk in enumerate(map(_dense, chunks)):
+                for number, chunk in enumerate(_dense(chunk, self._dtype) for chunk in chunks):
                     part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
                     if not expand(self._block, chunk, columns, np.ones(len(chunk)), part):
                         self._complain_of_strategy()
@@ -393,7 +398,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return super()._learned() if self.scaling is None else {}
 
 
-def _dense(rows: Any) -> np.ndarray:
-    # float32 [n, features], of an array or a sparse matrix
+def _dense(rows: Any, dtype: Any) -> np.ndarray:
+    # [n, features], of an array or a sparse matrix
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused by name
-        return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
+        return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype)

@@ -191,7 +191,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        with self._weighing(as_batch(X, y, w)) as batch:
+        with self._weighing(as_batch(X, y, w, self._dtype)) as batch:
             self._learn_batch(batch)
 
     @contextmanager

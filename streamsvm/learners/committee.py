@@ -227,7 +227,7 @@ class Committee(ScalingEstimator):
     def __post_init__(self) -> None:
         super().__post_init__()
         v = self._store.views
-        self._row, self._scores, self._connected, self._ready = v.rows[0], v.scores, False, False
+        self._row, self._scores, self._connected, self._ready = v.given[0], v.scores, False, False
         self._own["scaling"], self._own["last"] = self.scaling == "auto", -1
         seed = random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
@@ -238,6 +238,10 @@ class Committee(ScalingEstimator):
             newton.start(curvature, inverse, ridge)
             self._stack.first_weights(weights)
         newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
+
+    @property
+    def _dtype(self) -> Any:
+        return np.float64
 
     def _make_store(self) -> CommitteeStore:
         return CommitteeStore([expert.place for expert in self._team], self.max_features, self._most_outputs, self._has_targets)

@@ -92,7 +92,7 @@ class DualAscent(BudgetedEstimator):
         DualSolution(n_epochs=5, rows=5300)
         """
         _check_passes(epochs, on_epoch)
-        with self._weighing(as_batch(X, y, w), together=True) as batch, self._undoing():
+        with self._weighing(as_batch(X, y, w, self._dtype), together=True) as batch, self._undoing():
             self._targets(batch)  # all labels become known, so that below each has the target that it keeps
             targets, outputs = self._targets(batch)
             columns = self._admit(batch)

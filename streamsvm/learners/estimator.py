@@ -93,7 +93,7 @@ class OnlineEstimator(RiverEstimator):
     #: The model's memory. It has ``used`` (columns with a feature), ``nbytes``, ``snapshot`` and ``restore``.
     _store: Any = field(init=False)
     _block: np.ndarray = field(init=False)
-    #: The place of a row in it, float32 [max_features or more]: looked up once, as each row needs it.
+    #: The place of a row in it, [max_features or more]: looked up once, as each row needs it.
     _row: np.ndarray = field(init=False)
     #: Its decision values, where there is room for several.
     _scores: np.ndarray = field(init=False)
@@ -124,7 +124,7 @@ class OnlineEstimator(RiverEstimator):
         self._check_parameters()
         self._store = self._make_store()
         self._block = self._store.block
-        self._features = FeatureSpace(self.max_features, self.overflow)  # type: ignore[arg-type]
+        self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
         self._outputs = 1
         state, begin = self._block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN
         dtype = self._rule.state
@@ -142,6 +142,11 @@ class OnlineEstimator(RiverEstimator):
 
     def _make_store(self) -> Any:
         raise NotImplementedError
+
+    @property
+    def _dtype(self) -> Any:
+        """The type of rows as they are given."""
+        return np.float32
 
     @property
     def _most_outputs(self) -> int:
@@ -201,7 +206,7 @@ class OnlineEstimator(RiverEstimator):
         return self._row[: self._store.used]
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        """`_decide_row` for rows float32 [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
+        """`_decide_row` for rows [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
         raise NotImplementedError
 
     @contextmanager
@@ -215,7 +220,8 @@ class OnlineEstimator(RiverEstimator):
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         """The number of the first row that is not finite or too large, or -1."""
         distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
-        return int(decisions.first_refused(self._used_row, matrix, columns, bool(distinct)))
+        scaled = getattr(self, "scaling", None) is not None
+        return int(decisions.first_refused(self._used_row, matrix, columns, bool(distinct), scaled))
 
     def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Labels or targets as compiled code takes them, float64 [n], and the outputs that each row needs, int64 [n]."""
@@ -248,7 +254,7 @@ class OnlineEstimator(RiverEstimator):
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         """Answers of `_decide_matrix`, float64 [n, 1 or more], and the frame that they are to be like (None for an array)."""
-        matrix, names, like = as_matrix(X)
+        matrix, names, like = as_matrix(X, self._dtype)
         columns = self._features.columns_of(names, False)
         if len(matrix) and len(self._features):
             self._warn_of_names(names, columns, like is None)

@@ -10,10 +10,10 @@ import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy
 from streamsvm.core.kernels import kernel_matrix
-from streamsvm.core.memory.moments import move_moments, pool_moments
+from streamsvm.core.memory.moments import LARGEST_VALUE, move_moments, pool_moments
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
-from streamsvm.core.steps.rescale import FOLLOWS, scale_moved, units_of
+from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part
 from streamsvm.learners.refit import Rows, calibrate, kernel_of, residuals, rows_of, solved
@@ -66,7 +66,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
         self._take_counters(parts)
         coefficients = np.hstack([part.share * part.coefficients for part in parts])
         intercept = sum(part.share * part.intercept for part in parts)
-        vectors = np.zeros((coefficients.shape[1], self._store.used), np.float32)
+        vectors = np.zeros((coefficients.shape[1], self._store.used), self._dtype)
         first = 0
         for part in parts:
             vectors[first : first + part.model.n_support, part.columns] = _vectors_of(part)
@@ -106,18 +106,18 @@ class MaintainedExpansion(MergeableExpansion):
 
 
 def _vectors_of(part: Part) -> np.ndarray:
-    # float32 [m, features], as rows are given.
+    # [m, features], as rows are given.
     model = part.model
     vectors = model.support_vectors
     if model.scaling is not None:
         v, used = model._store.views, model._store.used
         location, spread = units_of(v.moments, v.location, v.spread, used)
-        vectors = (vectors * spread + location).astype(np.float32)
+        vectors = vectors * spread + location
     if (part.factors != 1.0).any() or part.shifts.any():
-        vectors = (vectors * part.factors + part.shifts).astype(np.float32)
-        if not np.isfinite(vectors).all():
+        vectors = vectors * part.factors + part.shifts
+        if not (np.abs(vectors) <= LARGEST_VALUE).all():
             raise ValueError("the models were scaled so differently that support vectors of one are beyond float32")
-    return np.asarray(vectors)
+    return np.asarray(vectors, model._dtype)
 
 
 def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
@@ -129,7 +129,7 @@ def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
         centred = merged.kernel != "rbf"
         scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, 0)
     if c["gamma_rows"][0] == FOLLOWS:
-        v.header["gamma"] = 1.0 / max(used, 1)
+        follow_gamma(merged._block, 0)
     elif merged.gamma == "scale":
         first, columns = parts[0].model, parts[0].columns
         v.header["gamma"] = first.effective_gamma

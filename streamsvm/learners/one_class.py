@@ -144,7 +144,7 @@ class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
 
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or of a 2-D numpy array in order, exactly as `learn_one` learns each."""
-        matrix, names, _ = as_matrix(X)
+        matrix, names, _ = as_matrix(X, self._dtype)
         n = len(matrix)
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 

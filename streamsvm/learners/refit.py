@@ -37,7 +37,7 @@ class SupportVectors(NamedTuple):
     intercept: np.ndarray  # float64 [outputs]
 
     def values(self, X: np.ndarray) -> np.ndarray:
-        """Return float64 [n, B] of rows float32 [n, features] as they are given."""
+        """Return float64 [n, B] of rows [n, features] as they are given."""
         scale = self.model.scale_in_use
         return kernel_matrix(*kernel_of(self.model), X.astype(np.float64) if scale is None else scale.of(X), self.vectors)
 
@@ -129,19 +129,19 @@ def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
 class Rows(NamedTuple):
     """Rows that coefficients are fitted to."""
 
-    X: np.ndarray  # float32 [n, features of the model]
+    X: np.ndarray  # [n, features of the model]
     wanted: np.ndarray  # float64 [n]: see `residuals`
     weights: np.ndarray  # float64 [n]
 
 
 def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
     """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label."""
-    batch = as_batch(X, y, w)
+    batch = as_batch(X, y, w, model._dtype)
     wanted = model._known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
         raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
     columns = model._features.columns_of(batch.names, False)
-    matrix = np.zeros((len(batch.y), model._store.used), np.float32)
+    matrix = np.zeros((len(batch.y), model._store.used), model._dtype)
     matrix[:, columns[columns >= 0]] = batch.matrix[:, columns >= 0]
     if not np.isfinite(matrix).all():
         raise ValueError("X has values that are not finite: fill them in, or leave those rows out")

@@ -63,7 +63,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return self._decide_row(x, CHOSEN)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        batch = as_batch(X, y, w)
+        batch = as_batch(X, y, w, self._dtype)
         self._learn_batch(batch)
         if self._first_targets is not None:
             self._look_at(batch.y[:_FIRST_TARGETS])

@@ -185,7 +185,7 @@ def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | Non
         if missing.any():
             X, empty = np.where(missing, 0.0, X), int(missing.all(axis=1).sum())
         # Compiled code takes rows that lie one behind the other, and may be written to.
-        return Columns(np.require(X, np.float32, ["C", "W"]), rows.names, y, empty)
+        return Columns(X, rows.names, y, empty)
     ys: list[Any] = []
     empty = 0
 

@@ -122,7 +122,7 @@ def placed(matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width
     if len(refused):
         row = refused[0]
         try:
-            FeatureSpace.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
+            FeatureSpace(1, "ignore").complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {numbers[row]}: {error}") from None
     return out

@@ -7,10 +7,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.kernels import LARGEST_LENGTH
 from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, rounded_up
 from streamsvm.core.memory.landmarks import LandmarkStore
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
+from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore
 
@@ -63,7 +62,7 @@ class CommitteeViews(NamedTuple):
     header: Annotated[np.ndarray, Array(HEADER)]
     moments: Annotated[np.ndarray, Array(np.float64, ("columns", FOLLOWED))]
     """Of each feature, as `streamsvm.core.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float32, ("columns", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    first: Annotated[np.ndarray, Array(np.float64, ("columns", N_FIRST), -LARGEST_VALUE, LARGEST_VALUE)]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
@@ -88,9 +87,10 @@ class CommitteeViews(NamedTuple):
     """The state of each resetting expert's detector of drift."""
     counts: Annotated[np.ndarray, Array(np.float64, ("outputs",), 0.0, 1e100)]
     """The rows of each class, by weight; of one output those of the positive one."""
-    rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
-    """The row at hand as it is given, the same as it is scaled, and the given row that ``at_hand`` belongs to."""
-    active: Annotated[np.ndarray, Array(np.int64, ("columns",), saved=False)]
+    given: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
+    """The row at hand as it is given, and the one that ``at_hand`` belongs to."""
+    scaled: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
+    """The row at hand as experts take it."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
     shift: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
     """From the old scale to the new one, when stored vectors are brought to it."""
@@ -116,7 +116,7 @@ class CommitteeViews(NamedTuple):
     calls: Annotated[np.ndarray, Array(np.uint64, (16,), saved=False)]
     """Addresses of compiled functions."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
-    """Whether ``at_hand`` is that of ``rows[2]``."""
+    """Whether ``at_hand`` is that of ``given[1]``."""
 
 
 _LAYOUT = Layout(CommitteeViews, in_lines=("columns",))

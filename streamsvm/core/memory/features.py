@@ -37,6 +37,8 @@ class FeatureSpace:
     overflow
         The policy for a new name when every column has one: ``"raise"`` a ValueError when learning, ``"hash"`` it into one of
         the columns (CRC-32 of its text; values that meet in a column add up), or ``"ignore"`` it.
+    dtype
+        That of rows: float32, or float64 where a model scales them, as their differences may be small beside their size.
 
     Examples
     --------
@@ -48,9 +50,13 @@ class FeatureSpace:
     (array([1.5, 2. ], dtype=float32), ['a', 'b'])
     """
 
-    def __init__(self, max_features: int, overflow: Overflow) -> None:
+    def __init__(self, max_features: int, overflow: Overflow, dtype: Any = np.float32) -> None:
         self.max_features = max_features
         self.overflow = overflow
+        self._dtype = np.dtype(dtype)
+        self._code = "d" if self._dtype == np.float64 else "f"
+        self._cell: Any = np.zeros(1, self._dtype)
+        self._pack_one: Callable[..., None] = struct.Struct(self._code).pack_into
         self._columns: dict[Hashable, int] = {}
         # Made when a row has all known names and no other, for the names known then.
         self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
@@ -65,7 +71,7 @@ class FeatureSpace:
         return list(self._columns)
 
     def fill(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
-        """Write the features ``x`` into ``row`` float32 [max_features or more]; whether a new name got a column.
+        """Write the features ``x`` into ``row`` [max_features or more]; whether a new name got a column.
 
         New names get one if they are to ``learn``. O(features of x), or O(max_features) where the names of ``x`` are not all
         known names and no other. Whether numbers are finite is left to the reader of the row (`complain_not_finite` names the
@@ -86,13 +92,13 @@ class FeatureSpace:
         try:
             for name, value in x.items():
                 column = columns.get(name)
-                _PACK_ONE(_ONE_CELL, 0, value)
+                self._pack_one(self._cell, 0, value)
                 if column is None:
                     # While there are free columns, learning would give it one: it has no hashed column yet.
                     if self.overflow != "hash" or len(columns) < self.max_features:
                         continue
                     column = self._hashed(name)
-                row[column] += _ONE_CELL[0]
+                row[column] += self._cell[0]
         except (struct.error, TypeError, OverflowError):
             self._complain(x)
         return new
@@ -108,7 +114,7 @@ class FeatureSpace:
         if self._pick is None:
             if len(x) < 2:  # itemgetter of one name gives a bare value instead of a tuple
                 return False
-            self._pack = struct.Struct(f"{len(x)}f").pack_into
+            self._pack = struct.Struct(f"{len(x)}{self._code}").pack_into
             self._pick = operator.itemgetter(*self._columns)
         try:
             self._pack(row, 0, *self._pick(x))
@@ -119,13 +125,13 @@ class FeatureSpace:
         return True
 
     def matrix(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
-        """Write rows into a new matrix, float32 [n_rows, names known]; None where one has another name or what is no number."""
+        """Write rows into a new matrix, [n_rows, names known]; None where one has another name or what is no number."""
         known, n = self._columns, len(self._columns)
         if n < 2:  # itemgetter of one name gives a bare value instead of a tuple
             return None
-        matrix = np.empty((n_rows, n), np.float32)
-        cells, at, size, missing = matrix.data.cast("B"), 0, 4 * n, dict.fromkeys(known, 0.0)
-        pick, pack = operator.itemgetter(*known), struct.Struct(f"{n}f").pack_into
+        matrix = np.empty((n_rows, n), self._dtype)
+        cells, at, size, missing = matrix.data.cast("B"), 0, matrix.itemsize * n, dict.fromkeys(known, 0.0)
+        pick, pack = operator.itemgetter(*known), struct.Struct(f"{n}{self._code}").pack_into
         try:
             for x in rows:
                 if x.__class__ is not dict:
@@ -210,12 +216,12 @@ class FeatureSpace:
             if length > LONGEST_NAME:
                 raise ValueError(f"feature {shown(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
             try:
-                _PACK_ONE(_ONE_CELL, 0, value)
+                self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
                 self._complain(x)
         for name in new:  # the others are ignored
-            _PACK_ONE(_ONE_CELL, 0, x[name])
-            if not np.isfinite(_ONE_CELL[0]):
+            self._pack_one(self._cell, 0, x[name])
+            if not abs(self._cell[0]) <= _LARGEST:
                 self.complain_not_finite(x)
         return new
 
@@ -224,11 +230,10 @@ class FeatureSpace:
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
-    @staticmethod
-    def _complain(x: Mapping[Any, Any]) -> None:
+    def _complain(self, x: Mapping[Any, Any]) -> None:
         for name, value in x.items():
             try:
-                _PACK_ONE(_ONE_CELL, 0, value)
+                self._pack_one(self._cell, 0, value)
             except (OverflowError, struct.error, TypeError) as error:
                 if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
                     raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
@@ -238,12 +243,11 @@ class FeatureSpace:
                 ) from None
         raise AssertionError("every feature is a number")
 
-    @staticmethod
-    def complain_not_finite(x: Mapping[Any, Any]) -> None:
+    def complain_not_finite(self, x: Mapping[Any, Any]) -> None:
         """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
         for name, value in x.items():
-            _PACK_ONE(_ONE_CELL, 0, value)
-            if not np.isfinite(_ONE_CELL[0]):
+            self._pack_one(self._cell, 0, value)
+            if not abs(self._cell[0]) <= _LARGEST:
                 raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
@@ -262,8 +266,7 @@ _MUST_BE_FINITE = (
     "features must be finite float32 numbers. Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature "
     "counts as 0)"
 )
-_ONE_CELL = np.zeros(1, np.float32)
-_PACK_ONE: Callable[..., None] = struct.Struct("f").pack_into
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _sorted(names: list[Hashable]) -> list[Hashable]:

@@ -20,10 +20,13 @@ N_FIRST = 32
 
 #: Columns of moments that follow a stream. The first three are those of `learn_value`. Then: the values held of a run of values
 #: beyond the bound; whether most of the first values were equal, as of a feature that is rarely not 0; how often the moments have
-#: begun anew within the horizon, 2 also where they describe both levels; whether that has not come into use; and the mean and the
-#: reach of the level before.
-FOLLOWED = 9
-_HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH = 3, 4, 5, 6, 7, 8
+#: begun anew within the horizon, 2 also where they describe both levels; whether that has not come into use; the mean and the
+#: reach of the level before; and whether there was a value other than 0 and 1.
+FOLLOWED = 10
+_HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH, GRADED = 3, 4, 5, 6, 7, 8, 9
+
+#: The largest value: of float32, so that what is learned can be given to any of its kind.
+LARGEST_VALUE = float(np.finfo(np.float32).max)
 
 _ROUNDING = 1e-26  # of sums of squares, over the square of the mean
 _TINY = 1e-300
@@ -34,7 +37,7 @@ _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over 
 
 def check_moments(moments: np.ndarray) -> None:
     """Raise a ValueError where moments, float64 [n, FOLLOWED], are none: compiled code takes counts for places."""
-    held, flags = moments[:, _HELD], moments[:, [RARE, ANEW]]
+    held, flags = moments[:, _HELD], moments[:, [RARE, ANEW, GRADED]]
     if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
         raise ValueError(
             "the snapshot is corrupt: a feature, or the target, has a negative number of values or sum of squared deviations, "
@@ -64,10 +67,10 @@ def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], mom
     for of, _, places in parts:
         count, mean, squares = of[: len(places), :3].T
         moments[places, 2] += squares + count * (mean - moments[places, 1]) ** 2
-        for flag in (RARE, _RENEWED):
+        for flag in (RARE, _RENEWED, GRADED):
             moments[places, flag] = np.maximum(moments[places, flag], of[: len(places), flag])
         unset = moments[places, _LAST_REACH] == 0.0
-        moments[places[unset], LAST_MEAN:] = of[: len(places)][unset, LAST_MEAN:]
+        moments[places[unset], LAST_MEAN:GRADED] = of[: len(places)][unset, LAST_MEAN:GRADED]
     few = (moments[:, 0] > 0.0) & (moments[:, 0] < N_FIRST)
     held = np.zeros(len(moments), np.int64)
     for of, values, places in parts:
@@ -91,6 +94,7 @@ def move_moments(
     again = moved[:, _LAST_REACH] > 0.0
     moved[again, LAST_MEAN] = moved[again, LAST_MEAN] * factors[again] + shifts[again]
     moved[again, _LAST_REACH] = np.maximum(moved[again, _LAST_REACH] * factors[again], _TINY)
+    moved[(factors != 1.0) | (shifts != 0.0), GRADED] = 1.0
     held = np.arange(values.shape[1]) < moved[:, :1]
     return moved, np.where(held, values * factors[:, None] + shifts[:, None], 0.0)
 
@@ -132,6 +136,8 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     with eight of them.
     """
     count, held = int(moments[0]), int(moments[_HELD])
+    if value != 0.0 and value != 1.0:  # noqa: PLR1714 - compiled
+        moments[GRADED] = 1.0
     if count < N_FIRST:
         _insert(first, count, value)
         _begin(first, count + 1, bound, moments)

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
 from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
+from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 
 #: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
 HEADER = np.dtype(
@@ -63,7 +63,7 @@ class Views(NamedTuple):
     """Mean of each feature over the rows that gamma="scale" is found from."""
     gram: Annotated[np.ndarray, Array(np.float64, ("gram", "gram"))]
     """Room for a Gram matrix of the support vectors, or for what a rule makes of it."""
-    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    window: Annotated[np.ndarray, Array(np.float64, ("window", "columns"), -LARGEST_VALUE, LARGEST_VALUE)]
     """The last rows, as they are given."""
     window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
@@ -71,11 +71,11 @@ class Views(NamedTuple):
     """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
     moments: Annotated[np.ndarray, Array(np.float64, ("scaled", FOLLOWED))]
     """Of each feature, as `streamsvm.core.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float32, ("scaled", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
+    first: Annotated[np.ndarray, Array(np.float64, ("scaled", N_FIRST), -LARGEST_VALUE, LARGEST_VALUE)]
     location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
     """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""
-    given: Annotated[np.ndarray, Array(np.float32, ("scaled",), saved=False)]
+    given: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
     """The row at hand as it is given, where ``rows[0]`` is the same by the scale."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
     shift: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
@@ -132,7 +132,7 @@ class SupportVectorStore(VectorStore[Views]):
     -----
     It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
     D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
-    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``236 D`` more with the scale of features.
+    ``8 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``376 D`` more with the scale of features.
 
     >>> store = SupportVectorStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes, store.vectors.shape

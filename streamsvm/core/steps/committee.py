@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
+from streamsvm.core.kernels import LARGEST_NORM
 from streamsvm.core.memory.committee import (
     ADDITIVE,
     ASCENT,
@@ -51,6 +52,7 @@ from streamsvm.core.steps.rescale import (
     move_vectors,
     scale_moved,
     scale_row,
+    too_large,
 )
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
@@ -106,7 +108,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), views(store)
     h = s.header[0]
     for j in range(h["used"]):
-        s.rows[0, j] = v.rows[1, j]
+        s.rows[0, j] = v.scaled[j]
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
     for k in range(v.header[0]["live"]):
@@ -118,7 +120,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
 def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), landmark_views(store)
     for j in range(s.header[0]["used"]):
-        s.rows[0, j] = v.rows[1, j]
+        s.rows[0, j] = v.scaled[j]
     kernel_rls.decide(store, LAST)
     live = v.header[0]["live"]
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
@@ -136,7 +138,7 @@ def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
         store = _part(block, expert, k)
         w = weight_views(store)
         for j in range(used):
-            w.row[j] = v.rows[1, j]
+            w.row[j] = v.scaled[j]
         v.at_hand[k, first] = half * linear_step.decide_packed(store, LAST)
         v.at_hand[k, first + 1] = half * linear_step.decide_packed(store, AVERAGE)
 
@@ -176,15 +178,15 @@ def ask(block: np.ndarray) -> None:
     """Fill ``at_hand`` with the decision values of all experts for the row at hand, once."""
     v = committee_views(block)
     used = v.header[0]["used"]
-    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+    if v.cache[0] == 0 or differ(v.given[0], v.given[1], used):
         if state_of(block, STATE)["scaling"] != 0:
-            scale_row(v.rows[0], v.rows[1], v.location, v.spread, used)
+            scale_row(v.given[0], v.scaled, v.location, v.spread, used)
         else:
             for j in range(used):
-                v.rows[1, j] = v.rows[0, j]
+                v.scaled[j] = np.float32(v.given[0, j])
         _fill_inputs(block)
         for j in range(used):
-            v.rows[2, j] = v.rows[0, j]
+            v.given[1, j] = v.given[0, j]
         v.cache[0] = 1
 
 
@@ -212,7 +214,7 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
 def _rescale(block: np.ndarray, scaling: bool) -> None:
     # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
-    gamma = gamma_of(v.spread, v.header[0]["used"], scaling)
+    gamma = gamma_of(v.moments, v.spread, v.header[0]["used"], scaling)
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] <= DESCENT:
             s = views(_part(block, e, 0))
@@ -251,7 +253,7 @@ def follow_scale(block: np.ndarray) -> None:
     count_functions(block)
     v = committee_views(block)
     used, t = v.header[0]["used"], common(block)["t"]
-    learn_moments(v.moments, v.first, v.rows[0], used, REACH)
+    learn_moments(v.moments, v.first, v.given[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale(block, scaling)
 
@@ -329,4 +331,10 @@ def decide(block: np.ndarray, what: int) -> float:
 def refused(block: np.ndarray) -> bool:
     """Whether the row at hand is not finite or too large."""
     v = committee_views(block)
-    return scan_row(v.rows[0], v.header[0]["used"], v.active)[0] < 0
+    used = v.header[0]["used"]
+    if state_of(block, STATE)["scaling"] != 0:
+        return too_large(v.given[0], used)
+    norm = 0.0
+    for j in range(used):
+        norm += v.given[0, j] * v.given[0, j]
+    return not norm < LARGEST_NORM

@@ -12,7 +12,7 @@ from streamsvm.core.memory.slots import kernel_row_of
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common
-from streamsvm.core.steps.rescale import given_row, scan_given
+from streamsvm.core.steps.rescale import scan_given
 from streamsvm.core.steps.rule import FITTED, rule, state_of
 from streamsvm.core.steps.step import (
     FIRST_OUTPUT,
@@ -87,9 +87,9 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
     v, c = views(block), common(block)
     h = v.header[0]
     if h["window"] > 0:
-        place, row = (c["t"] - 1) % h["window"], given_row(block)
+        place, scaled = (c["t"] - 1) % h["window"], h["scaled"] > 0
         for j in range(h["used"]):
-            v.window[place, j] = row[j]
+            v.window[place, j] = v.given[j] if scaled else np.float64(v.rows[0, j])
         v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
 
 
@@ -113,9 +113,12 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
 def _replay(block: np.ndarray, place: int) -> None:
     # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
     v = views(block)
-    h, row = v.header[0], given_row(block)
+    h = v.header[0]
     for j in range(h["used"]):
-        row[j] = v.window[place, j]
+        if h["scaled"] > 0:
+            v.given[j] = v.window[place, j]
+        else:
+            v.rows[0, j] = np.float32(v.window[place, j])
     n_active, norm = scan_given(block)
     if n_active < 0:
         return

@@ -10,20 +10,25 @@ from streamsvm.core.kernels import FAST, LARGEST_NORM
 from streamsvm.core.memory.slots import append
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for, probabilities, probability
-from streamsvm.core.steps.rescale import given_row, scan_given
+from streamsvm.core.steps.rescale import scan_given, too_large
 from streamsvm.core.steps.step import NO_OUTPUT, add_to_coefficient, best_output, compute_scores, random_bits
 
 
 @compiled
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
     """Make row i of X the row that is given. Its features have the columns ``columns`` int64 [features]; -1: none."""
-    lay_out(given_row(block), views(block).header[0]["used"], X, columns, i)
+    v = views(block)
+    h = v.header[0]
+    if h["scaled"] > 0:
+        lay_out(v.given, h["used"], X, columns, i)
+    else:
+        lay_out(v.rows[0], h["used"], X, columns, i)
 
 
 @compiled(inline=True)
 def lay_out(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Write row i of X into ``row`` float32 [used or more], as `fill_row` does."""
-    row[:used] = np.float32(0.0)
+    """Write row i of X into ``row`` [used or more], as `fill_row` does."""
+    row[:used] = 0.0
     for j in range(X.shape[1]):
         if columns[j] >= 0:
             row[columns[j]] += X[i, j]
@@ -38,16 +43,18 @@ def _squared_norm(row: np.ndarray) -> float:
 
 
 @compiled
-def first_refused(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool) -> int:
+def first_refused(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool, scaled: bool) -> int:
     """The number of the first row of X that a rule would refuse, or -1. ``distinct``: no two features share a column.
 
-    ``row`` float32 [features] is scratch.
+    ``row`` [features] is scratch, of the type of X. Where rows are ``scaled``, each value is to be finite in float32, else the
+    squared norm.
     """
     limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
     for i in range(X.shape[0]):
         if not distinct:
             lay_out(row, len(row), X, columns, i)
-        if not _squared_norm(X[i] if distinct else row) < limit:
+        given = X[i] if distinct else row
+        if too_large(given, len(given)) if scaled else not _squared_norm(given) < limit:
             return i
     return -1
 

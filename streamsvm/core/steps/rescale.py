@@ -9,8 +9,8 @@ the features, as `streamsvm.core.memory.moments` has them; ``location`` and ``sp
 spread of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in
 use. The first ``used`` columns have a feature.
 
-In a store of support vectors, a row comes as it is given into `given_row`. `scan_given` makes it the row at hand: by the scale in
-use where the store has one.
+In a store of support vectors with a scale, a row comes as it is given, in float64, into ``given``. `scan_given` makes it the row
+at hand, float32: a value that is large beside its deviations loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LINEAR, POLY
-from streamsvm.core.memory.moments import ANEW, LAST_MEAN, RARE, follow_value
+from streamsvm.core.memory.moments import ANEW, GRADED, LARGEST_VALUE, LAST_MEAN, RARE, follow_value
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
@@ -36,7 +36,7 @@ REACH, RARE_REACH = 8.0, 30.0
 _HORIZON = 10_000.0  # rows that mean and variance remember
 _OFF = 0.05  # by which a scale in use may be off
 _EVERY_ROW, _EVERY = 64, 16  # first rows after each of which that is looked at, and rows between later looks
-_LEAST_VARIANCE = 1e-13  # over the squared mean: what float32 makes of a constant
+_LEAST_VARIANCE = 1e-24  # over the squared mean: what float64 makes of a constant
 _TINY = 1e-60
 _FAR = 1e30
 _NEAR = 2.0  # deviations of the mean from 0 up to which 0 is the location, where rows need not be centred
@@ -50,21 +50,34 @@ def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used:
     rarely not 0, to `RARE_REACH`.
     """
     for j in range(used):
-        follow_value(moments[j], first[j], np.float64(row[j]), RARE_REACH if moments[j, RARE] else reach, _HORIZON, False)
+        follow_value(moments[j], first[j], row[j], RARE_REACH if moments[j, RARE] else reach, _HORIZON, False)
 
 
 @compiled(inline=True)
-def _spread(moments: np.ndarray) -> float:
-    # The standard deviation of a feature, 0 where it is constant.
-    if moments[0] == 0.0:
+def _varies(moments: np.ndarray) -> bool:
+    return moments[0] > 0.0 and moments[2] / moments[0] > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY
+
+
+@compiled(inline=True)
+def _is_flag(moments: np.ndarray) -> bool:
+    """Whether a feature says yes or no: it was only 0 or 1 yet."""
+    return bool(moments[GRADED] == 0.0)
+
+
+@compiled(inline=True)
+def _spread(moments: np.ndarray, scaling: bool) -> float:
+    # The standard deviation of a feature, 0 where it is constant. Flags stay 0 and 1 in rows that are scaled: one that is rare
+    # would outweigh all others.
+    if not _varies(moments):
         return 0.0
-    variance = moments[2] / moments[0]
-    return math.sqrt(variance) if variance > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY else 0.0
+    return 1.0 if scaling and _is_flag(moments) else math.sqrt(moments[2] / moments[0])
 
 
 @compiled(inline=True)
-def _location(mean: float, spread: float, centred: bool) -> float:
-    return mean if centred or abs(mean) > _NEAR * spread else 0.0
+def _location(moments: np.ndarray, spread: float, centred: bool) -> float:
+    if _is_flag(moments):
+        return 0.0
+    return moments[1] if centred or abs(moments[1]) > _NEAR * spread else 0.0
 
 
 @compiled
@@ -88,22 +101,25 @@ def scale_moved(
         return False
     moved = False
     for j in range(used):
-        running, before = _spread(moments[j]), spread[j]
+        running, before = _spread(moments[j], scaling), spread[j]
         if (
             abs(running - before) > _OFF * before
             or moments[j, ANEW]
-            or (scaling and abs(_location(moments[j, 1], running, centred) - location[j]) > 2.0 * _OFF * running)
+            or (scaling and abs(_location(moments[j], running, centred) - location[j]) > 2.0 * _OFF * running)
+            or (scaling and _is_flag(moments[j]) and t & (t - 1) == 0)  # whose variance counts in gamma
         ):
             moved = True
     if not moved:
         return False
     for j in range(used):
-        running, before = _spread(moments[j]), spread[j]
+        running, before = _spread(moments[j], scaling), spread[j]
         ratio[j], shift[j] = 1.0, 0.0
         if scaling:
-            place = _location(moments[j, 1], running, centred)
+            place = _location(moments[j], running, centred)
             ratio[j] = shift[j] = 0.0
-            if running > 0.0 and moments[j, ANEW]:  # as far from the new level as it was from the old one
+            if (
+                running > 0.0 and moments[j, ANEW] and not _is_flag(moments[j])
+            ):  # as far from the new level as it was from the old one
                 ratio[j] = 1.0 if before > 0.0 else 0.0
                 shift[j] = (moments[j, 1] - place) / running
                 if before > 0.0:
@@ -124,8 +140,8 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
     """
     place, size = location[:used].copy(), spread[:used].copy()
     for j in range(used):
-        if moments[j, ANEW] and size[j] > 0.0:
-            running = _spread(moments[j])
+        if moments[j, ANEW] and size[j] > 0.0 and not _is_flag(moments[j]):
+            running = _spread(moments[j], True)
             place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
             size[j] = running
     return place, size
@@ -133,18 +149,21 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
 
 @compiled
 def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> None:
-    """Write ``row`` by the scale in use into ``scaled``, float32 [used or more]."""
+    """Write ``row`` float64 [used or more] by the scale in use into ``scaled``, float32 [used or more]."""
     for j in range(used):
-        value = (np.float64(row[j]) - location[j]) / spread[j] if spread[j] > 0.0 else 0.0
+        value = (row[j] - location[j]) / spread[j] if spread[j] > 0.0 else 0.0
         scaled[j] = np.float32(min(max(value, -np.float64(BOUND)), np.float64(BOUND)))
 
 
 @compiled
-def gamma_of(spread: np.ndarray, used: int, scaling: bool) -> float:
+def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool) -> float:
     """One over the sum of the variances of scaled rows, or of rows as they are."""
     total = 0.0
     for j in range(used):
-        total += (1.0 if spread[j] > 0.0 else 0.0) if scaling else spread[j] * spread[j]
+        if not scaling:
+            total += spread[j] * spread[j]
+        elif spread[j] > 0.0:
+            total += moments[j, 2] / moments[j, 0] if _is_flag(moments[j]) else 1.0
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
@@ -184,13 +203,6 @@ GIVEN, FOLLOWS = -1, -2
 
 
 @compiled(inline=True)
-def given_row(block: np.ndarray) -> np.ndarray:
-    """The place of a row as it is given, float32 [columns]."""
-    v = views(block)
-    return v.given if v.header[0]["scaled"] > 0 else v.rows[0]
-
-
-@compiled(inline=True)
 def scan_given(block: np.ndarray) -> tuple[int, float]:
     """Make the row that is given the row at hand, ``rows[0]``; the number of its non-zero features and its squared norm.
 
@@ -206,11 +218,39 @@ def scan_given(block: np.ndarray) -> tuple[int, float]:
 def _scan_scaled(block: np.ndarray) -> tuple[int, float]:
     v = views(block)
     used = v.header[0]["used"]
-    n_active, norm = scan_row(v.given, used, v.active[0])
-    if n_active < 0:
-        return n_active, norm
+    if too_large(v.given, used):
+        return -1, 0.0
     scale_row(v.given, v.rows[0], v.location, v.spread, used)
     return scan_row(v.rows[0], used, v.active[0])
+
+
+@compiled(inline=True)
+def too_large(row: np.ndarray, used: int) -> bool:
+    """Whether a row as it is given, float64 [used or more], has a value that is not finite in float32."""
+    for j in range(used):  # noqa: SIM110 - compiled
+        if not abs(row[j]) <= LARGEST_VALUE:
+            return True
+    return False
+
+
+@compiled
+def follow_gamma(block: np.ndarray, t: int) -> None:
+    """Set gamma="scale" for row number t: one over the sum of the variances of scaled rows.
+
+    A feature that is no flag has a variance of 1, or will have: gamma is not to change where it begins to vary. That of flags is
+    looked at after 1, 2, 4, 8, ... rows.
+    """
+    v = views(block)
+    h = v.header[0]
+    total, flags = 0.0, False
+    for j in range(h["used"]):
+        flag = v.moments[j, 0] > 0.0 and _is_flag(v.moments[j])
+        flags = flags or flag
+        total += v.moments[j, 2] / v.moments[j, 0] if flag else 1.0
+    gamma = min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
+    if h["gamma"] != gamma and (not flags or t & (t - 1) == 0):
+        h["gamma"] = gamma
+        v.cache[0] = 0
 
 
 @compiled
@@ -222,11 +262,9 @@ def follow_scale(block: np.ndarray) -> bool:
     v, c = views(block), common(block)
     h = v.header[0]
     used = h["used"]
-    gamma = 1.0 / max(used, 1)  # each feature has a variance of 1, or will have: gamma is not to change where it begins to vary
-    if c["gamma_rows"] == FOLLOWS and h["gamma"] != gamma:
-        h["gamma"] = gamma
-        v.cache[0] = 0
     learn_moments(v.moments, v.first, v.given, used, REACH)
+    if c["gamma_rows"] == FOLLOWS:
+        follow_gamma(block, c["t"])
     centred = h["kernel"] == LINEAR or h["kernel"] == POLY  # for the others only differences of rows count
     if not scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, c["t"]):
         return False

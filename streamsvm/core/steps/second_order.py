@@ -45,7 +45,7 @@ def newton_row(block: np.ndarray, kind: int) -> int:
     features = min(h["used"], h["side"] - 1)
     z[0] = 1.0
     for j in range(features):
-        x = np.float64(min(max(v.rows[1, j], -_REACH), _REACH))
+        x = np.float64(min(max(v.scaled[j], -_REACH), _REACH))
         place = 1 + functions * j
         z[place] = x
         if functions > 1:

@@ -23,7 +23,7 @@ from streamsvm.stream.tables.values import CYCLES, cyclic
 if TYPE_CHECKING:
     from river import preprocessing
 
-WhenMissing = Literal["drop", "mean", "indicator"]
+WhenMissing = Literal["mean", "indicator", "drop"]
 
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
@@ -42,10 +42,11 @@ class TableEncoder(base.MiniBatchTransformer):
       feature.
     - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its place in the day, the
       week or the year.
-    - A **missing** value (None, NaN, empty text, or what ``missing`` says) has no feature. That counts as 0, and after scaling as
-      the mean. ``when_missing`` has other choices.
+    - A **missing** value (None, NaN, empty text, or what ``missing`` says) counts as the running mean of a number, and as none of
+      the values of a category. ``when_missing`` has other choices.
 
-    Features of categories, of cycles and of missing values are not scaled, so put no scaler behind the encoder.
+    Learners of this library scale what comes, and leave features that are 0 or 1 as they are. For other models, give a
+    ``scaler``, which has the numbers alone: put none behind the encoder, which would scale the names, too.
     ``max_columns``, ``max_values`` and 1,024 characters a name bound its memory, whatever arrives. The ``max_features`` of the
     learner must leave room for ``max_values + buckets`` features of each categorical column. A row is checked before anything
     is learned from it, and a row that is refused leaves nothing behind.
@@ -55,14 +56,14 @@ class TableEncoder(base.MiniBatchTransformer):
     categorical, dates, features, drop, missing, decimal
         As in `Reading`. A column that is not named holds numbers.
     when_missing
-        What to do about a missing value of a column that was learned before: ``"drop"`` leaves out its feature in that row,
-        ``"mean"`` puts in the running mean of a number, and ``"indicator"`` adds a feature such as ``age is missing``, which is
-        1.
+        What to do about a missing value of a column that was learned before: ``"mean"`` puts in the running mean of a number,
+        ``"indicator"`` also adds a feature such as ``age is missing``, which is 1, and ``"drop"`` leaves out its feature in that
+        row, which counts as 0.
     cycles
         The cycles in which dates are placed: ``"day"``, ``"week"``, ``"year"``, one or several. Each gives two features, sine
         and cosine.
     scaler
-        The transformer for numbers and dates: ``"standard"`` is river's StandardScaler, None is no scaler, and any other
+        The transformer for numbers and dates: None is no scaler, ``"standard"`` is river's StandardScaler, and any other
         transformer of river is possible.
     max_values
         The most values of a categorical column that have a feature each, at least 0.
@@ -79,7 +80,7 @@ class TableEncoder(base.MiniBatchTransformer):
     Examples
     --------
     >>> from streamsvm import BSGDClassifier
-    >>> encoder = TableEncoder(categorical="city", dates="since", scaler=None)
+    >>> encoder = TableEncoder(categorical="city", dates="since")
     >>> encoder.learn_one({"city": "Paris", "since": "1970-01-02", "age": 31})
     >>> encoder.transform_one({"city": "Paris", "since": "1970-01-03", "age": "40"})
     {'since': 172800.0, 'age': 40.0, 'city=Paris': 1.0}
@@ -103,9 +104,9 @@ class TableEncoder(base.MiniBatchTransformer):
         drop: Names = (),
         missing: Names = (),
         decimal: str | None = None,
-        when_missing: WhenMissing = "drop",
+        when_missing: WhenMissing = "mean",
         cycles: Names = (),
-        scaler: Literal["standard"] | base.Transformer | None = "standard",
+        scaler: Literal["standard"] | base.Transformer | None = None,
         max_values: int = 64,
         buckets: int = 32,
         max_columns: int = 1024,
@@ -183,7 +184,7 @@ class TableEncoder(base.MiniBatchTransformer):
         numbers, names = self._split(x)
         # Scalers of river note each name that they meet, so they meet only those that were learned.
         known = {name: value for name, value in numbers.items() if name in self._numbers}
-        absent = [name for name in self._numbers if name not in numbers] if self.when_missing == "mean" else []
+        absent = [name for name in self._numbers if name not in numbers] if self.when_missing != "drop" else []
         centred = hasattr(self._scaler, "means")  # by a mean that may be bounded, which is 0 afterwards
         if not centred:
             known.update({name: self._numbers[name][1] for name in absent})
@@ -379,7 +380,7 @@ class TableEncoder(base.MiniBatchTransformer):
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {}
-        yield {"when_missing": "mean", "scaler": None}
+        yield {"when_missing": "drop", "scaler": "standard"}
 
 
 def _asked(option: str, value: Hashable) -> str:
