@@ -218,7 +218,8 @@ class KernelMachine(SklearnEstimator):
         values = vectors
         if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_csr`
             values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
-        if not _finite(values) or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
+        whole = is_array(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
+        if not whole or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
             raise ValueError(_NO_FIT)
 
     def _n_machines(self, classes: int) -> int:
@@ -323,13 +324,14 @@ def _n_classes(classes: Any) -> int:
 
 def check_coefficients(state: dict[str, Any], machines: int) -> None:
     """Raise a ValueError where saved coefficients are not those of so many machines and their support vectors."""
-    arrays, n = [state[name] for name in ("_coefficients", "_intercepts")], len(state["support_"])
-    if not all(map(_finite, arrays)) or [array.shape for array in arrays] != [(machines, n), (machines,)]:
-        raise ValueError(_NO_FIT)
+    for name, shape in {"_coefficients": (machines, len(state["support_"])), "_intercepts": (machines,)}.items():
+        if not is_array(state[name], np.float64, shape) or not np.isfinite(state[name]).all():
+            raise ValueError(_NO_FIT)
 
 
-def _finite(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype == np.float64 and bool(np.isfinite(array).all())
+def is_array(value: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value of a saved state is an array of a type and shape."""
+    return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == shape
 
 
 def _csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.csmo.machine import CSMO, Part
-from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
 from streamsvm.core.checks import DecisionShape, parameter
 from streamsvm.core.docstrings import documented
 
@@ -190,14 +190,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         super()._check_saved(state, machines)
-        counts, classes = state["n_support_"], len(state["classes_"])
-        if (
-            not isinstance(counts, np.ndarray)
-            or counts.dtype != np.int32
-            or counts.shape != (classes,)
-            or (counts < 0).any()
-            or counts.sum() != len(state["support_"])
-        ):
+        counts, shape = state["n_support_"], (len(state["classes_"]),)
+        if not is_array(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
             raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
 
 

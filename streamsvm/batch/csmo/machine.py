@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.csmo.state import GivenRows, kernel_values, problem_of, quickest_form
 from streamsvm.batch.csmo.steps import Workers
-from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
+from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
@@ -379,11 +379,8 @@ class CSMO(KernelMachine):
             return
         check_coefficients(state, machines)
         support = state["support_"]
-        if state["_function"] is None and not (
-            isinstance(support, np.ndarray)
-            and support.dtype == np.int32
-            and ((support >= 0) & (support < state["n_features_in_"])).all()
-        ):
+        whole = is_array(support, np.int32, (len(support),)) and ((support >= 0) & (support < state["n_features_in_"])).all()
+        if state["_function"] is None and not whole:
             raise ValueError("the saved model is corrupt: it has support vectors that are not among its rows")
 
 
