@@ -341,14 +341,14 @@ def test_an_interrupt_while_rows_are_admitted_leaves_no_trace(monkeypatch):
 def test_an_interrupt_between_labels_leaves_a_model_that_goes_on(monkeypatch):
     X, y = blobs()
     model = BSCAClassifier(budget=12, seed=0)
-    learn_many = model._rule.learn_many
+    learn_rows = model._learn_rows
 
-    def learn_then_interrupt(*args):
-        learn_many(*args)
+    def learn_then_interrupt(_, *args):
+        learn_rows(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(BSCAClassifier, "_rule", model._rule._replace(learn_many=learn_then_interrupt))
+        patch.setattr(BSCAClassifier, "_learn_rows", learn_then_interrupt)
         interrupts(model.learn_many, X, [0, 1] * (ROWS // 2 - 1) + [2, 2])
     assert model.n_learned == ROWS - 2
     assert model.labels == [0, 1, 2]
