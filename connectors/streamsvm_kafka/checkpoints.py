@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,12 +21,12 @@ from streamsvm.stream.checkpoint import (
     checkpoint_of,
 )
 from streamsvm.stream.logs import tell_checkpoint
-from streamsvm.stream.prediction import FollowedModel
+from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.connection import Connection, describe_topic
 from streamsvm_kafka.model_messages import Whole, messages_of, name_of
 from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
 from streamsvm_kafka.sink import KafkaSink
-from streamsvm_kafka.transactions import Transaction, TransactionWriter
+from streamsvm_kafka.transactions import Transaction
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ class TopicCheckpoints(CheckpointWriter):
             raise CheckpointError(f"{self._place} holds checkpoints: give another topic for predictions or dead letters")
         self._transaction.partitions_of(topic)
         self._has_sinks = True
-        return KafkaSink.over(TransactionWriter(self._transaction, self._connection.bootstrap, topic), topic)
+        return KafkaSink.over(self._transaction, self._connection.bootstrap, topic)
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
         """Commit a checkpoint, together with the messages of the sinks and the offsets.
@@ -214,7 +213,7 @@ def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, Offs
             yield from _offsets(part)
 
 
-class FollowedTopic:
+class FollowedTopic(Follower):
     """The newest model of a model topic, while a learner may write to it.
 
     Use it in the place of a `FollowedFolder`.
@@ -267,11 +266,10 @@ class FollowedTopic:
         seconds: float = 1.0,
         client: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__(trusted, seconds)
         self._place = f"kafka://{bootstrap}/{topic}"
         self.path: str = self._place
         self._connection, self._topic, self._usual = Connection(bootstrap, client), topic, usual
-        self._trusted, self._seconds, self._due = trusted, seconds, 0.0
-        self._stopping = threading.Event()
         self._reader: ModelReader | None = None
         check_partitions(describe_topic(self._connection, topic), self._place)
         if name is not None:
@@ -293,17 +291,8 @@ class FollowedTopic:
             raise CheckpointError(f"{self.path} holds no checkpoint")
         return self._loaded(found)
 
-    def newer(self) -> FollowedModel | None:
-        """Return the newest model if it was not returned before, else None.
-
-        A checkpoint that cannot be read gives a warning, once, and the model before it stays in use.
-        """
-        now = time.monotonic()
-        if now < self._due or self._reader is None:
-            return None
-        self._due = now + self._seconds
-        checkpoint = self._good(self._reader.newer())
-        return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
+    def _look(self) -> Checkpoint | None:
+        return None if self._reader is None else self._good(self._reader.newer())
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
@@ -345,10 +334,6 @@ class FollowedTopic:
         check_holds_model(self.path, checkpoint)
         check_says_rows(self.path, checkpoint)
         return checkpoint
-
-    def stop(self) -> None:
-        """End a wait. You can call it from a signal handler or another thread."""
-        self._stopping.set()
 
     def close(self) -> None:
         """Close the connection."""

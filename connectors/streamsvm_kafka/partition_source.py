@@ -55,14 +55,7 @@ class PartitionSource(MessageSource):
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``.
-
-        Raises
-        ------
-        StreamError
-            It is of another topic, label or partition; or of messages that the partition no longer holds, where it is not said
-            where to go on.
-        """
+        """Continue at ``position``, as `Source.seek`; another topic, label or partition is an error, too."""
         found = {name: position.get(name) for name in self._identity}
         offset = position.get("offset")
         if None in (found["topic_id"], self._identity["topic_id"]):

@@ -39,9 +39,7 @@ def producer_of(connection: Connection, seconds: float, **more: Any) -> Any:
 class Writer(Protocol):
     """Sends the messages of a sink."""
 
-    @property
-    def name(self) -> str: ...
-    def send(self, value: bytes, key: bytes | None = None) -> None: ...
+    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int | None = None) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
 
@@ -51,7 +49,6 @@ class _Writer:
 
     def __init__(self, bootstrap: str, topic: str, client: Mapping[str, Any]) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
-        self._topic = topic
         self._pending = 0
         self._failure: BaseException | None = None
         connection = Connection(bootstrap, client)
@@ -72,9 +69,9 @@ class _Writer:
         except (KafkaError, ValueError) as error:
             raise StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
 
-    def send(self, value: bytes, key: bytes | None = None, partition: int | None = None) -> None:
+    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int | None = None) -> None:
         with self._failing("a message cannot be sent"):
-            future = self._producer.send(self._topic, value, key=key, partition=partition)
+            future = self._producer.send(topic, value, key=key, partition=partition)
         future.add_errback(self._failed)
         self._pending += 1
         if self._pending >= MAX_PENDING:
@@ -139,18 +136,21 @@ class KafkaSink:
     """
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
-        self._begin(_Writer(bootstrap, topic, client or {}), topic)
+        self._begin(_Writer(bootstrap, topic, client or {}), bootstrap, topic)
+        self._owns = True
 
     @classmethod
-    def over(cls, writer: Writer, topic: str) -> Self:
-        """Make a sink whose messages are sent to a topic by an existing writer."""
+    def over(cls, writer: Writer, bootstrap: str, topic: str) -> Self:
+        """Make a sink whose messages are sent to a topic by an existing writer, which stays open."""
         sink = cls.__new__(cls)
-        sink._begin(writer, topic)
+        sink._begin(writer, bootstrap, topic)
         return sink
 
-    def _begin(self, writer: Writer, topic: str) -> None:
+    _owns = False  # the writer
+
+    def _begin(self, writer: Writer, bootstrap: str, topic: str) -> None:
         self._writer, self._topic = writer, topic
-        self.name: str = writer.name
+        self.name: str = f"kafka://{bootstrap}/{topic}"
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter; it is durable after `flush`.
@@ -164,7 +164,7 @@ class KafkaSink:
                 f"{self.name}: the prediction of row {record.row} cannot be written as JSON ({error}). "
                 "Labels must be numbers, strings or booleans."
             ) from error
-        self._writer.send(value, key=b"%d" % record.row)
+        self._writer.send(self._topic, value, key=b"%d" % record.row)
 
     def flush(self) -> Position:
         """Wait until all messages are acknowledged, and return the position: the topic's name.
@@ -182,7 +182,8 @@ class KafkaSink:
 
     def close(self) -> None:
         """Close the connection. Messages that were not flushed may be lost."""
-        self._writer.close()
+        if self._owns:
+            self._writer.close()
 
 
 def publish(
@@ -249,7 +250,7 @@ def publish(
         remaining = iter(rows)
         while batch := list(islice(remaining, rows_per_message)):
             value = codec.encode_rows(table_of(batch)) if isinstance(codec, TableCodec) else codec.encode(batch[0])
-            writer.send(value, partition=partition)
+            writer.send(topic, value, partition=partition)
             count += len(batch)
         writer.flush()
     finally:

@@ -213,23 +213,6 @@ class Transaction:
         )
 
 
-class TransactionWriter:
-    """Writes to one topic as a part of a transaction, whose owner commits it."""
-
-    def __init__(self, transaction: Transaction, bootstrap: str, topic: str) -> None:
-        self.name: str = f"kafka://{bootstrap}/{topic}"
-        self._transaction, self._topic = transaction, topic
-
-    def send(self, value: bytes, key: bytes | None = None) -> None:
-        self._transaction.send(self._topic, value, key)
-
-    def flush(self) -> None:
-        self._transaction.flush()
-
-    def close(self) -> None:
-        """Nothing is done: the transaction is its owner's."""
-
-
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """Give an error and those that it is made of or was raised from."""
     while error is not None:

@@ -81,19 +81,9 @@ def open_source(
 def open_worker(
     url: str, *, label: str | None, start: str | None = None, options: Mapping[str, Any] | None = None, **how: Any
 ) -> PartitionWorker:
-    """Open ``kafka://host:port/topic`` to learn its partitions as a worker of a group.
+    """Open ``kafka://host:port/topic`` to learn its partitions as a worker of a group, as `open_source` opens it to read rows.
 
-    Parameters
-    ----------
-    url, label, start, options
-        As in `open_source`.
-    **how
-        Parameters of `PartitionWorker`: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted``.
-
-    Raises
-    ------
-    StreamError
-        The URL has a mistake (the text shows the right form), or an error of `PartitionWorker`.
+    Further parameters are those of `PartitionWorker`: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted``.
     """
     bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM, options)
     codec = _codec(url, parameters, label, client)
@@ -101,19 +91,9 @@ def open_worker(
 
 
 def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSink:
-    """Open ``kafka://host:port/topic`` to write predictions or dead letters.
+    """Open ``kafka://host:port/topic`` to write predictions or dead letters, as `open_source` opens it to read rows.
 
-    Parameters
-    ----------
-    url
-        URL of the topic, as in `open_source`; its only parameter is ``api_version``.
-    options
-        Options of the connection, as in `open_source`.
-
-    Raises
-    ------
-    StreamError
-        The URL has a mistake (the text shows the right form), or an error of `KafkaSink`.
+    The only parameter of the URL is ``api_version``. Errors are those of `open_source` and `KafkaSink`.
     """
     bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM, options)
     return KafkaSink(bootstrap, topic, client=client)

@@ -34,12 +34,13 @@ class ArrowSource(TableSource):
         Path of the file.
     label
         Name of the label's column. None if there is none.
-    features, drop, categorical, dates, missing, decimal
-        How columns are read, as in `streamsvm.stream.tables.Reading`.
     kind
         ``"parquet"`` or ``"arrow"``. None goes by the file's suffix (``.parquet``, else Arrow).
     label_needed
         Whether a file without a column of the label is an error. If not, its rows have no label.
+    **reading
+        How columns are read: ``features``, ``drop``, ``categorical``, ``dates``, ``missing`` and ``decimal``, as in
+        `streamsvm.stream.tables.Reading`.
 
     Raises
     ------
@@ -164,15 +165,7 @@ class ArrowSource(TableSource):
         return self._columns_read | {"rows": self._rows, "file": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``; only before the first row was read.
-
-        Raises
-        ------
-        StreamError
-            The position is of another kind of stream, another file, another label, or columns that were read in another way.
-        RuntimeError
-            Rows were read already.
-        """
+        """Continue at ``position``, as `Source.seek`; another label, and columns that are read in another way are errors, too."""
         self._check_new()
         rows = position.get("rows")
         if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:

@@ -159,10 +159,8 @@ def read_header(path: str | Path) -> dict[str, Any]:
 def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read a file: a checkpoint, or a model that was saved.
 
-    Raises
-    ------
-    CheckpointError
-        It is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not ``trusted``.
+    A CheckpointError says that it is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not
+    ``trusted``.
     """
     return _checkpoint(*_header_and_parts(Path(path), trusted))
 
@@ -303,7 +301,7 @@ class CheckpointFolder(CheckpointWriter):
             raise CheckpointError(f"{path}: {error.strerror}") from error
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
-        """Write a checkpoint atomically: all of it or none, even if the process or the machine stops.
+        """Write a checkpoint atomically: all of it or none, even if the process or the machine stops. Return the file.
 
         Parameters
         ----------
@@ -315,11 +313,6 @@ class CheckpointFolder(CheckpointWriter):
             Where the next row is in the source.
         **facts
             Further fields of the header, as JSON.
-
-        Returns
-        -------
-        Path
-            The file.
 
         Raises
         ------
@@ -369,22 +362,10 @@ class CheckpointFolder(CheckpointWriter):
 
     @staticmethod
     def newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
-        """Read the newest good checkpoint of a folder, and warn about newer ones that are corrupt.
+        """Read the newest good checkpoint of a folder, which is not locked, and warn about newer ones that are corrupt.
 
-        Parameters
-        ----------
-        path, trusted
-            As in `CheckpointFolder`. The folder is not locked.
-
-        Returns
-        -------
-        Checkpoint or None
-            None if the folder is empty.
-
-        Raises
-        ------
-        CheckpointError
-            All checkpoints are corrupt (starting afresh would lose the model), or the newest good one cannot be loaded.
+        The result is None if the folder is empty. A CheckpointError says that all checkpoints are corrupt (starting afresh would
+        lose the model), or that the newest good one cannot be loaded.
         """
         errors = []
         for file in _checkpoints(Path(path)):

@@ -21,8 +21,7 @@ class CSVSource(TextSource):
     r"""Rows of a CSV file whose first line names the columns.
 
     A cell that is a number becomes a float, and an empty cell is a missing feature. Other text stays text, which a learner
-    refuses and a `streamsvm.stream.tables.TableEncoder` in front of it encodes. The parameters from ``features`` on are the
-    ``**reading`` of the signature. `TextSource` describes how a source resumes.
+    refuses and a `streamsvm.stream.tables.TableEncoder` in front of it encodes. `TextSource` describes how a source resumes.
 
     Parameters
     ----------
@@ -34,22 +33,8 @@ class CSVSource(TextSource):
         Character between two cells, such as ``";"``.
     label_needed
         Whether a file without the column ``label`` is an error. If not, its rows have no label.
-    features
-        Names of the columns that become features. None makes features of all columns.
-    drop
-        Names of the columns to leave out.
-    categorical
-        Names of the columns whose values are names, even if they look like numbers.
-    dates
-        Names of the columns of dates and times, which become seconds since 1970. A dictionary also gives the format of each
-        column, as in `datetime.datetime.strptime`, or of numbers the unit, as ``"ms"``; None is ISO 8601.
-    missing
-        Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
-    decimal
-        Decimal mark of numbers that are written for people: ``","`` as in ``"1.209,28 €"``, or ``"."`` as in ``"$1,200.50"``.
-        None: plain numbers, with a point.
-    encoding
-        Encoding of the text, such as ``"utf-8"`` or ``"latin-1"``. A line must end with the byte of a newline.
+    **reading
+        How columns and the text are read, as in `TextSource`.
 
     Raises
     ------

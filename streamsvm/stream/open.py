@@ -30,10 +30,7 @@ _FORMATS = (*_TEXTS, *KINDS)
 def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
     """The format of a file or a text stream, from ``format`` or else from the suffix; None for a URL.
 
-    Raises
-    ------
-    StreamError
-        Neither names one.
+    A StreamError says that neither names one.
 
     Examples
     --------
@@ -93,11 +90,6 @@ def open_source(
         Options of the connection to a stream with a URL, as its package defines them.
     **reading
         How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
-
-    Returns
-    -------
-    Source
-        The open source.
 
     Raises
     ------

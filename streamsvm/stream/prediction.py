@@ -39,7 +39,36 @@ class Followed(Protocol):
         """Return the newest model if it was not returned before, else None. It does not wait."""
 
 
-class FollowedFolder:
+class Follower:
+    """Looks for newer models, with a pause after each look."""
+
+    def __init__(self, trusted: bool, seconds: float) -> None:
+        self._trusted, self._seconds = trusted, seconds
+        self._due = 0.0
+        self._stopping = threading.Event()
+
+    def newer(self) -> FollowedModel | None:
+        """Return the newest model if it was not returned before, else None. It does not wait.
+
+        A checkpoint that cannot be read gives a warning, once, and the model before it stays in use.
+        """
+        now = time.monotonic()
+        if now < self._due:
+            return None
+        self._due = now + self._seconds
+        found = self._look()
+        return None if found is None else FollowedModel(found.model, found.header["rows"])
+
+    def stop(self) -> None:
+        """End a wait. You can call it from a signal handler or another thread."""
+        self._stopping.set()
+
+    def _look(self) -> Checkpoint | None:
+        """Return the newest checkpoint if it was not returned before and can be read."""
+        raise NotImplementedError
+
+
+class FollowedFolder(Follower):
     """The newest model of a folder of checkpoints, while another process writes to it.
 
     Pass it to a `PredictionLoop` as ``follow``, to predict with a model that is still learning.
@@ -68,33 +97,15 @@ class FollowedFolder:
     """
 
     def __init__(self, path: str | Path, trusted: bool = False, seconds: float = 1.0) -> None:
+        super().__init__(trusted, seconds)
         self.path: Path = Path(path)
-        self._trusted, self._seconds = trusted, seconds
         self._seen: tuple[Any, ...] = ()
-        self._due = 0.0
-        self._stopping = threading.Event()
-
-    def newer(self) -> FollowedModel | None:
-        """Return the newest model if it was not returned before, else None. It does not wait.
-
-        A checkpoint that cannot be read gives a warning, once, and the model before it stays in use.
-        """
-        now = time.monotonic()
-        if now < self._due:
-            return None
-        self._due = now + self._seconds
-        found = self._look()
-        return None if found is None else FollowedModel(found.model, found.header["rows"])
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
         while (found := self._look()) is None and not self._stopping.wait(self._seconds):
             pass
         return found
-
-    def stop(self) -> None:
-        """End a wait. You can call it from a signal handler or another thread."""
-        self._stopping.set()
 
     def _look(self) -> Checkpoint | None:
         seen = CheckpointFolder.signature(self.path)

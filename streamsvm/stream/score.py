@@ -323,10 +323,8 @@ class LearningCurve:
 
     Attributes
     ----------
-    metric : str
-        Name of the metric.
-    window : int
-        Number of rows of the windowed metric.
+    metric, window
+        As given.
     every : int
         Number of rows between two points; a power of two.
     points : list of CurvePoint
@@ -370,12 +368,9 @@ class LearningCurve:
 
     @classmethod
     def of(cls, state: Any, rows: Any) -> LearningCurve:
-        """Make the curve of a saved `state` after this number of rows. Neither needs to be trusted.
+        """Make the curve of a saved `state` after this number of rows, neither of which is trusted.
 
-        Raises
-        ------
-        ValueError
-            The state is not that of a curve. The message names the value.
+        A ValueError names the value that is not one of a curve.
         """
         if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
             raise ValueError(f"the learning curve is corrupt: {shown(state)}")

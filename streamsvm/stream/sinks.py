@@ -141,13 +141,7 @@ class FileSink:
         return digest(last)
 
     def seek(self, position: Position) -> None:
-        """Drop the lines after a position. Lines that went to a pipe come again.
-
-        Raises
-        ------
-        StreamError
-            The position is of another sink, or the file is gone, shorter or changed.
-        """
+        """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe come again."""
         try:
             name, offset, tail = position["name"], checked_count("offset", position["offset"]), position["tail"]
         except (KeyError, ValueError):

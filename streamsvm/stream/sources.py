@@ -81,11 +81,11 @@ class TextSource(TableSource):
         Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
     label
         Name of the label. None if the rows have none.
-    features, drop, categorical, dates, missing, decimal
-        How columns are read, as in `streamsvm.stream.tables.Reading`: which of them are features, which hold names or dates, and
-        which texts mean that there is no value. Without any of these, rows are as the format has them.
-    encoding
-        Encoding of the text, such as ``"latin-1"``. A line must end with the byte of a newline.
+    **reading
+        How columns are read: ``features``, ``drop``, ``categorical``, ``dates``, ``missing`` and ``decimal``, as in
+        `streamsvm.stream.tables.Reading`. Without any of these, rows are as the format has them (with ``missing="nan"``, NaN is
+        missing, too). Also ``encoding``, that of the text, such as ``"latin-1"``; by default ``"utf-8"``. A line must end with
+        the byte of a newline.
 
     Raises
     ------
@@ -158,14 +158,9 @@ class TextSource(TableSource):
         }
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``; only before the first row was read.
+        """Continue at ``position``, as `Source.seek`.
 
-        Raises
-        ------
-        StreamError
-            The position is of another kind of stream or has another label, or the stream has changed before the position.
-        RuntimeError
-            Rows were read already.
+        Another label, columns that are read in another way, and bytes that have changed before it are a StreamError, too.
         """
         self._check_new()
         try:
@@ -363,10 +358,7 @@ class IterableSource:
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
-        """Skip the rows before ``position``.
-
-        Raise a StreamError if there are fewer, or the position is of another kind of stream.
-        """
+        """Skip the rows before ``position``, as `Source.seek`; a StreamError says that there are fewer."""
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. Make the source anew to continue at a position")
         try:

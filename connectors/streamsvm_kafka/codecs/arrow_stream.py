@@ -112,12 +112,8 @@ class _Texts:
 def survey(value: bytes) -> Survey:
     """Return what a stream asks for.
 
-    Raises
-    ------
-    ValueError
-        It is no stream that has a schema first, and then batches and dictionaries.
-    struct.error
-        It ends too early, or points beyond its end.
+    A ValueError says that it is no stream that has a schema first, and then batches and dictionaries; a struct.error that it ends
+    too early, or points beyond its end.
     """
     schema: bytes | None = None
     rows = entries = size = 0
@@ -152,14 +148,9 @@ def survey(value: bytes) -> Survey:
 
 
 def columns_of(schema: bytes) -> list[Column]:
-    """Return the columns that a schema has, from its metadata.
+    """Return the columns that a schema has, from its metadata; struct.error if these point beyond their end.
 
-    Raises
-    ------
-    ValueError
-        There are too many, one holds others, or two have one name.
-    struct.error
-        The metadata point beyond their end.
+    A ValueError says that there are too many, one holds others, or two have one name.
     """
     header = _root(schema).table(2)
     if header is None or header.vector(1)[1] > MAX_COLUMNS:

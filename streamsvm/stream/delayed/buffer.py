@@ -254,12 +254,9 @@ class DelayedLabels:
         return facts, "\n".join(lines).encode()
 
     def resume(self, facts: Any, entries: Any, rows: int) -> None:
-        """Continue from a saved `state`, after ``rows`` rows of the source. The limits may have changed since.
+        """Continue from a saved `state`, after ``rows`` rows of the source; ValueError if it is none.
 
-        Raises
-        ------
-        ValueError
-            It is not such a state.
+        The limits may have changed since.
         """
         facts = checked_mapping("delayed", facts)
         counts, expired = (checked_mapping(name, facts.get(name)) for name in ("counts", "expired_rows"))

@@ -129,13 +129,7 @@ class JoinedSource:
         return facts | {"key": head.y.key, "time": head.y.time, "place": place, "raw": text}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``; only before the first row was read.
-
-        Raises
-        ------
-        StreamError
-            The position is not of these streams with this key and time, or one of the streams cannot continue from it.
-        """
+        """Continue at ``position``, as `Source.seek`; another key or time is an error, too."""
         if {"key", "time", "rows", "labels", "times", "ended", "heads"} - position.keys():
             raise StreamError(
                 f"{self.name}: the checkpoint was learned without labels from another stream: leave --labels out, {START_AFRESH}"

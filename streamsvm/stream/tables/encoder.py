@@ -213,10 +213,7 @@ class TableEncoder(base.MiniBatchTransformer):
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame, one after the other, as `learn_one` does.
 
-        Raises
-        ------
-        ValueError
-            As `learn_one`; the message begins with the number of the row. The rows before it were learned.
+        The message of a ValueError begins with the number of the row. The rows before it were learned.
         """
         for i, x in enumerate(as_rows(X)[0]):
             with _in_row(i):
@@ -225,12 +222,8 @@ class TableEncoder(base.MiniBatchTransformer):
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame, as a frame of the same kind.
 
-        A feature that a row does not have is 0, as it is for learners.
-
-        Raises
-        ------
-        ValueError
-            As `transform_one`; the message begins with the number of the row.
+        A feature that a row does not have is 0, as it is for learners. Errors are those of `transform_one`, and begin with the
+        number of the row.
         """
         rows, like = as_rows(X)
         features: list[dict[Hashable, Any]] = []

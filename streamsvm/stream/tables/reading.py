@@ -264,13 +264,7 @@ def _name(value: Any) -> str:
 
 
 def as_names(parameter: str, names: Names) -> list[str]:
-    """Return one name or several as a list.
-
-    Raises
-    ------
-    ValueError
-        A name is not text, or comes twice.
-    """
+    """Return one name or several as a list; ValueError if one is not text, or comes twice."""
     names = [names] if isinstance(names, str) else list(names)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ValueError(f"{parameter} must be names of columns, not {wrong[0]!r}" if parameter != "missing" else _NOT_TEXT)
