@@ -69,8 +69,7 @@ class MissingTopicError(StreamError):
 class TopicDescription(NamedTuple):
     """The identity of a topic, and its partitions."""
 
-    topic_id: str | None
-    """Changes if the topic is deleted and created again; None from brokers before Kafka 2.8."""
+    topic_id: str | None  # changes if the topic is deleted and created again; None from brokers before Kafka 2.8
     partitions: tuple[int, ...]
 
 

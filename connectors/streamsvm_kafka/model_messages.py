@@ -25,11 +25,9 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 class Message(NamedTuple):
     """One message of a model topic."""
 
-    key: bytes
-    """``NAME/INDEX``: compaction keeps the newest of each part of a name."""
+    key: bytes  # ``NAME/INDEX``: compaction keeps the newest of each part of a name
     value: bytes
-    headers: list[tuple[str, bytes]]
-    """``rows`` (of the checkpoint), ``part`` (``INDEX/COUNT``) and ``sha256`` (of the whole)."""
+    headers: list[tuple[str, bytes]]  # ``rows`` (of the checkpoint), ``part`` (``INDEX/COUNT``) and ``sha256`` (of the whole)
 
 
 class Whole(NamedTuple):
@@ -37,8 +35,7 @@ class Whole(NamedTuple):
 
     data: bytes
     rows: int
-    offset: int
-    """Of the message with which it became whole."""
+    offset: int  # of the message with which it became whole
 
 
 class _Part(NamedTuple):

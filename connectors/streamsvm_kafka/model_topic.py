@@ -106,8 +106,11 @@ def cluster_of(connection: Connection) -> str | None:
     return found
 
 
-def names_in(connection: Connection, topic: str, place: str) -> list[str]:
-    """Return the names of the models in a topic, in their order; CheckpointError where they are absurdly many."""
+def one_name(connection: Connection, topic: str, place: str, usual: str | None) -> str | None:
+    """Return the name of the only model of a topic, or of several the ``usual`` one; None where there is none.
+
+    A CheckpointError says that there are several, and which one is meant is not clear.
+    """
     names: set[str] = set()
     reader = ModelReader(connection, topic, "", place)
     try:
@@ -122,15 +125,7 @@ def names_in(connection: Connection, topic: str, place: str) -> list[str]:
                 raise CheckpointError(f"{place} has more than {MOST_NAMES:,} names: say which model, ?name=...")
     finally:
         reader.close()
-    return sorted(names)
-
-
-def one_name(connection: Connection, topic: str, place: str, usual: str | None) -> str | None:
-    """Return the name of the only model of a topic, or of several the ``usual`` one; None where there is none.
-
-    A CheckpointError says that there are several, and which one is meant is not clear.
-    """
-    found = names_in(connection, topic, place)
+    found = sorted(names)
     if len(found) == 1:
         return found[0]
     if usual in found:
@@ -156,7 +151,6 @@ class ModelReader:
         self._consumer = consumer_of(connection, None, 4, many=False)
         self._consumer.assign([self._key])
         self._assembler = Assembler(name)
-        self._told: Whole | None = None
 
     def newest(self, truth: bool = False) -> Whole | None:
         """Return the newest whole checkpoint; None where there is none.

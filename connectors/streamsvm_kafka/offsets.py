@@ -24,14 +24,10 @@ _FORMS = "earliest, latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OF
 class Start(NamedTuple):
     """The first message to read of each partition."""
 
-    text: str
-    """As it was given."""
-    kind: str
-    """``"earliest"``, ``"latest"``, ``"time"`` or ``"offsets"``."""
-    milliseconds: int = 0
-    """Of a time: since 1970, UTC. The first message that is not older."""
-    offsets: Mapping[int, int] = MappingProxyType({})
-    """By partition; those that are not named are read from their beginning."""
+    text: str  # as it was given
+    kind: str  # ``"earliest"``, ``"latest"``, ``"time"`` or ``"offsets"``
+    milliseconds: int = 0  # of a time: since 1970, UTC. The first message that is not older.
+    offsets: Mapping[int, int] = MappingProxyType({})  # by partition; those that are not named are read from their beginning
 
 
 def parse_start(text: str) -> Start:

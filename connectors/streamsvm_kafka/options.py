@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
@@ -147,16 +147,14 @@ def _secret(value: Any) -> Secret:
 
 
 def _file(value: Any) -> str:
-    path = os.fspath(value) if isinstance(value, str | Path) else _no_path()
+    if not isinstance(value, str | Path):
+        raise ValueError("must be the path of a file")
+    path = os.fspath(value)
     try:
         with Path(path).open("rb"):
             return path
     except OSError as error:
         raise ValueError(f"cannot be read: {path}: {error.strerror}") from None
-
-
-def _no_path() -> NoReturn:
-    raise ValueError("must be the path of a file")
 
 
 def _flag(value: Any) -> bool:

@@ -66,9 +66,7 @@ class PartitionSource(MessageSource):
                     f"{self.name}: the checkpoint is of {name} {found[name]!r}, not {ours!r}. Give that, {START_AFRESH}"
                 )
         if type(offset) is not int:
-            raise StreamError(
-                f"{self.name}: the checkpoint is corrupt, its offset is {offset!r}: {START_AFRESH.removeprefix('or ')}"
-            )
+            raise self._corrupt(f", its offset is {offset!r}")
         reason, held = "", f"partition {self._partition} holds offsets {self._beginning} to {self._end}"
         if found["topic_id"] != self._identity["topic_id"]:
             reason = "it was deleted and created again since the checkpoint"
@@ -83,17 +81,17 @@ class PartitionSource(MessageSource):
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
         elif "within" in position:
-            self._skip[self._partition] = offset, self._rows_within(position["within"])
+            try:
+                rows = checked_count("within", position["within"])
+            except ValueError as error:
+                raise self._corrupt(f" ({error})") from None
+            if not self._many:
+                raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
+            self._skip[self._partition] = offset, rows
         self.offset = offset
 
-    def _rows_within(self, found: Any) -> int:
-        try:
-            rows = checked_count("within", found)
-        except ValueError as error:
-            raise StreamError(f"{self.name}: the checkpoint is corrupt ({error}): {START_AFRESH.removeprefix('or ')}") from None
-        if not self._many:
-            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
-        return rows
+    def _corrupt(self, how: str) -> StreamError:
+        return StreamError(f"{self.name}: the checkpoint is corrupt{how}: {START_AFRESH.removeprefix('or ')}")
 
     @property
     def next_offset(self) -> int:

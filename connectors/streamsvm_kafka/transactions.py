@@ -56,18 +56,17 @@ class Transaction:
         self._producer._transaction_manager._supports_epoch_bump = lambda: False
         try:
             with self._failing("no transactions can be begun"):
-                self._initialize(time.monotonic() + BEGIN_SECONDS)
+                deadline, begun = time.monotonic() + BEGIN_SECONDS, False
+                while not begun:
+                    try:
+                        self._producer.init_transactions()
+                        begun = True
+                    except KafkaTimeoutError:  # a commit that was begun goes on, or the broker has just started
+                        if time.monotonic() > deadline:
+                            raise
         except BaseException:
             self._close_producer()
             raise
-
-    def _initialize(self, deadline: float) -> None:
-        while True:
-            try:
-                return self._producer.init_transactions()
-            except KafkaTimeoutError:  # a commit that was begun goes on, or the broker has just started
-                if time.monotonic() > deadline:
-                    raise
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the partitions of a topic; CheckpointError if there is none."""

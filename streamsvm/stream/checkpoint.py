@@ -97,8 +97,7 @@ class CheckpointWriter:
 
     path: Path | str
     _trusted: bool
-    _trusting: str
-    """How classes of the user's own are trusted, in messages."""
+    _trusting: str  # how classes of the user's own are trusted, in messages
 
     def check(self, model: Any, metric: Any) -> None:
         """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""

@@ -75,6 +75,7 @@ class CSVSource(TextSource):
             self._options["delimiter"] = delimiter
 
     _table: Any = None
+    _names: list[str]
     _first_line = _first_offset = 0  # of the row at hand
     _last: dict[Any, Any]  # the row before it
     _has_warned = False
@@ -85,17 +86,13 @@ class CSVSource(TextSource):
         names = self._cells()
         if self._fault:
             raise self._error(self._fault)
-        if names is not None:
-            names = [name.strip() for name in names]
-        if names is None:
-            if not self._reader.stopped:
-                raise StreamError(f"{self.name} is empty: its first line must name the columns")
-            names = []
-        elif problem := self._reading.problem(names, self._label if self._label_needed else None):
-            mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+        if names is None and not self._reader.stopped:
+            raise StreamError(f"{self.name} is empty: its first line must name the columns")
+        self._names = [name.strip() for name in names or ()]
+        problem = self._reading.problem(self._names, self._label if self._label_needed else None)
+        if problem and names is not None:
+            mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
-        self._names: list[str] = names
-
         self._reader.header = self._reader.offset
 
     @property

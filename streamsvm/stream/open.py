@@ -14,7 +14,7 @@ from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import JSONLinesSource, LIBSVMSource, TextSource
-from streamsvm.stream.tables.reading import TextOptions
+from streamsvm.stream.tables.reading import ReadingOptions, TextOptions
 
 _SUFFIXES = (
     {".csv": "csv"}
@@ -102,7 +102,7 @@ def open_source(
     if kind is not None and group is not None:
         raise StreamError(f"{spec} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
     given: dict[str, Any] = {name: value for name, value in reading.items() if value}
-    columns = {"features", "drop", "categorical", "dates", "missing", "decimal"}
+    columns = ReadingOptions.__annotations__.keys()
     known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
     if unknown := given.keys() - known.get(kind or "", set()):
         hint = "" if unknown - columns else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"

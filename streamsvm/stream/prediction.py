@@ -28,8 +28,7 @@ class FollowedModel(NamedTuple):
     """A model, and which one of the run that makes it."""
 
     model: Any
-    version: int
-    """Rows of the stream that it had seen."""
+    version: int  # rows of the stream that it had seen
 
 
 class Followed(Protocol):

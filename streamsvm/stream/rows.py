@@ -173,8 +173,7 @@ class Columns(NamedTuple):
     X: np.ndarray
     names: Sequence[Hashable] | None
     y: Sequence[Any]
-    empty: int
-    """Rows that have no feature."""
+    empty: int  # rows that have no feature
 
 
 def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | None:

@@ -373,33 +373,29 @@ class LearningCurve:
         A ValueError names the value that is not one of a curve.
         """
         if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
-            raise ValueError(f"the learning curve is corrupt: {shown(state)}")
+            raise _corrupt(shown(state))
         metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
-        if (
-            type(metric) is not str
-            or len(metric) > _LONGEST_NAME
-            or not _is_count(window)
-            or not (_is_count(every) and every.bit_count() == 1)
-        ):
-            raise ValueError(
-                f"the learning curve is corrupt: it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows"
-            )
+        named = type(metric) is str and len(metric) <= _LONGEST_NAME
+        if not (named and _is_count(window) and _is_count(every) and every.bit_count() == 1):
+            raise _corrupt(f"it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows")
         if type(points) is not list or len(points) >= _MOST_POINTS:
-            raise ValueError(f"the learning curve is corrupt: its points are {shown(points)}")
+            raise _corrupt(f"its points are {shown(points)}")
         if type(rows) is not int:
-            raise ValueError(f"the learning curve is corrupt: it is of {shown(rows)} rows")
+            raise _corrupt(f"it is of {shown(rows)} rows")
         curve, before = cls(metric, window), 0
         curve.every = every
         for point in points:
             if not (type(point) is list and len(point) == 3 and _is_count(point[0]) and all(map(_is_value, point[1:]))):
-                raise ValueError(f"the learning curve is corrupt: {shown(point)} is no point")
+                raise _corrupt(f"{shown(point)} is no point")
             if not before < point[0] <= rows or point[0] % every:
-                raise ValueError(
-                    f"the learning curve is corrupt: a point at row {point[0]}, after one at {before}, every {every} of {rows}"
-                )
+                raise _corrupt(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
             before = point[0]
             curve.points.append(CurvePoint(before, *(math.nan if x is None else float(x) for x in point[1:])))
         return curve
+
+
+def _corrupt(reason: str) -> ValueError:
+    return ValueError(f"the learning curve is corrupt: {reason}")
 
 
 def _rounded(value: float) -> float:

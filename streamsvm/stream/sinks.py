@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -89,8 +89,10 @@ class FileSink:
             if self._offset < 0:
                 self._begin()
             if self._csv:
-                header = [names] if self._offset == 0 else []
-                self._put(_csv_lines([*header, *zip(*([_plain(value) for value in column] for column in columns), strict=True)]))
+                text, header = io.StringIO(), [names] if self._offset == 0 else []
+                rows = zip(*([_plain(value) for value in column] for column in columns), strict=True)
+                csv.writer(text, lineterminator="\n").writerows([*header, *rows])
+                self._put(text.getvalue())
             else:
                 self._put(_json_lines(names, columns))
             if not self._regular:
@@ -192,12 +194,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _json_lines(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:

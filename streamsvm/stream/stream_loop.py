@@ -428,8 +428,12 @@ class StreamLoop(Generic[P]):
             self._take_part(rows, middle, end)
             return
         if self.sink is not None:
-            kind, *columns = facts
-            _write_all(self.sink, kind, [range(self.rows, self.rows + end - first), *columns])
+            kind, columns = facts[0], [range(self.rows, self.rows + end - first), *facts[1:]]
+            if (write_many := getattr(self.sink, "write_many", None)) is not None:
+                write_many(kind, columns)
+            else:
+                for record in map(kind, *columns):
+                    self.sink.write(record)
         self.rows += end - first
 
     def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
@@ -446,7 +450,9 @@ class StreamLoop(Generic[P]):
             except (MemoryError, StreamError):
                 raise
             except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
-                self._refuse(x, y, error)
+                kind, reason = reason_of(error, x, self._guarded)
+                raw = None if self._batches is None else self._batches.raw_of(i)
+                self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
                     self.sink.write(prediction)
@@ -456,11 +462,6 @@ class StreamLoop(Generic[P]):
     def _place(self) -> str:
         """The place of the row that is taken now."""
         return self.source.place if self._batches is None else self._batches.place_of(self._index)
-
-    def _refuse(self, x: Any, y: Any, error: Exception) -> None:
-        kind, reason = reason_of(error, x, self._guarded)
-        raw = None if self._batches is None else self._batches.raw_of(self._index)
-        self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         model, metric, facts = self._checkpoint()
@@ -483,11 +484,3 @@ def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
     if not isinstance(position, Mapping):
         raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
     return dict(position)
-
-
-def _write_all(sink: Any, kind: Callable[..., Record], columns: Sequence[Sequence[Any]]) -> None:
-    if (write_many := getattr(sink, "write_many", None)) is not None:
-        write_many(kind, columns)
-        return
-    for record in map(kind, *columns):
-        sink.write(record)

@@ -21,21 +21,16 @@ class _Plan(NamedTuple):
     """How batches of one schema are read."""
 
     names: tuple[str, ...]
-    features: list[tuple[int, _Numbers]]
-    """The place of each column, and how its values are read."""
-    label: int | None
-    """The place of the label's column."""
-    text: bool
-    """Whether labels are text."""
+    features: list[tuple[int, _Numbers]]  # the place of each column, and how its values are read
+    label: int | None  # the place of the label's column
+    text: bool  # whether labels are text
 
 
 class _Numbers(NamedTuple):
     """How the values of a column are read."""
 
-    dtype: np.dtype[Any] | None
-    """None: all are null."""
-    cast: Any
-    """The type of Arrow to which they are brought first; None: to none."""
+    dtype: np.dtype[Any] | None  # None: all are null
+    cast: Any  # the type of Arrow to which they are brought first; None: to none
 
 
 class ArrowCodec(OneRow):

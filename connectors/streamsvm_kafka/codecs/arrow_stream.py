@@ -34,23 +34,17 @@ class Column(NamedTuple):
 
     name: str
     type: str
-    dictionary: bool
-    """Whether its values are numbers of entries of a dictionary."""
-    extension: str
-    """The name of its extension type, or an empty text."""
+    dictionary: bool  # whether its values are numbers of entries of a dictionary
+    extension: str  # the name of its extension type, or an empty text
 
 
 class Survey(NamedTuple):
     """The memory that a stream asks for, and its schema."""
 
-    schema: bytes
-    """The metadata of the schema."""
-    rows: int
-    """Of all batches."""
-    entries: int
-    """Of all dictionaries."""
-    size: int
-    """Bytes of all bodies after decompression."""
+    schema: bytes  # the metadata of the schema
+    rows: int  # of all batches
+    entries: int  # of all dictionaries
+    size: int  # bytes of all bodies after decompression
 
 
 class _Table:

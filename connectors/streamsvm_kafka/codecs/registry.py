@@ -128,17 +128,14 @@ class SchemaRegistry:
         elif answer.get("references"):
             reason = f"schema {number} refers to others: a row is flat"
         else:
-            schema = self._read_schema(answer)
+            try:
+                schema = json.loads(answer["schema"])
+            except (KeyError, TypeError, ValueError, RecursionError):
+                raise self._wrong("its answer holds no schema") from None
             _remember(self._schemas, number, schema)
             return schema
         _remember(self._refused, number, (time.monotonic(), reason))
         raise ValueError(reason)
-
-    def _read_schema(self, answer: dict[str, Any]) -> Any:
-        try:
-            return json.loads(answer["schema"])
-        except (KeyError, TypeError, ValueError, RecursionError):
-            raise self._wrong("its answer holds no schema") from None
 
     def _asked(self, number: int) -> dict[str, Any] | None:
         """The registry's answer; None if it knows no such schema."""

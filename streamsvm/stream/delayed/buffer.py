@@ -33,12 +33,9 @@ class Pending(NamedTuple):
     """A row that waits for its label."""
 
     time: float
-    number: int
-    """Rows of the source before it."""
-    row: str
-    """Its features, packed."""
-    prediction: str
-    """The prediction that was made, as `pack_prediction` writes it."""
+    number: int  # rows of the source before it
+    row: str  # its features, packed
+    prediction: str  # the prediction that was made, as `pack_prediction` writes it
 
 
 class Expired(NamedTuple):
@@ -46,8 +43,7 @@ class Expired(NamedTuple):
 
     key: str
     pending: Pending
-    reason: str
-    """``"age"``, ``"count"`` or ``"bytes"``."""
+    reason: str  # ``"age"``, ``"count"`` or ``"bytes"``
 
 
 class DelayedLabels:

@@ -171,7 +171,8 @@ class JoinedSource:
         There is none if both streams have nothing more for the moment. None means the end.
         """
         if not self._streams:
-            self._streams = [self._stream(source) for source in self._sources]
+            # Those that can give None where they have no more for the moment.
+            self._streams = [getattr(source, "messages", source.__iter__)() for source in self._sources]
         for side in (0, 1):
             if (bad := self._look(side)) is not None:
                 self._side, self._at = side, None
@@ -194,11 +195,6 @@ class JoinedSource:
     def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002
         """The bytes of the row or label that was given last."""
         return self.raw
-
-    def _stream(self, source: Any) -> Iterator[Any]:
-        """Return the messages of a stream, with None where an endless one has no more for the moment."""
-        messages: Callable[[], Iterator[Any]] | None = getattr(source, "messages", None)
-        return iter(source) if messages is None else messages()
 
     def _look(self, side: int) -> BadRow | None:
         """Read the next message of a stream, if none is held and there is one; return it if it cannot be used."""
