@@ -55,16 +55,14 @@ class TopicCheckpoints(CheckpointWriter):
 
     Parameters
     ----------
-    bootstrap
-        ``host:port`` of a broker, or several with commas between them.
+    bootstrap, client
+        Broker and options of the connection, as in `KafkaSource`.
     topic
         Name of the model topic.
     name
         Name of the model in the topic. A process that is started again finds its checkpoints by this name.
     group
         Consumer group whose offsets of a `KafkaSource` of this cluster are committed with each checkpoint. None commits none.
-    client
-        Options of the connection; see `client_options`.
     trusted
         Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
     transaction_seconds
@@ -220,8 +218,8 @@ class FollowedTopic(Follower):
 
     Parameters
     ----------
-    bootstrap
-        ``host:port`` of a broker, or several with commas between them.
+    bootstrap, client
+        Broker and options of the connection, as in `KafkaSource`.
     topic
         Name of the model topic, which must exist.
     name
@@ -232,8 +230,6 @@ class FollowedTopic(Follower):
         Whether models may hold classes and functions of your own, as in `streamsvm.load`.
     seconds
         Number of seconds between two looks into the topic.
-    client
-        Options of the connection; see `client_options`.
 
     Attributes
     ----------

@@ -83,8 +83,8 @@ class PartitionWorker:
 
     Parameters
     ----------
-    bootstrap, topic, codec
-        Broker, topic and format of its messages, as in `KafkaSource`.
+    bootstrap, topic, codec, start, client
+        As in `KafkaSource`.
     group
         Consumer group. Its offsets are committed after each checkpoint, for tools; the checkpoints are the truth.
     folder
@@ -94,10 +94,6 @@ class PartitionWorker:
     stop_at_end
         Whether to end when all partitions of this worker are learned up to the ends that they had when they came. A worker
         without partitions ends after a while.
-    start
-        Where to begin without a checkpoint, as in `KafkaSource`.
-    client
-        Options of the connection; see `client_options`.
     trusted
         Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
 

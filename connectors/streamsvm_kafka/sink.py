@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import orjson
 from kafka import KafkaProducer
@@ -36,21 +36,51 @@ def producer_of(connection: Connection, seconds: float, **more: Any) -> Any:
     )
 
 
-class Writer(Protocol):
-    """Sends the messages of a sink."""
+class Sending:
+    """What a writer of messages and a transaction share: they count those that wait, and know why one was not delivered."""
 
-    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int | None = None) -> None: ...
-    def flush(self) -> None: ...
-    def close(self) -> None: ...
+    _producer: Any
+    _pending = 0
+    _lost: BaseException | None = None
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> None:
+        """Send a message, and wait for those before it if they are too many."""
+        with self._failing("a message cannot be sent"):
+            self._begin()
+            future = self._producer.send(topic, value, key=key, partition=partition, headers=headers)
+        future.add_errback(self._failed)
+        self._pending += 1
+        if self._pending >= MAX_PENDING:
+            self.flush()
+
+    def _failed(self, error: BaseException) -> None:
+        self._lost = self._lost or error
+
+    def _begin(self) -> None:
+        """Begin what the message is a part of, if it is."""
+
+    def _failing(self, reason: str) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
-class _Writer:
+class _Writer(Sending):
     """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
 
     def __init__(self, bootstrap: str, topic: str, client: Mapping[str, Any]) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
-        self._pending = 0
-        self._failure: BaseException | None = None
         connection = Connection(bootstrap, client)
         self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, CONNECT_SECONDS)
         with self._failing("its options are wrong"):
@@ -69,26 +99,15 @@ class _Writer:
         except (KafkaError, ValueError) as error:
             raise StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
 
-    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int | None = None) -> None:
-        with self._failing("a message cannot be sent"):
-            future = self._producer.send(topic, value, key=key, partition=partition)
-        future.add_errback(self._failed)
-        self._pending += 1
-        if self._pending >= MAX_PENDING:
-            self.flush()
-
-    def _failed(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-
     def flush(self) -> None:
         with self._failing("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
         self._pending = 0
-        if self._failure is not None:
+        if self._lost is not None:
             raise StreamError(
-                f"{self.name}: a message was not delivered: {self._failure}. "
+                f"{self.name}: a message was not delivered: {self._lost}. "
                 "Check the broker and the topic's limits, then start again from the checkpoint."
-            ) from self._failure
+            ) from self._lost
 
     def close(self) -> None:
         self._producer.close(CONNECT_SECONDS)
@@ -140,7 +159,7 @@ class KafkaSink:
         self._owns = True
 
     @classmethod
-    def over(cls, writer: Writer, bootstrap: str, topic: str) -> Self:
+    def over(cls, writer: Sending, bootstrap: str, topic: str) -> Self:
         """Make a sink whose messages are sent to a topic by an existing writer, which stays open."""
         sink = cls.__new__(cls)
         sink._begin(writer, bootstrap, topic)
@@ -148,7 +167,7 @@ class KafkaSink:
 
     _owns = False  # the writer
 
-    def _begin(self, writer: Writer, bootstrap: str, topic: str) -> None:
+    def _begin(self, writer: Sending, bootstrap: str, topic: str) -> None:
         self._writer, self._topic = writer, topic
         self.name: str = f"kafka://{bootstrap}/{topic}"
 
@@ -204,10 +223,8 @@ def publish(
     ----------
     rows
         The rows, in the order that each partition will have.
-    bootstrap
-        ``host:port`` of a broker, or several with commas between them.
-    topic
-        Name of the topic, as in `KafkaSink`.
+    bootstrap, topic, client
+        As in `KafkaSink`.
     codec
         Codec that encodes a row as a message, or ``rows_per_message`` rows.
     rows_per_message
@@ -215,8 +232,6 @@ def publish(
         then has a column for each feature that one of its rows has.
     partition
         Partition to write to. None lets the client choose one for each message.
-    client
-        Options of the connection; see `client_options`.
 
     Returns
     -------

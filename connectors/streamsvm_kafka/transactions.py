@@ -20,7 +20,7 @@ from kafka.errors import (
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
-from streamsvm_kafka.sink import DELIVERY_SECONDS, MAX_PENDING, producer_of
+from streamsvm_kafka.sink import DELIVERY_SECONDS, Sending, producer_of
 
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
@@ -30,7 +30,7 @@ BEGIN_SECONDS = 30.0
 ABORT_SECONDS = 5.0
 
 
-class Transaction:
+class Transaction(Sending):
     """A transactional producer, whose transaction begins with the first message.
 
     There is one producer for each transactional id in a cluster: a new one fences the one before it, whose open transaction is
@@ -46,8 +46,6 @@ class Transaction:
         self._identity, self._seconds = identity, seconds
         self._answer_seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._began: float | None = None  # when the transaction did; None: there is none
-        self._pending = 0
-        self._lost: BaseException | None = None  # why a message was not delivered
         self._failure: CheckpointError | None = None
         self._producer = producer_of(
             connection, self._answer_seconds, transactional_id=identity, transaction_timeout_ms=int(1000 * seconds)
@@ -74,30 +72,10 @@ class Transaction:
             found: set[int] = self._producer.partitions_for(topic)
         return found
 
-    def send(
-        self,
-        topic: str,
-        value: bytes,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
-    ) -> None:
-        """Send a message, which counts after `commit`."""
-        with self._failing("a message cannot be sent"):
-            self._begin()
-            future = self._producer.send(topic, value, key=key, partition=partition, headers=headers)
-        future.add_errback(self._failed)
-        self._pending += 1
-        if self._pending >= MAX_PENDING:
-            self.flush()
-
     def _begin(self) -> None:
         if self._began is None:
             self._producer.begin_transaction()
             self._began = time.monotonic()
-
-    def _failed(self, error: BaseException) -> None:
-        self._lost = self._lost or error
 
     def flush(self) -> None:
         """Wait until the broker has all messages."""

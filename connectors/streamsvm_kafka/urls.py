@@ -52,12 +52,8 @@ def open_source(
     label
         Name of the label's field or column. Rows of ``float32`` and ``npy`` have the label in the last place, and it needs no
         name.
-    stop_at_end
-        Whether to end where the topic ended when it was opened.
-    start
-        Where to begin, as in `KafkaSource`.
-    group
-        Consumer group whose offsets follow the checkpoints, as in `KafkaSource`.
+    stop_at_end, start, group
+        As in `KafkaSource`.
     options
         Options of the connection; others come from the environment (see `client_options`).
 
