@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fake_registry import fake_registry
 from streamsvm.stream.endpoints import Row, StreamError
-from streamsvm_kafka import AvroCodec, JSONCodec, SchemaRegistry, client_options, open_source, publish
+from streamsvm_kafka import AvroCodec, JSONCodec, SchemaRegistry, client_options, connection, open_source, publish
 from streamsvm_kafka.codecs import registry as registry_module
 
 FIELDS = [
@@ -48,7 +48,7 @@ def registry():
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-    monkeypatch.setattr(registry_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
 
 
 @pytest.fixture(scope="module")
