@@ -303,7 +303,7 @@ class FollowedTopic(Follower):
                 checkpoint = self._newest_of(reader)
         while checkpoint is None and not self._stopping.wait(self._seconds):
             checkpoint = self._good(reader.newer())
-        return checkpoint
+        return None if self._stopping.is_set() else checkpoint
 
     def _found_reader(self) -> ModelReader | None:
         if self._reader is None:

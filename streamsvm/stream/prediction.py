@@ -104,7 +104,7 @@ class FollowedFolder(Follower):
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
         while (found := self._look()) is None and not self._stopping.wait(self._seconds):
             pass
-        return found
+        return None if self._stopping.is_set() else found
 
     def _look(self) -> Checkpoint | None:
         seen = CheckpointFolder.signature(self.path)

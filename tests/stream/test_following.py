@@ -143,6 +143,9 @@ def test_a_wait_for_the_first_model(tmp_path):
     thread.start()
     assert follow.wait().header["rows"] == 10
     assert follow.newer() is None
+    stopped = FollowedFolder(tmp_path / "state")
+    stopped.stop()
+    assert stopped.wait() is None  # although there is one
     thread.join()
     learner.close()
 
