@@ -1,5 +1,6 @@
 """A run in pieces, each with a source, a sink and a folder opened anew, ends with the bytes of a run that was left alone."""
 
+import itertools
 import random
 from contextlib import closing
 
@@ -104,8 +105,9 @@ def test_pieces_end_with_the_bytes_of_the_whole(make, n, tmp_path):
         return end, {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.suffix in (".ckpt", ".jsonl")}
 
     end, whole = run("whole", None)
-    at = random.Random(n).sample(range(2, n // 3), 2)
-    assert run("pieces", 1, at[0], 1, at[1], None, None)[1] == whole
+    ends = [0, 1, *sorted(random.Random(n).sample(range(2, 4 * n // 5), 4))]
+    pieces = [end - begin for begin, end in itertools.pairwise(ends)]
+    assert run("pieces", *pieces, None, None)[1] == whole
     assert sorted(whole) == [*(f"checkpoint-{rows:012d}.ckpt" for rows in ((n - 1) // every * every, n)), "out.jsonl"]
     assert whole["out.jsonl"].count(b"\n") == (n if make is not with_later_labels_and_a_detector else n // 2)
     assert make is not with_later_labels_and_a_detector or end.drifts >= 1
