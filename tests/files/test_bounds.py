@@ -14,6 +14,7 @@ from river import preprocessing
 import loading
 import streamsvm
 from crafted import put_together, repacked, taken_apart
+from refused import raises
 from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.files.bounds import check_hashes, check_shared
@@ -109,8 +110,7 @@ def test_so_are_those_of_many_copies(fates, name):
 @pytest.mark.parametrize("number", [{"at": 1}, {"tuple": [1]}, "1", None])
 def test_a_number_of_numpy_is_one_number(tmp_path, number):
     path = put_together(tmp_path / "number", [["list", [{"number": ["F64", number]}]], ["list", [1, 2]]], {"at": 0})
-    with pytest.raises(streamsvm.stream.CheckpointError, match="where a number belongs"):
-        streamsvm.load(path)
+    raises("where a number belongs", streamsvm.load, path, error=streamsvm.stream.CheckpointError)
 
 
 def test_many_models_of_one_array_are_too_many_copies(tmp_path):
@@ -122,8 +122,7 @@ def test_many_models_of_one_array_are_too_many_copies(tmp_path):
     of_model = next(record for record in tree["records"] if record[0] == "model")
     tree["records"] += [of_model] * 3000
     repacked(tmp_path / "scaler", json.dumps(tree).encode(), arrays)
-    with pytest.raises(streamsvm.stream.CheckpointError, match="share so much"):
-        streamsvm.load(tmp_path / "scaler")
+    raises("share so much", streamsvm.load, tmp_path / "scaler", error=streamsvm.stream.CheckpointError)
 
 
 def test_what_models_share_is_no_bomb():
@@ -152,8 +151,7 @@ def test_the_bound_is_that_of_a_walk():
 def test_keys_of_one_hash_are_few():
     check_hashes([i * 2**40 for i in range(5000)])
     check_hashes([float(i) for i in range(5000)])
-    with pytest.raises(CorruptError, match="same hash"):
-        check_hashes([complex(-1000003 * i, i) for i in range(5000)])
+    raises("same hash", check_hashes, [complex(-1000003 * i, i) for i in range(5000)], error=CorruptError)
 
 
 @pytest.mark.parametrize("kind", [BatchClassifier, BatchRegressor])
@@ -172,13 +170,10 @@ def test_a_scaler_of_river_has_numbers(name, value):
     scaler.means["b"] = float("nan")
     read(*written(scaler))
     getattr(scaler, name)["a"] = value
-    with pytest.raises(ValueError, match=f"among its {name}"):
-        read(*written(scaler))
+    raises(f"among its {name}", read, *written(scaler))
 
 
 def test_names_of_one_hash_are_refused_before_they_are_put_into_a_dict():
     state = BoundedScaler().__getstate__() | {"names": [(2**61 - 1) * i for i in range(2000)]}
-    with pytest.raises(ValueError, match="same hash"):
-        BoundedScaler.__new__(BoundedScaler).__setstate__(state)
-    with pytest.raises(ValueError, match="same hash"):
-        FeatureSpace(5000, "raise").restore(state["names"])
+    raises("same hash", BoundedScaler.__new__(BoundedScaler).__setstate__, state)
+    raises("same hash", FeatureSpace(5000, "raise").restore, state["names"])

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector
 
 import streamsvm
 from crafted import repacked, taken_apart
+from refused import raises
 from saved import dumps, loads
 from streamsvm import batch, edge, linear
 from streamsvm.files.model_file import ModelFileError
@@ -104,8 +105,7 @@ def test_arrays_of_texts_and_labels(array):
 
 @pytest.mark.parametrize("array", [np.array([{}, 1], object), np.array(["a", object()], object), np.array([["a", 1]], object)])
 def test_arrays_of_other_objects_are_not_saved(array):
-    with pytest.raises(ModelFileError, match="an array of object cannot be saved"):
-        dumps(array)
+    raises("an array of object cannot be saved", dumps, array, error=ModelFileError)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,7 @@ def test_arrays_of_other_objects_are_not_saved(array):
 def test_arrays_that_none_are_refused(record, array, tmp_path):
     tree = {"records": [record, ["dict", [["model", {"at": 0}], ["metric", None]]]], "root": {"at": 1}}
     path = repacked(tmp_path / "evil", json.dumps(tree).encode(), {} if array is None else {"0": array})
-    with pytest.raises(ModelFileError, match="cannot be loaded"):
-        streamsvm.load(path)
+    raises("cannot be loaded", streamsvm.load, path, error=ModelFileError)
 
 
 def state_changed(model, name, value):
@@ -171,8 +170,7 @@ def machine(kind):
 def test_states_that_no_linear_machine_has_are_refused(kind, name, change):
     model = machine(kind)
     value = change(getattr(model, name))
-    with pytest.raises(ValueError, match="the saved model is corrupt"):
-        state_changed(model, name, value)
+    raises("the saved model is corrupt", state_changed, model, name, value)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +196,7 @@ def test_sparse_support_vectors_that_none_are_refused(place, value):
     model = fitted(batch.CSMOClassifier, form="csr_array")[0]
     parts = list(model.__getstate__()["support_vectors_"])
     parts[place] = value(parts[place])
-    with pytest.raises(ValueError, match="the saved model is corrupt"):
-        state_changed(model, "support_vectors_", tuple(parts))
+    raises("the saved model is corrupt", state_changed, model, "support_vectors_", tuple(parts))
 
 
 def test_a_part_that_is_missing_is_an_error(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import streamsvm
+from refused import raises
 from streamsvm import BSGDClassifier, edge
 from streamsvm.files.model_file import ModelFileError, write, write_all
 
@@ -32,8 +33,7 @@ def test_files_that_belong_together_are_written_together(tmp_path):
     write_all({first: b"old", second: b"old"})
     second.unlink()
     second.mkdir()
-    with pytest.raises(ModelFileError, match="Is a directory"):
-        write_all({first: b"new", second: b"new"})
+    raises("Is a directory", write_all, {first: b"new", second: b"new"}, error=ModelFileError)
     assert first.read_bytes() == b"old"
     assert names(tmp_path) == ["model.c", "model.h"]
 
@@ -49,8 +49,7 @@ def test_a_disk_that_is_full_leaves_both_as_they_were(tmp_path):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(ModelFileError, match="File too large"):
-            write_all({first: b"new", second: bytes(2000)})
+        raises("File too large", write_all, {first: b"new", second: bytes(2000)}, error=ModelFileError)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -92,22 +91,18 @@ def test_a_link_stays(tmp_path, model):
 
 @pytest.mark.parametrize("path", ["", ".", "/"])
 def test_paths_that_name_no_file(path, model):
-    with pytest.raises(ModelFileError, match="was not written: Is a directory"):
-        model.save(path)
+    raises("was not written: Is a directory", model.save, path, error=ModelFileError)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
 def test_devices_are_not_read():
-    with pytest.raises(ModelFileError, match="/dev/zero: it is a device, and no file"):
-        streamsvm.load("/dev/zero")
-    with pytest.raises(edge.ProgramError, match="/dev/zero: it is a device, and no file"):
-        edge.load("/dev/zero")
+    raises("/dev/zero: it is a device, and no file", streamsvm.load, "/dev/zero", error=ModelFileError)
+    raises("/dev/zero: it is a device, and no file", edge.load, "/dev/zero", error=edge.ProgramError)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")
 def test_devices_and_pipes_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ModelFileError, match="it is a device or a pipe, and no file"):
-        write(tmp_path / "pipe", b"data")
+    raises("it is a device or a pipe, and no file", write, tmp_path / "pipe", b"data", error=ModelFileError)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

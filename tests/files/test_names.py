@@ -32,6 +32,7 @@ from river import (
 
 from checkpoints import learned, save
 from crafted import put_together, repacked, taken_apart
+from refused import raises
 from streamsvm import BSGDClassifier
 from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore
 from streamsvm.stream import CheckpointError, CheckpointFolder, load
@@ -123,15 +124,13 @@ def test_only_what_belongs_to_models_is_named(tmp_path, name, way):
 )
 def test_methods_are_not_reached_through_instances(tmp_path, name, reason):
     scaler = ["instance", "river.preprocessing.scale:StandardScaler", [["gauss", 1]]]
-    with pytest.raises(CheckpointError, match=reason):
-        load(put_together(tmp_path / "evil.ckpt", [scaler], {"method": [{"at": 0}, name]}))
+    raises(reason, load, put_together(tmp_path / "evil.ckpt", [scaler], {"method": [{"at": 0}, name]}), error=CheckpointError)
 
 
 @pytest.mark.parametrize("name", ["__class__", "__dict__", "__init__", "learn_one", "clone", "_memory_usage", 5, None])
 def test_no_attribute_hides_what_the_class_has(tmp_path, name):
     scaler = ["instance", "river.preprocessing.scale:StandardScaler", [["with_std", True], [name, 1]]]
-    with pytest.raises(CheckpointError, match="no attribute that is saved"):
-        load(put_together(tmp_path / "evil.ckpt", [scaler], {"at": 0}))
+    raises("no attribute that is saved", load, put_together(tmp_path / "evil.ckpt", [scaler], {"at": 0}), error=CheckpointError)
 
 
 class OwnScaler(preprocessing.StandardScaler):
@@ -147,25 +146,20 @@ def test_own_classes_need_trust_from_the_first_checkpoint_on(tmp_path):
         model = step | BSGDClassifier(budget=20, seed=1)
         model.learn_one({"a": 1.0}, True)
         with CheckpointFolder(tmp_path / "state") as folder:
-            with pytest.raises(CheckpointError, match=r"(?s)not written.*(own_function|OwnScaler).*trusted=True"):
-                save(folder, model, 1)
+            raises(r"(?s)not written.*(own_function|OwnScaler).*trusted=True", save, folder, model, 1, error=CheckpointError)
             assert not list(folder.path.glob("*.ckpt*"))
         with CheckpointFolder(tmp_path / "trusted", trusted=True) as folder:
             path = save(folder, model, 1)
             assert folder.newest().model.predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
-        with pytest.raises(CheckpointError, match="trusted=True"):
-            load(path)
+        raises("trusted=True", load, path, error=CheckpointError)
         assert load(path, trusted=True).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
 
 
 def test_what_cannot_be_saved_is_said(folder):
     model = compose.FuncTransformer(lambda x: x) | BSGDClassifier(budget=20, seed=1)
-    with pytest.raises(CheckpointError, match="<lambda> is not found again by its name.*no lambda"):
-        save(folder, model, 1)
-    with pytest.raises(CheckpointError, match="_thread.lock"):
-        save(folder, threading.Lock(), 1)
-    with pytest.raises(CheckpointError, match="not plain JSON"):
-        folder.save(None, None, rows=1, position={"rows": {1, 2}})
+    raises("<lambda> is not found again by its name.*no lambda", save, folder, model, 1, error=CheckpointError)
+    raises("_thread.lock", save, folder, threading.Lock(), 1, error=CheckpointError)
+    raises("not plain JSON", folder.save, None, None, rows=1, position={"rows": {1, 2}}, error=CheckpointError)
     assert folder.newest() is None
 
 
@@ -256,5 +250,4 @@ def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeyp
     tree, arrays = taken_apart(path)
     (saved,) = (name for name, array in arrays.items() if array.nbytes == len(snapshot))
     arrays[saved] = np.frombuffer(bytes(snapshot), np.uint8)
-    with pytest.raises(CheckpointError, match="1000000 support vectors"):
-        load(repacked(path, json.dumps(tree).encode(), arrays))
+    raises("1000000 support vectors", load, repacked(path, json.dumps(tree).encode(), arrays), error=CheckpointError)

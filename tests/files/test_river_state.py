@@ -20,6 +20,7 @@ from river.utils import VectorDict
 import mutate_river_states
 from mutate_river_states import ARGUMENTS, AUCS, rows, update
 from patience import PATIENCE
+from refused import raises
 from streamsvm.files.river_state import COMPILED, check_wrapper, make_vector_dict, restore, state_of, vector_dict_parts
 
 #: How many states of each class are spoilt: 20,000 of each take 5 s, 100,000 half a minute.
@@ -160,8 +161,7 @@ CORRUPT = [
 
 @pytest.mark.parametrize(("message", "case"), CORRUPT, ids=name)
 def test_a_state_that_no_object_has_is_refused(message, case):
-    with pytest.raises(ValueError, match=f"the state of a {case[0].__name__} is corrupt: .*{message}"):
-        restore(*case)
+    raises(f"the state of a {case[0].__name__} is corrupt: .*{message}", restore, *case)
 
 
 def test_an_object_of_as_many_rows_as_is_read():
@@ -174,8 +174,7 @@ def test_the_lower_quantile_of_a_rolling_window_is_below_the_upper():
         COMPILED[RS.RsRollingIQR].check((*quantiles, 1), state)
 
     check(0.25, 0.75)
-    with pytest.raises(ValueError, match="0.75, is not below the upper, 0.25"):
-        check(0.75, 0.25)
+    raises("0.75, is not below the upper, 0.25", check, 0.75, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +196,7 @@ def test_the_lower_quantile_of_a_rolling_window_is_below_the_upper():
 )
 def test_arguments_that_a_constructor_must_not_see_are_refused(cls, arguments, message):
     _, state = state_of(cls(*ARGUMENTS[cls][0]))
-    with pytest.raises(ValueError, match=message):
-        restore(cls, arguments, state)
+    raises(message, restore, cls, arguments, state)
 
 
 def test_only_bytes_and_known_classes_are_taken():
@@ -208,17 +206,14 @@ def test_only_bytes_and_known_classes_are_taken():
         (RS.RsPeakToPeak, (), bytes(15), "it ends after 15 bytes, within a value"),
         (slice, (1,), b"", "slice is not one of river's classes"),
     ):
-        with pytest.raises(ValueError, match=reason):
-            restore(cls, arguments, state)
+        raises(reason, restore, cls, arguments, state)
 
 
 def test_an_object_that_could_not_be_read_again_is_not_written():
-    with pytest.raises(ValueError, match="a AdaptiveWindowing cannot be kept: max_buckets is 1, not in"):
-        state_of(ADWIN(0.002, 32, 1, 5, 10))
+    raises("a AdaptiveWindowing cannot be kept: max_buckets is 1, not in", state_of, ADWIN(0.002, 32, 1, 5, 10))
     quantile = RS.RsQuantile(0.5)
     quantile.update(math.nan)
-    with pytest.raises(ValueError, match="a RsQuantile cannot be kept: one of the first five values is NaN"):
-        state_of(quantile)
+    raises("a RsQuantile cannot be kept: one of the first five values is NaN", state_of, quantile)
 
 
 def test_a_long_window_is_read_without_memory_for_all_of_it():
@@ -258,8 +253,7 @@ def test_what_river_makes_around_a_compiled_object_is_right_at_all_times(wrapper
         else:
             wrapper.update(value)
     vars(wrapper)[form.attribute] = "something else"
-    with pytest.raises(ValueError, match=f"{form.attribute} of a {type(wrapper).__name__} is str, not "):
-        check_wrapper(wrapper)
+    raises(f"{form.attribute} of a {type(wrapper).__name__} is str, not ", check_wrapper, wrapper)
 
 
 COMPILED_ATTRIBUTE = {form.wrapper.rpartition(".")[2]: form.attribute for form in COMPILED.values()}
@@ -290,8 +284,7 @@ def test_a_wrapper_that_would_make_compiled_code_panic_is_refused(wrapper, attri
     wrapper = copy.deepcopy(wrapper)
     check_wrapper(wrapper)
     setattr(wrapper, attribute, value)
-    with pytest.raises(ValueError, match=message):
-        check_wrapper(wrapper)
+    raises(message, check_wrapper, wrapper)
 
 
 def test_other_objects_pass():
@@ -333,5 +326,4 @@ def test_a_vector_dict_comes_back(made):
     ],
 )
 def test_parts_that_no_vector_dict_of_river_has_are_refused(values, default_factory, mask, message):
-    with pytest.raises(ValueError, match=message):
-        make_vector_dict(values, default_factory, mask)
+    raises(message, make_vector_dict, values, default_factory, mask)

@@ -15,6 +15,7 @@ from river import base
 import mutated_files
 from checkpoints import learned
 from crafted import put_together, repacked, taken_apart
+from refused import raises
 from streamsvm import BSGDClassifier, load, save
 from streamsvm.files.model_file import ModelFileError
 
@@ -90,14 +91,12 @@ def test_what_fits_nowhere_is_refused(tmp_path, crafted):
     records, root = CRAFTED[crafted]
     arrays = [np.zeros(4 * 624, np.uint8), np.zeros(8, np.uint8)]
     path = put_together(tmp_path / "evil", records, root, arrays)
-    with pytest.raises(ModelFileError, match=r"evil (cannot be loaded|was not loaded)"):
-        load(path)
+    raises(r"evil (cannot be loaded|was not loaded)", load, path, error=ModelFileError)
 
 
 @pytest.mark.parametrize("tree", [b"", b"{", b"[]", b"5", b'{"records":5,"root":1}', b'{"root":1}', b"[" * 10**6, b"\xff"])
 def test_records_that_are_no_json_are_refused(tmp_path, tree):
-    with pytest.raises(ModelFileError, match="cannot be loaded"):
-        load(repacked(tmp_path / "evil", tree, {}))
+    raises("cannot be loaded", load, repacked(tmp_path / "evil", tree, {}), error=ModelFileError)
 
 
 def test_tuples_in_tuples_end(tmp_path):
@@ -109,13 +108,11 @@ def test_tuples_in_tuples_end(tmp_path):
     nested = ()
     for _ in range(200):
         nested = (nested,)
-    with pytest.raises(ModelFileError, match="nested more than"):
-        save(nested, tmp_path / "deep")
+    raises("nested more than", save, nested, tmp_path / "deep", error=ModelFileError)
 
 
 def test_a_file_of_no_model_is_refused(tmp_path):
-    with pytest.raises(ModelFileError, match="holds no model"):
-        load(repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}))
+    raises("holds no model", load, repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}), error=ModelFileError)
     with pytest.raises(ModelFileError, match="says nothing of itself"):
         load(repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}, facts=[1]))
 
@@ -136,8 +133,7 @@ def test_a_pickle_is_no_file(tmp_path, monkeypatch, evil):
     data = pickle.dumps(evil)
     path = tmp_path / "evil.ckpt"
     path.write_bytes(data)
-    with pytest.raises(ModelFileError, match="not a file of streamsvm"):
-        load(path)
+    raises("not a file of streamsvm", load, path, error=ModelFileError)
     model = learned()
     save(model, path)
     tree, arrays = taken_apart(path)

@@ -12,6 +12,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 import poison
+from refused import raises
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.stream import load
@@ -254,8 +255,7 @@ def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, 
     publish(rows_of(range(100)), bootstrap, topic, JSON)
     opened = open_source(topic)
     admin.delete_records({TopicPartition(topic, 0): 25})
-    with pytest.raises(StreamError, match="retention has removed unread messages"):
-        list(opened)
+    raises("retention has removed unread messages", list, opened, error=StreamError)
 
 
 def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
@@ -263,8 +263,7 @@ def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
     for name in (topic, other):
         publish(rows_of(range(10)), bootstrap, name, JSON)
     position = open_source(other).position | {"topic": topic}
-    with pytest.raises(StreamError, match="it was deleted and created again since the checkpoint"):
-        open_source(topic).seek(position)
+    raises("it was deleted and created again since the checkpoint", open_source(topic).seek, position, error=StreamError)
     with pytest.warns(UserWarning, match="deleted and created again since the checkpoint. The model is kept"):
         (going_on := open_source(topic, start="earliest")).seek(position | {"partitions": {"0": 7, "1": 5}})
     assert list(going_on) == rows_of(range(10))
@@ -293,8 +292,7 @@ def test_where_to_begin(bootstrap, new_topic, open_source, producer):
         "0:1,0:2": "names a partition twice",
         "1969-01-01": "is none of",
     }.items():
-        with pytest.raises(StreamError, match=reason):
-            open_source(topic, start=start)
+        raises(reason, open_source, topic, start=start, error=StreamError)
 
 
 def test_missing_topic(bootstrap, new_topic):
@@ -310,8 +308,7 @@ def test_sink_without_its_topic(bootstrap, monkeypatch):
     missing = f"streamsvm-test-{uuid.uuid4().hex}"
     with pytest.raises(StreamError, match=f"/{missing}: the topic does not exist and the broker does not create it"):
         KafkaSink(bootstrap, missing)
-    with pytest.raises(StreamError, match=r"/no topic: .*illegal"):
-        KafkaSink(bootstrap, "no topic")
+    raises(r"/no topic: .*illegal", KafkaSink, bootstrap, "no topic", error=StreamError)
 
 
 def test_something_else_answers(monkeypatch):
@@ -328,8 +325,7 @@ def test_partition_that_gives_nothing(new_topic, open_source, bootstrap, monkeyp
     publish(rows_of(range(10)), bootstrap, topic, JSON)
     opened = open_source(topic)
     monkeypatch.setattr(opened._consumer, "poll", lambda _: {})
-    with pytest.raises(StreamError, match=r"partition 0 gave nothing for 0.3 s at offset 0, and ends at 10. Check the broker"):
-        list(opened)
+    raises(r"partition 0 gave nothing for 0.3 s at offset 0, and ends at 10. Check the broker", list, opened, error=StreamError)
 
 
 def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source, admin, monkeypatch):
@@ -354,8 +350,7 @@ def test_endless_stream_of_a_topic_that_goes_away(bootstrap, new_topic, open_sou
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)
     admin.delete_topics([topic])
-    with pytest.raises(StreamError, match=topic):
-        next(iter(opened))
+    raises(topic, next, iter(opened), error=StreamError)
 
 
 def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, monkeypatch, caplog):
@@ -394,8 +389,7 @@ def test_prediction_that_the_topic_refuses(bootstrap, new_topic):
     topic = new_topic(**{"max.message.bytes": "200"})
     strict = KafkaSink(bootstrap, topic)
     strict.write(Prediction(0, "x" * 500, None, None))
-    with pytest.raises(StreamError, match=r"a message was not delivered: .*MessageSizeTooLarge"):
-        strict.flush()
+    raises(r"a message was not delivered: .*MessageSizeTooLarge", strict.flush, error=StreamError)
     strict.close()
 
 

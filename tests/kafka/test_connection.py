@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from kafka_broker import PASSWORD, certify
+from refused import raises
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, publish
 from streamsvm_kafka.connection import Connection
@@ -70,8 +71,7 @@ def test_a_certificate_that_does_not_verify(broker, tmp_path):
             KafkaSource(broker.ssl, "rows", JSON, client={"security_protocol": "SSL", **given})
     localhost = broker.ssl.replace("127.0.0.1", "localhost")
     tls = {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}
-    with pytest.raises(StreamError, match="its certificate does not verify .*'localhost'"):
-        Connection(localhost, tls).reach()
+    raises("its certificate does not verify .*'localhost'", Connection(localhost, tls).reach, error=StreamError)
     Connection(localhost, tls | {"ssl_check_hostname": False}).reach()
 
 
@@ -146,8 +146,7 @@ def test_files_that_are_no_certificates(tmp_path):
 )
 def test_a_broker_that_does_not_come_in_time(open_, caplog):
     began = time.monotonic()
-    with pytest.raises(BrokerUnreachableError, match="no Kafka broker at 127.0.0.1:1"):
-        open_("127.0.0.1:1", {"outage_seconds": 0.8})
+    raises("no Kafka broker at 127.0.0.1:1", open_, "127.0.0.1:1", {"outage_seconds": 0.8}, error=BrokerUnreachableError)
     assert time.monotonic() - began > 0.3
     assert "Trying again for 0.8 s." in caplog.text
 

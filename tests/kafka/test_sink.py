@@ -6,6 +6,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from patience import until
+from refused import raises
 from streamsvm.stream.endpoints import Prediction, Row, Sink, StreamError
 from streamsvm_kafka import ArrowCodec, JSONCodec, KafkaSink, KafkaSource, publish
 
@@ -18,8 +19,7 @@ def test_predictions_are_messages(embedded):
     sink.write(Prediction(2, None, 1, None))  # of a model that does not predict yet
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
-    with pytest.raises(StreamError, match="what this checkpoint has written is in topic 'other'"):
-        sink.seek({"topic": "other"})
+    raises("what this checkpoint has written is in topic 'other'", sink.seek, {"topic": "other"}, error=StreamError)
     with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
         sink.seek({"name": "out.csv", "offset": 3, "tail": "0"})
     with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):
@@ -52,7 +52,5 @@ def test_publishing_many_rows_a_message(embedded):
 
 
 def test_publishing_many_rows_a_message_that_has_one():
-    with pytest.raises(ValueError, match="codec json has one row a message"):
-        publish([], "localhost:1", "rows", JSONCodec("y"), rows_per_message=2)
-    with pytest.raises(ValueError, match="rows_per_message must be at least 1, got 0"):
-        publish([], "localhost:1", "rows", ArrowCodec("y"), rows_per_message=0)
+    raises("codec json has one row a message", publish, [], "localhost:1", "rows", JSONCodec("y"), rows_per_message=2)
+    raises("rows_per_message must be at least 1, got 0", publish, [], "localhost:1", "rows", ArrowCodec("y"), rows_per_message=0)

@@ -15,6 +15,7 @@ import kills
 from loops import make_model
 from partition_models import save as save_part
 from patience import PATIENCE, until
+from refused import raises
 from streamsvm import BSGDClassifier, edge
 from streamsvm.stream import FileSink, LearningLoop, open_source
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
@@ -101,8 +102,7 @@ def test_the_older_of_two_with_one_name_is_fenced(bootstrap, new_topic, models, 
     sink.flush()
     other = opened(models, "another")
     newer = opened(models)
-    with pytest.raises(TakenOverError, match=r"name=rows: another process .* is fenced.* \?name="):
-        save(older, 2)
+    raises(r"name=rows: another process .* is fenced.* \?name=", save, older, 2, error=TakenOverError)
     with pytest.raises(TakenOverError):
         sink.write(Prediction(1, 1, 1, None))
     assert newer.newest().header["rows"] == 1
@@ -138,8 +138,7 @@ def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, 
     key = TopicPartition(out, 0)
     with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")) as consumer:
         until(lambda: consumer.end_offsets([key])[key] > 0, every=0.1)  # the broker has aborted it
-    with pytest.raises(CheckpointError, match=r"was open for \d+ s, and the broker has aborted it after 3 s.*Start again"):
-        save(place, 1)
+    raises(r"was open for \d+ s, and the broker has aborted it after 3 s.*Start again", save, place, 1, error=CheckpointError)
     place.close()
     assert opened(models).newest() is None
     assert predictions(bootstrap, out) == []
@@ -151,10 +150,8 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     held = threading.Event()
     monkeypatch.setattr(place._transaction._producer, "commit_transaction", held.wait)
     monkeypatch.setattr(place._transaction, "_answer_seconds", 0.1)
-    with pytest.raises(CheckpointError, match="not known whether it is committed. Start again: the newest"):
-        save(place, 2)
-    with pytest.raises(CheckpointError, match="not known"):
-        save(place, 3)
+    raises("not known whether it is committed. Start again: the newest", save, place, 2, error=CheckpointError)
+    raises("not known", save, place, 3, error=CheckpointError)
     held.set()
     assert opened(models).newest().header["rows"] == 1
 
@@ -168,8 +165,7 @@ def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, m
         save(large, 2)  # of fewer parts
         assert large.newest().model.budget == 3
     small = opened(new_topic(**{"cleanup.policy": "compact", "max.message.bytes": "900"}))
-    with pytest.raises(CheckpointError, match=r"larger than its topic takes .* Raise max.message.bytes"):
-        save(small, 1)
+    raises(r"larger than its topic takes .* Raise max.message.bytes", save, small, 1, error=CheckpointError)
 
 
 def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened):
@@ -181,14 +177,11 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
         with pytest.raises(MessageSizeTooLargeError):
             bomb.get(30)
     admin.delete_topics([made])
-    with pytest.raises(CheckpointError, match="3 partitions"):
-        opened(new_topic(partitions=3))
+    raises("3 partitions", opened, new_topic(partitions=3), error=CheckpointError)
     with pytest.warns(UserWarning, match="not compacted.*cleanup.policy=delete"):
         opened(new_topic())
-    with pytest.raises(CheckpointError, match="'a b' is no name"):
-        opened(made, "a b")
-    with pytest.raises(StreamError, match="no topic"):
-        FollowedTopic(bootstrap, made)
+    raises("'a b' is no name", opened, made, "a b", error=CheckpointError)
+    raises("no topic", FollowedTopic, bootstrap, made, error=StreamError)
 
 
 def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, opened):
@@ -203,8 +196,7 @@ def test_strange_messages(models, opened, producer):
     place = opened(models)
     good = [message._replace(key=message.key.replace(b"b/", b"rows/")) for message in messages_of("b", 9, b"no checkpoint")]
     send(producer, models, [message._replace(headers=[]) for message in good])
-    with pytest.raises(CheckpointError, match=r"parts of a model 'rows', but no whole one: the message at offset 0 is no part"):
-        place.newest()
+    raises(r"parts of a model 'rows', but no whole one: the message at offset 0 is no part", place.newest, error=CheckpointError)
     save(place, 1)
     assert place.newest().header["rows"] == 1
     send(producer, models, [message._replace(value=b"x") for message in good])
@@ -245,8 +237,7 @@ def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened,
     save(place, 5)  # committed behind it, where readers of what is committed do not come
     with monkeypatch.context() as patch:
         patch.setattr(model_topic, "HIDDEN_SECONDS", 0.5)
-        with pytest.raises(CheckpointError, match="transaction of another producer is open there"):
-            place.newest()
+        raises("transaction of another producer is open there", place.newest, error=CheckpointError)
     ending = threading.Timer(0.5, stranger.abort_transaction)
     ending.start()
     assert place.newest().header["rows"] == 5

@@ -12,6 +12,7 @@ from pyspark.ml.evaluation import BinaryClassificationEvaluator
 from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
+from refused import raises
 from spark_frames import LocalFrame, framed, of_file, stacked
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
@@ -195,15 +196,11 @@ def test_rows_that_are_others_at_each_reading_are_refused(local):
 def test_frames_that_are_refused(local):
     X, y, _ = random_set(6)
     halves = [np.arange(200), np.arange(200, 400)]
-    with pytest.raises(RowsError, match="all rows have the label 1: a classifier needs at least two"):
-        local(X, np.ones(400), halves)
-    with pytest.raises(RowsError, match="no row to learn"):
-        local(X, y, halves, w=np.zeros(400))
-    with pytest.raises(RowsError, match="vectors have no features"):
-        local(X[:, :0], y, halves)
+    raises("all rows have the label 1: a classifier needs at least two", local, X, np.ones(400), halves, error=RowsError)
+    raises("no row to learn", local, X, y, halves, w=np.zeros(400), error=RowsError)
+    raises("vectors have no features", local, X[:, :0], y, halves, error=RowsError)
     lists = [{"part": part, "rows": 1, "width": 2 + part, "labels": [True, True]} for part in range(2)]
-    with pytest.raises(RowsError, match="vectors are of 2 features in partition 0, and of 3 in partition 1"):
-        cascade._width(lists)
+    raises("vectors are of 2 features in partition 0, and of 3 in partition 1", cascade._width, lists, error=RowsError)
     with pytest.raises(RowsError, match="partition 1: C times the rows' weights is 0 or infinite"):
         local(X, y, halves, w=np.where(np.arange(400) == 300, 1e-300, 1.0), C=1e-300, gamma=1.0)
 
@@ -272,8 +269,7 @@ def test_an_estimator_is_saved_and_learns_several_classes_by_one_against_the_res
     again = CascadeSVC.load(str(tmp_path / "estimator"))
     assert again.extractParamMap() == estimator.extractParamMap()
     frame = framed(spark, X, y, 2)
-    with pytest.raises(RowsError, match=r"partition \d: a label is 2: .*OneVsRest"):
-        again.fit(frame)
+    raises(r"partition \d: a label is 2: .*OneVsRest", again.fit, frame, error=RowsError)
     model = OneVsRest(classifier=again).fit(frame)
     found = model.transform(frame).toPandas()
     assert (found.prediction == y).mean() > 0.9

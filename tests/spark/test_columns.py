@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.pandas.types import to_arrow_type
 
+from refused import raises
 from streamsvm_spark.columns import RowsError, arrays_of, floats_of, rows_of
 
 TYPE = to_arrow_type(VectorUDT())
@@ -69,8 +70,7 @@ LISTS = pa.list_(pa.float64())
     ids=str,
 )
 def test_what_no_row_may_have(features, label, weight, reason):
-    with pytest.raises(RowsError, match=reason):
-        rows_of(features, label, weight, classes=True)
+    raises(reason, rows_of, features, label, weight, classes=True, error=RowsError)
 
 
 def test_decimals_and_large_integers_are_numbers():
@@ -90,5 +90,4 @@ def test_rows_that_are_skipped():
 def test_sparse_vectors_that_do_not_fit_themselves():
     for indices, values in (([5], [1.0]), ([-1], [1.0]), ([0, 1], [1.0])):
         made = pa.array([{"type": 0, "size": 2, "indices": indices, "values": values}], TYPE)
-        with pytest.raises(RowsError, match="indices that do not fit"):
-            rows_of(made)
+        raises("indices that do not fit", rows_of, made, error=RowsError)

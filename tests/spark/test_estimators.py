@@ -12,6 +12,7 @@ from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
+from refused import raises
 from spark_frames import framed, of_file, stacked
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import Equations, Trial, take_step
@@ -159,8 +160,7 @@ def test_thresholds_and_columns_that_are_not_wanted(frame):
     found = model.transform(frame)
     assert found.columns == ["features", "label", "prediction"]
     assert {row.prediction for row in found.collect()} == {0.0}
-    with pytest.raises(ValueError, match="thresholds must be 2 numbers"):
-        model.setThresholds([1.0]).transform(frame)
+    raises("thresholds must be 2 numbers", model.setThresholds([1.0]).transform, frame)
 
 
 def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
@@ -202,14 +202,12 @@ def test_what_is_saved(spark, frame, tmp_path):
     assert not any(BudgetedSVMClassifier(C=None, thresholds=None).isSet(name) for name in ("C", "thresholds"))
     assert isinstance(estimator, Classifier)
     assert estimator.setParams(budget=20).getBudget() == 20
-    with pytest.raises(TypeError, match="BudgetedSVMClassifier has no parameter 'bugdet': explainParams"):
-        estimator.setParams(bugdet=20)
+    raises("BudgetedSVMClassifier has no parameter 'bugdet': explainParams", estimator.setParams, bugdet=20, error=TypeError)
     copy = model.copy({model.predictionCol: "p"})
     assert copy.transform(frame).columns[-1] == "p"
     for content in ("select 1 x", "select cast(null as binary) learner", "select cast('' as binary) learner where false"):
         spark.sql(content).coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "model" / "data"))
-        with pytest.raises(ValueError, match="is no model, or not wholly written"):
-            BudgetedSVMClassificationModel.load(str(tmp_path / "model"))
+        raises("is no model, or not wholly written", BudgetedSVMClassificationModel.load, str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize(
@@ -227,8 +225,7 @@ def test_what_is_saved(spark, frame, tmp_path):
     ids=str,
 )
 def test_parameters_that_are_refused_before_a_row_is_read(frame, parameters, reason):
-    with pytest.raises(ValueError, match=reason):
-        BudgetedSVMClassifier(**parameters).fit(frame)
+    raises(reason, BudgetedSVMClassifier(**parameters).fit, frame)
 
 
 def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
@@ -252,8 +249,7 @@ def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
     with pytest.raises(PythonException, match="vectors are of 2 features, and the model of 3"):
         model.transform(framed(spark, X[:5, :2], y[:5])).collect()
     for name in ("label", "Label"):  # Spark would put the prediction in the place of the label
-        with pytest.raises(ValueError, match=f"a column '{name}' already"):
-            model.copy({model.predictionCol: name}).transform(frame)
+        raises(f"a column '{name}' already", model.copy({model.predictionCol: name}).transform, frame)
     with pytest.raises(ValueError, match="probabilityCol and predictionCol are both 'p'"):
         model.copy({model.predictionCol: "p", model.probabilityCol: "p"}).transform(frame)
 
@@ -266,5 +262,4 @@ def test_partitions_without_rows_or_of_one_class_and_no_rows_at_all(spark, rows)
     assert model.numClasses == 2
     with_empty = sorted_rows.union(sorted_rows.filter("label > 5"))
     assert of_file(BudgetedSVMClassifier(budget=60).fit(with_empty).learner()) == of_file(model.learner())
-    with pytest.raises(RowsError, match="no row to learn"):
-        BudgetedSVMClassifier().fit(sorted_rows.filter("label > 5"))
+    raises("no row to learn", BudgetedSVMClassifier().fit, sorted_rows.filter("label > 5"), error=RowsError)

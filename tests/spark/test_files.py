@@ -8,6 +8,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.errors import PythonException
 
+from refused import raises
 from spark_frames import framed, of_file
 from streamsvm_spark import BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, files
 from streamsvm_spark.files import Files, Piece, _batches, _partitions, _paths, _pieces, _system_of
@@ -73,8 +74,7 @@ def test_predictions_are_those_of_a_frame(spark, folder):
     alone = only.transformParquet(folder / "a.parquet", inputCols=["x0", "x1", "x2"]).toPandas()
     assert list(alone) == ["prediction"]
     assert alone.prediction.tolist() == expected.prediction.tolist()[:300]
-    with pytest.raises(ValueError, match="a column of the files is named 'prediction'"):
-        model.transformParquet(folder, ["prediction"])
+    raises("a column of the files is named 'prediction'", model.transformParquet, folder, ["prediction"])
 
 
 def test_vectors_that_spark_wrote(spark, rows, tmp_path):
@@ -110,23 +110,18 @@ def test_what_is_refused(spark, folder, table, tmp_path, monkeypatch):
         (folder, {"inputCols": ["x0", "a"]}, "has no column 'a': it has features, label"),
         (folder, {"partitions": 0}, "partitions must be at least 1, not 0"),
     ):
-        with pytest.raises(ValueError, match=reason):
-            svm.fitParquet(path, **how)
+        raises(reason, svm.fitParquet, path, **how)
     with monkeypatch.context() as patch:
         patch.setattr(files, "is_remote", lambda: True)
-        with pytest.raises(ValueError, match="Spark Connect does not say .*: give partitions"):
-            svm.fitParquet(folder)
+        raises("Spark Connect does not say .*: give partitions", svm.fitParquet, folder)
     parquet.write_table(table.append_column("text", pa.array(["a"] * 600)), tmp_path / "a.parquet")
-    with pytest.raises(RowsError, match="the feature 'text' is of type string"):
-        svm.fitParquet(tmp_path, inputCols=["text"])
+    raises("the feature 'text' is of type string", svm.fitParquet, tmp_path, inputCols=["text"], error=RowsError)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing")
-    with pytest.raises(ValueError, match=r"b\.parquet is no Parquet file"):
-        svm.fitParquet(tmp_path)
+    raises(r"b\.parquet is no Parquet file", svm.fitParquet, tmp_path)
     parquet.write_table(table.slice(0, 0), tmp_path / "b.parquet")
     assert svm.fitParquet(tmp_path).learner().n_learned == 600
     (tmp_path / "a.parquet").unlink()
-    with pytest.raises(ValueError, match="have no rows"):
-        svm.fitParquet(tmp_path)
+    raises("have no rows", svm.fitParquet, tmp_path)
 
 
 def test_a_file_that_is_written_anew_meanwhile(spark, table, tmp_path):
@@ -134,8 +129,7 @@ def test_a_file_that_is_written_anew_meanwhile(spark, table, tmp_path):
     found = Files(tmp_path, {"label": "label"}).mapped(lambda batches: batches, "label long")
     assert found.count() == 600
     parquet.write_table(table.slice(0, 100), tmp_path / "a.parquet")
-    with pytest.raises(PythonException, match=r"a\.parquet has been written anew"):
-        found.count()
+    raises(r"a\.parquet has been written anew", found.count, error=PythonException)
 
 
 def test_partitions_have_about_as_many_rows():
@@ -156,13 +150,11 @@ def test_links_to_folders_above_and_to_nothing_are_refused(table, tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
     for name in ("one", "two"):  # two of them have 2^40 paths, of each of which Arrow would read the file
         (tmp_path / name).symlink_to(tmp_path)
-    with pytest.raises(ValueError, match="is a link to a folder that it is in"):
-        batches_of(tmp_path, {"label": "label"})
+    raises("is a link to a folder that it is in", batches_of, tmp_path, {"label": "label"})
     for name in ("one", "two"):
         (tmp_path / name).unlink()
     (tmp_path / "b.parquet").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="b.parquet is a link to nothing"):
-        batches_of(tmp_path, {"label": "label"})
+    raises("b.parquet is a link to nothing", batches_of, tmp_path, {"label": "label"})
 
 
 def test_the_error_of_a_corrupt_file_names_it(table, tmp_path):
@@ -171,18 +163,15 @@ def test_the_error_of_a_corrupt_file_names_it(table, tmp_path):
     whole = path.read_bytes()
     page = whole.index(table.column("label").chunk(0).buffers()[1].to_pybytes()[:400])
     path.write_bytes(whole[:page] + bytes([whole[page] ^ 1]) + whole[page + 1 :])  # another label, no other error
-    with pytest.raises(OSError, match=r"a\.parquet cannot be read, in row group 0"):
-        batches_of(tmp_path, {"label": "label"})
+    raises(r"a\.parquet cannot be read, in row group 0", batches_of, tmp_path, {"label": "label"}, error=OSError)
     end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     path.write_bytes(whole[:end] + b"\xff" * 20 + whole[end + 20 :])
-    with pytest.raises(ValueError, match=r"a\.parquet cannot be read"):
-        batches_of(tmp_path, {"label": "label"})
+    raises(r"a\.parquet cannot be read", batches_of, tmp_path, {"label": "label"})
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
     parquet.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["x", "x"]), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="has 2 columns 'x'"):
-        batches_of(tmp_path, {"label": "x"})
+    raises("has 2 columns 'x'", batches_of, tmp_path, {"label": "x"})
 
 
 def test_wide_rows_come_in_smaller_batches(tmp_path, monkeypatch):
@@ -208,5 +197,4 @@ def test_kept_columns_of_several_types_and_nulls_of_a_second_file(spark, table, 
     with pytest.raises(ValueError, match="a column of the files is named 'label'"):
         model.copy({model.predictionCol: "Label"}).transformParquet(tmp_path / "kept", ["label"])
     nothing = {model.predictionCol: "", model.rawPredictionCol: "", model.probabilityCol: ""}
-    with pytest.raises(ValueError, match="no column is added"):
-        model.copy(nothing).transformParquet(tmp_path / "kept", ["n"])
+    raises("no column is added", model.copy(nothing).transformParquet, tmp_path / "kept", ["n"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from refused import raises
 from spark_frames import framed, of_file, stacked
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import Equations, Trial, take_step
@@ -72,14 +73,12 @@ def test_rules_of_the_family(spark, signs, name):
     ],
 )
 def test_what_a_learner_does_not_know_is_refused(spark, signs, parameters, reason):
-    with pytest.raises(ValueError, match=reason):
-        BudgetedSVMClassifier(**parameters).fit(framed(spark, *signs, 1))
+    raises(reason, BudgetedSVMClassifier(**parameters).fit, framed(spark, *signs, 1))
 
 
 def test_rules_of_labels_are_no_regressors(spark, rows):
     assert set(REGRESSORS) == {"bsca", "bsgd", "linear"}
-    with pytest.raises(ValueError, match="learner='rbp' is none"):
-        BudgetedSVMRegressor(learner="rbp").fit(framed(spark, rows[0], rows[3], 1))
+    raises("learner='rbp' is none", BudgetedSVMRegressor(learner="rbp").fit, framed(spark, rows[0], rows[3], 1))
 
 
 def test_too_many_features_for_a_second_round_are_refused(spark, signs, monkeypatch):

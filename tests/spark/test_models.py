@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from refused import raises
 from streamsvm import BSCAClassifier, BSCARegressor
 from streamsvm.batch import CSMOClassifier
 from streamsvm.files.model_file import to_bytes
@@ -25,14 +26,12 @@ def learned(y, kind=BSCAClassifier, names=range(3)):
     "y", [np.where(Y > 0, 1, -1), Y / 2, np.where(Y > 0, "a", "b"), Y * 1e9], ids=["signs", "half", "texts", "large"]
 )
 def test_labels_that_are_no_classes_are_refused(y):
-    with pytest.raises(ValueError, match="the labels of the learner are .* they must be some of 0, 1"):
-        BudgetedSVMClassificationModel(learned(y.tolist()))
+    raises("the labels of the learner are .* they must be some of 0, 1", BudgetedSVMClassificationModel, learned(y.tolist()))
 
 
 @pytest.mark.parametrize("names", ["abc", (0, 1, 5)])
 def test_features_that_vectors_do_not_have_are_refused(names):
-    with pytest.raises(ValueError, match="entries of vectors are numbered from 0 on"):
-        BudgetedSVMClassificationModel(learned(Y.tolist(), names=names))
+    raises("entries of vectors are numbered from 0 on", BudgetedSVMClassificationModel, learned(Y.tolist(), names=names))
 
 
 def test_features_in_another_order_are_not():
@@ -62,8 +61,7 @@ class Rows:
     ids=str,
 )
 def test_learners_of_another_kind_are_refused(kind, learner, reason):
-    with pytest.raises(ValueError, match=reason):
-        kind(learner)
+    raises(reason, kind, learner)
 
 
 def part_of(number, name, width, w=1.0):
@@ -82,8 +80,7 @@ def test_partitions_of_other_lengths_are_refused(name):
 
 
 def test_rows_without_weight_are_no_rows():
-    with pytest.raises(RowsError, match="no row to learn: .* or have no weight"):
-        merge_parts([part_of(0, "bsca", 3, w=0.0)])
+    raises("no row to learn: .* or have no weight", merge_parts, [part_of(0, "bsca", 3, w=0.0)], error=RowsError)
     part = part_of(1, "bsca", 3)
     alone, both = merge_parts([part]), merge_parts([part_of(0, "bsca", 3, w=0.0), part])
     assert to_bytes({"model": both}, {}) == to_bytes({"model": alone}, {})

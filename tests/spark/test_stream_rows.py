@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 from river import linear_model, metrics
 
+from refused import raises
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import OnlineLinearSVC
@@ -35,8 +36,7 @@ def test_rows_that_cannot_be_used(spark, rows, tmp_path, learning):
     learner = learning(new_model(), tmp_path / "stops")
     learner(frame_of(spark, X[:10], two[:10]), 0)
     before, file = of_file(learner.model), next((tmp_path / "stops").glob("*.ckpt")).read_bytes()
-    with pytest.raises(RowsError, match="3 of 24 rows of a batch .* handleInvalid='skip'"):
-        learner(frame, 1)
+    raises("3 of 24 rows of a batch .* handleInvalid='skip'", learner, frame, 1, error=RowsError)
     assert of_file(learner.model) == before
     assert [path.read_bytes() for path in (tmp_path / "stops").glob("*.ckpt")] == [file]
     learner.close()
@@ -71,8 +71,7 @@ def test_weights_that_are_refused(spark, rows, tmp_path, learning):
     with pytest.raises(ValueError, match="weightCol is set, and PAClassifier takes no weights"):
         learning(linear_model.PAClassifier(), tmp_path / "other", weightCol="w")
     learner = learning(new_model(), tmp_path / "model", weightCol="w", handleInvalid="skip")
-    with pytest.raises(RowsError, match="a weight is -1: weights are from 0"):
-        learner(frame_of(spark, X, two, w=[1.0] * 19 + [-1.0]), 0)
+    raises("a weight is -1: weights are from 0", learner, frame_of(spark, X, two, w=[1.0] * 19 + [-1.0]), 0, error=RowsError)
     learner(frame_of(spark, X, two, w=[1.0] * 19 + [None]), 0)
     assert (learner.model.n_learned, learner.loop.refused) == (19, {"malformed": 1})
 
@@ -93,8 +92,7 @@ def test_predictions_and_dead_letters_are_there_once(spark, rows, tmp_path):
                 new_model(), place / "model", predictions=place / "out.csv", dead_letters=place / "dead.jsonl", **how
             ) as learner:
                 if batch is fails:
-                    with pytest.raises(RowsError, match="vectors are of"):
-                        learner(batch, number)
+                    raises("vectors are of", learner, batch, number, error=RowsError)
                     learner(bad, number)  # goes on behind the checkpoint
                 else:
                     learner(batch, number)
@@ -122,8 +120,7 @@ def test_labels_that_the_model_refuses(spark, rows, tmp_path, learning):
     texts = np.where(two, "spam", "ham").tolist()
     learner = learning(new_model(), tmp_path / "a", classes=["spam", "ham"])
     frame = frame_of(spark, X, [*texts[:-1], "eggs"], "string")
-    with pytest.raises(RowsError, match=r"batch 0, row 29: label 'eggs' .* handleInvalid='skip'"):
-        learner(frame, 0)
+    raises(r"batch 0, row 29: label 'eggs' .* handleInvalid='skip'", learner, frame, 0, error=RowsError)
     assert learner.model.n_learned == 0
     assert learner.loop.saved_rows is None
     learner.close()
@@ -136,8 +133,7 @@ def test_labels_that_the_model_refuses(spark, rows, tmp_path, learning):
 def test_targets(spark, rows, tmp_path, learning):
     X, _, _, target = (part[:100] for part in rows)
     learner = learning(BSGDRegressor(20, seed=0), tmp_path, metric=metrics.RMSE())
-    with pytest.raises(RowsError, match="label column is of type string"):
-        learner(frame_of(spark, X, target, "string"), 0)
+    raises("label column is of type string", learner, frame_of(spark, X, target, "string"), 0, error=RowsError)
     learner(frame_of(spark, X, target, "double"), 0)
     model, score = plain(BSGDRegressor(20, seed=0), X, target, metrics.RMSE())
     assert of_file(learner.model) == model
@@ -148,8 +144,7 @@ def test_vectors_of_several_lengths(spark, rows, tmp_path, learning):
     X, two, _, _ = (part[:20] for part in rows)
     learner = learning(new_model(), tmp_path)
     learner(frame_of(spark, X, two), 0)
-    with pytest.raises(RowsError, match="3 and of 2 features"):
-        learner(frame_of(spark, X[:, :2], two), 1)
+    raises("3 and of 2 features", learner, frame_of(spark, X[:, :2], two), 1, error=RowsError)
 
 
 def test_rows_come_in_their_order(spark, monkeypatch):

@@ -16,6 +16,7 @@ from river import drift, metrics
 
 import streamsvm
 from patience import until
+from refused import raises
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSCAClassifier
 from streamsvm.cli.main import main
@@ -128,8 +129,7 @@ def test_a_query_that_is_killed_ends_with_the_same_bytes(stream, tmp_path, monke
     with StreamLearner(new_model(), tmp_path / "model") as learner:
         with monkeypatch.context() as patch:
             kill(patch, *KILLS[where])
-            with pytest.raises(StreamingQueryException, match="KilledError"):
-                started(stream, learner, tmp_path / "spark").awaitTermination()
+            raises("KilledError", started(stream, learner, tmp_path / "spark").awaitTermination, error=StreamingQueryException)
         assert learner.loop.rows == (200 if where in ("inside", "before the write") else 400)
         if again == "the same learner":
             started(stream, learner, tmp_path / "spark").awaitTermination()
@@ -194,8 +194,7 @@ def test_a_learner_that_is_closed_within_a_micro_batch(stream, tmp_path, monkeyp
             query = started(stream, learner, tmp_path / "spark")
             assert begun.wait(20)
     assert not list((tmp_path / "model").glob("*.ckpt"))
-    with pytest.raises(StreamingQueryException, match="the learner was closed in batch 0"):
-        query.awaitTermination()
+    raises("the learner was closed in batch 0", query.awaitTermination, error=StreamingQueryException)
     run(stream, tmp_path)
     assert saved(tmp_path) == whole
 
@@ -204,8 +203,7 @@ def test_a_checkpoint_location_that_is_deleted(stream, tmp_path, learning):
     run(stream, tmp_path)
     before = saved(tmp_path)
     shutil.rmtree(tmp_path / "spark")
-    with pytest.raises(StreamingQueryException, match="checkpointLocation is older than the model"):
-        run(stream, tmp_path)
+    raises("checkpointLocation is older than the model", run, stream, tmp_path, error=StreamingQueryException)
     anew = learning(new_model(), tmp_path / "model")
     with pytest.raises(StreamingQueryException, match="checkpointLocation is another one, or was deleted.*StreamLearner"):
         stream.writeStream.foreachBatch(anew).trigger(availableNow=True).start().awaitTermination()
@@ -229,14 +227,11 @@ def test_micro_batches_that_do_not_follow(spark, rows, tmp_path, learning):
     learner(frame, 0)
     assert of_file(learner.model) == before
     learner(frame, 1)
-    with pytest.raises(StreamError, match="older than the model"):
-        learner(frame, 0)
-    with pytest.raises(StreamError, match="checkpoint is older than Spark's"):
-        learner(frame, 3)
+    raises("older than the model", learner, frame, 0, error=StreamError)
+    raises("checkpoint is older than Spark's", learner, frame, 3, error=StreamError)
     context.setLocalProperty(QUERY_PROPERTY, QUERY)
     try:
-        with pytest.raises(StreamError, match=f"of query {QUERY}: .* another one"):
-            learner(frame, 1)
+        raises(f"of query {QUERY}: .* another one", learner, frame, 1, error=StreamError)
     finally:
         context.setLocalProperty(QUERY_PROPERTY, None)
     assert learner.loop.rows == 40
@@ -277,11 +272,9 @@ def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path
 
 
 def test_it_is_not_sent_anywhere(tmp_path, learning, monkeypatch):
-    with pytest.raises(TypeError, match="Spark Connect"):
-        pickle.dumps(learning(new_model(), tmp_path))
+    raises("Spark Connect", pickle.dumps, learning(new_model(), tmp_path), error=TypeError)
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-    with pytest.raises(TypeError, match=r"Spark Connect would send it: .* SparkSession.builder.master"):
-        StreamLearner(new_model(), tmp_path)
+    raises(r"Spark Connect would send it: .* SparkSession.builder.master", StreamLearner, new_model(), tmp_path, error=TypeError)
 
 
 def test_another_model_is_refused(spark, rows, tmp_path):
@@ -294,8 +287,7 @@ def test_another_model_is_refused(spark, rows, tmp_path):
         (CheckpointError, new_model(), {"metric": metrics.MacroF1()}, "has scored with Accuracy"),
         (ValueError, new_model(), {"handleInvalid": "keep"}, "handleInvalid must be one of"),
     ):
-        with pytest.raises(error, match=reason):
-            StreamLearner(model, tmp_path, **how)
+        raises(reason, StreamLearner, model, tmp_path, error=error, **how)
 
 
 def test_followers_find_each_newer_model(spark, rows, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from reading import read
+from refused import raises
 from streamsvm.stream import ArrowSource, StreamError, open_source
 
 TABLE = {
@@ -48,8 +49,7 @@ def test_tables_resume_after_any_row(table_file):
         assert read(table_file, position, **options)[0] == rows[done:]
     with open_source(str(table_file), label="y", **options) as source:
         next(iter(source))
-        with pytest.raises(RuntimeError, match="read already"):
-            source.seek(positions[0])
+        raises("read already", source.seek, positions[0], error=RuntimeError)
 
 
 def test_what_a_file_refuses(table_file, tmp_path):
@@ -66,15 +66,12 @@ def test_what_a_file_refuses(table_file, tmp_path):
         ("y", {}, {**position, "file": "0"}, "not the file"),
         ("z", {}, None, r"no column 'z' for the label\. It has: n, city"),
     ):
-        with pytest.raises(StreamError, match=words):
-            read(table_file, place, label, **options)
+        raises(words, read, table_file, place, label, error=StreamError, **options)
     kind = table_file.suffix[1:]
     for content in (b"", b"n,y\n1,2\n", table_file.read_bytes()[:-8]):
         (tmp_path / f"bad.{kind}").write_bytes(content)
-        with pytest.raises(StreamError, match="bad"):
-            ArrowSource(tmp_path / f"bad.{kind}", "y")
-    with pytest.raises(StreamError, match="No such file"):
-        ArrowSource(tmp_path / f"none.{kind}")
+        raises("bad", ArrowSource, tmp_path / f"bad.{kind}", "y", error=StreamError)
+    raises("No such file", ArrowSource, tmp_path / f"none.{kind}", error=StreamError)
 
 
 def test_large_batches_are_held_in_pieces(tmp_path):
@@ -87,8 +84,7 @@ def test_large_batches_are_held_in_pieces(tmp_path):
 
 def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "streamsvm\[files\]"'):
-        ArrowSource(table_file)
+    raises(r'pip install "streamsvm\[files\]"', ArrowSource, table_file, error=ModuleNotFoundError)
 
 
 @pytest.mark.once

@@ -10,6 +10,7 @@ from river import datasets, linear_model, preprocessing
 
 import streamsvm
 from checkpoints import save
+from refused import raises
 from streamsvm.files import container
 from streamsvm.stream import CheckpointError, CheckpointFolder, checkpoint, load
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError, read, read_header
@@ -40,14 +41,12 @@ def test_damage_anywhere_is_noticed(folder, model):
     flips = [rng.randrange(len(whole)) for _ in range(150)] + list(range(24))
     for cut in cuts:
         path.write_bytes(whole[:cut])
-        with pytest.raises(CheckpointError, match=path.name):
-            read(path)
+        raises(path.name, read, path, error=CheckpointError)
     for place in flips:
         data = bytearray(whole)
         data[place] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        with pytest.raises(CheckpointError, match=rf"{path.name} is corrupt.*Remove it"):
-            read(path)
+        raises(rf"{path.name} is corrupt.*Remove it", read, path, error=CheckpointError)
     path.write_bytes(whole[:-1])
     with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000001"):
         assert folder.newest().header["rows"] == 1
@@ -91,8 +90,7 @@ def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
         patch.setattr(container, "VERSION", 9)
         path = save(folder, model, 2)
     for read_it in (folder.newest, lambda: load(path)):
-        with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
-            read_it()
+        raises("version 9 of the format.*upgrade", read_it, error=CheckpointError)
     save(folder, model, 3)
     assert path.exists()
     assert CheckpointFolder.newest_in(str(folder.path)).header["rows"] == 3
@@ -113,8 +111,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monke
 
 def test_nothing_is_written_after_the_end(folder, model):
     folder.close()
-    with pytest.raises(CheckpointError, match="closed"):
-        save(folder, model, 1)
+    raises("closed", save, folder, model, 1, error=CheckpointError)
 
 
 def test_new_folders_are_made_durable(tmp_path, monkeypatch):
@@ -127,8 +124,7 @@ def test_new_folders_are_made_durable(tmp_path, monkeypatch):
 def test_foreign_files(folder, model, tmp_path):
     path = save(folder, model, 1)
     path.write_bytes(path.read_bytes().replace(b'"version":"1"', b'"version":"9"'))
-    with pytest.raises(CheckpointError, match="is corrupt: its checksum is wrong"):
-        load(path)
+    raises("is corrupt: its checksum is wrong", load, path, error=CheckpointError)
     (tmp_path / "image.png").write_bytes(b"\x89PNG" + bytes(100))
     (tmp_path / "huge.ckpt").write_bytes(b"\xff" * 8 + b"{}" * 50)
     (tmp_path / "empty").mkdir()
@@ -138,13 +134,11 @@ def test_foreign_files(folder, model, tmp_path):
         "none.ckpt": "No such file",
         "empty": "holds no checkpoint",
     }.items():
-        with pytest.raises(CheckpointError, match=reason):
-            load(tmp_path / name)
+        raises(reason, load, tmp_path / name, error=CheckpointError)
 
 
 def test_one_writer_at_a_time(folder):
-    with pytest.raises(CheckpointError, match="another process"):
-        CheckpointFolder(folder.path)
+    raises("another process", CheckpointFolder, folder.path, error=CheckpointError)
     folder.close()
     CheckpointFolder(folder.path).close()
 
@@ -164,8 +158,7 @@ def test_a_failed_write_leaves_the_previous_one(folder, model, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(CheckpointError, match="No space left"):
-            save(folder, model, 2)
+        raises("No space left", save, folder, model, 2, error=CheckpointError)
     assert folder.newest().header["rows"] == 1
     assert not list(folder.path.glob("*.part"))
 
@@ -187,11 +180,9 @@ def test_reading_needs_no_more_than_the_package():
 def test_a_folder_that_is_taken_over_is_not_written_by_the_other(tmp_path):
     first = CheckpointFolder(tmp_path)
     first.save("model", None, rows=1, position={})
-    with pytest.raises(FolderLockedError, match="another process"):
-        CheckpointFolder(tmp_path)
+    raises("another process", CheckpointFolder, tmp_path, error=FolderLockedError)
     with CheckpointFolder(tmp_path, take_over=True) as second:
-        with pytest.raises(TakenOverError, match="another process has taken over the folder"):
-            first.save("model", None, rows=2, position={})
+        raises("another process has taken over the folder", first.save, "model", None, rows=2, position={}, error=TakenOverError)
         second.save("model", None, rows=3, position={})
         first.close()  # the lock is the second one's
         with pytest.raises(FolderLockedError):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reading import read
+from refused import raises
 from streamsvm.stream import BadRow, JSONLinesSource, StreamError
 
 CSV = "id;zip;since;n;y\na1;01234;02.01.1970;-;ja\na2;75001;03.01.1970;2,5;nein\n"
@@ -96,8 +97,7 @@ def test_encodings(tmp_path):
         ({"encoding": "utf-16"}, r"utf-16 cannot be read line by line\. Convert it"),
         ({"encoding": "ascii7"}, "'ascii7' is not known"),
     ):
-        with pytest.raises(StreamError, match=reason):
-            read(path, **options)
+        raises(reason, read, path, error=StreamError, **options)
 
 
 def test_what_a_table_lacks_is_said(tmp_path):
@@ -108,8 +108,7 @@ def test_what_a_table_lacks_is_said(tmp_path):
         ({"delimiter": ";", "drop": "idd"}, r"no column 'idd'. It has: id, zip"),
         ({"delimiter": ";;"}, "one character"),
     ):
-        with pytest.raises(StreamError, match=reason):
-            read(path, **options)
+        raises(reason, read, path, error=StreamError, **options)
 
 
 def test_a_position_is_of_the_columns_that_were_read(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from river import datasets, preprocessing
 
+from refused import raises
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointError, CheckpointFolder, CurvePoint, IterableSource, LearningCurve, LearningLoop
 
@@ -87,14 +88,12 @@ def test_a_corrupt_curve_is_refused(place, value):
     for name in place[:-1]:
         part = part[name]
     part[place[-1]] = value
-    with pytest.raises(ValueError, match="the learning curve is corrupt"):
-        LearningCurve.of(changed, 40)
+    raises("the learning curve is corrupt", LearningCurve.of, changed, 40)
 
 
 @pytest.mark.parametrize(("state", "rows"), [(None, 40), ({}, 40), (curve_of(40).state, 39), (curve_of(40).state, "40")])
 def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
-    with pytest.raises(ValueError, match="the learning curve is corrupt"):
-        LearningCurve.of(state, rows)
+    raises("the learning curve is corrupt", LearningCurve.of, state, rows)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x, max_size=4)))
@@ -137,8 +136,7 @@ def test_a_checkpoint_with_a_corrupt_curve_is_refused(tmp_path):
         loop = make_loop(folder)
         loop.curve.every = 3
         loop.run(10)
-        with pytest.raises(CheckpointError, match=r"not written by a learning loop \(the learning curve.*every 3 rows"):
-            make_loop(folder)
+        raises(r"not written by a learning loop \(the learning curve.*every 3 rows", make_loop, folder, error=CheckpointError)
 
 
 def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():
@@ -150,5 +148,4 @@ def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():
     assert math.isnan(curve.points[0].windowed)
     assert LearningCurve.of(curve.state, 2).points[1:] == curve.points[1:] == [CurvePoint(2, 1e60, -1e60)]
     for change in ({"metric": "x" * 101}, {"points": [[1, 1e308, 0.5]]}, {"points": [[1, 0.5, -1e308]]}):
-        with pytest.raises(ValueError, match="the learning curve is corrupt"):
-            LearningCurve.of(curve.state | change, 2)
+        raises("the learning curve is corrupt", LearningCurve.of, curve.state | change, 2)

@@ -13,6 +13,7 @@ from river import dummy, metrics
 from delayed_twin import FATES, check_replayed, check_sums, replay, streams, write
 from killing import whole_and_killed
 from loops import make_model
+from refused import raises
 from saved import dumps
 from streamsvm.stream import (
     CheckpointError,
@@ -177,8 +178,7 @@ def test_times_as_sources_give_them(value, seconds):
 
 @pytest.mark.parametrize("value", [math.nan, 10**400, -(10**400), datetime.time(1)])
 def test_numbers_that_are_no_times(value):
-    with pytest.raises(ValueError, match="the event time is .*(it must be seconds|in the future|too long ago)"):
-        checked_time(value)
+    raises("the event time is .*(it must be seconds|in the future|too long ago)", checked_time, value)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,7 @@ def test_checkpoints_with_and_without_waiting_rows_are_told_apart(tmp_path):
             return kind(source, make_model(), checkpoints=checkpoints, **options).run()
 
     run(joined(rows, labels), DelayedLearningLoop, "delayed", delayed=DelayedLabels())
-    with pytest.raises(CheckpointError, match="labels from another stream: give --labels"):
-        run(iterable(rows), LearningLoop, "delayed")
+    raises("labels from another stream: give --labels", run, iterable(rows), LearningLoop, "delayed", error=CheckpointError)
     run(IterableSource([({"a": 1.0}, True)]), LearningLoop, "inline")
     with pytest.raises(CheckpointError, match="without labels from another stream: leave --labels out"):
         run(joined(rows, labels), DelayedLearningLoop, "inline", delayed=DelayedLabels())
@@ -362,8 +361,7 @@ def test_a_corrupt_buffer_is_refused(change):
 def test_a_corrupt_position_is_refused(change, reason):
     source = joined([row("a", 0.0)], [label("a", 1.0)])
     next(iter(source))
-    with pytest.raises(StreamError, match=reason):
-        joined([row("a", 0.0)], [label("a", 1.0)]).seek({**source.position, **change})
+    raises(reason, joined([row("a", 0.0)], [label("a", 1.0)]).seek, {**source.position, **change}, error=StreamError)
 
 
 @pytest.mark.parametrize(
@@ -378,23 +376,19 @@ def test_a_corrupt_position_is_refused(change, reason):
     ],
 )
 def test_parameters_are_checked(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        DelayedLabels(**parameters)
+    raises(message, DelayedLabels, **parameters)
 
 
 def test_keys_that_never_meet_are_told():
     with pytest.warns(UserWarning, match="of 2 rows and 1 labels, none have the same key. Is the key right"):
         learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
-    with pytest.raises(StreamError, match="have no rows"):
-        learn([], [])
+    raises("have no rows", learn, [], [], error=StreamError)
 
 
 def test_one_stream_is_not_two():
     loop = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")
-    with pytest.raises(StreamError, match="make a JoinedSource"):
-        loop.run()
+    raises("make a JoinedSource", loop.run, error=StreamError)
 
 
 def test_rows_without_times_ask_for_the_column():
-    with pytest.raises(StreamError, match="time=NAME"):
-        JoinedSource(iterable([]), iterable([]), key="id")
+    raises("time=NAME", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, core, generate_latest
 from river import compose, drift, linear_model, preprocessing
 from river.datasets import synth
 
+from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import (
@@ -183,8 +184,7 @@ def run_in(folder, watch, rows=None):
 
 def test_a_checkpoint_of_another_detector(tmp_path):
     run_in(tmp_path, DriftWatch(drift.ADWIN()))
-    with pytest.raises(CheckpointError, match="learned with a detector of drift: give --drift"):
-        run_in(tmp_path, None)
+    raises("learned with a detector of drift: give --drift", run_in, tmp_path, None, error=CheckpointError)
     with pytest.raises(CheckpointError, match=r"watched by ADWIN\(delta=0.002, .*, not ADWIN\(delta=0.1, .*: ask for the same"):
         run_in(tmp_path, DriftWatch(drift.ADWIN(delta=0.1)))
     run_in(tmp_path, DriftWatch(drift.ADWIN(), "anew"))  # what is done about a drift may be said anew
@@ -215,8 +215,7 @@ def test_corrupt_states_are_refused(facts, detector, reason):
     if reason is None:
         detector._x_mean = "none"
         reason = "the checkpoint's detector is corrupt"
-    with pytest.raises(ValueError, match=reason):
-        watch.resume(saved, watch.detector if detector is None else detector)
+    raises(reason, watch.resume, saved, watch.detector if detector is None else detector)
     assert watch.drifts == 0
 
 
@@ -232,8 +231,7 @@ def test_corrupt_states_are_refused(facts, detector, reason):
     ],
 )
 def test_mistakes(make, reason):
-    with pytest.raises(ValueError, match=reason):
-        make()
+    raises(reason, make)
 
 
 def test_a_detector_that_fails_begins_anew(caplog):
@@ -265,5 +263,4 @@ def test_a_model_that_cannot_begin_anew():
     class Model:
         predict_one = learn_one = None
 
-    with pytest.raises(ValueError, match=r"Model has no clone\(\)"):
-        DriftWatch(drift.ADWIN(), "anew").begin(Model(), False, "rows")
+    raises(r"Model has no clone\(\)", DriftWatch(drift.ADWIN(), "anew").begin, Model(), False, "rows")

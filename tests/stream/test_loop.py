@@ -7,6 +7,7 @@ import pytest
 from river import base, compose, datasets, ensemble, evaluate, linear_model, metrics, preprocessing, stats
 
 from killing import whole_and_killed
+from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
 from streamsvm.stream import (
@@ -112,8 +113,7 @@ def test_a_bad_row_is_named_and_the_checkpoint_stays(tmp_path, bad):
         loop = LearningLoop(
             IterableSource(rows, "sensor"), BSGDClassifier(budget=30, seed=1), checkpoints=folder, checkpoint_every=100
         )
-        with pytest.raises(StreamError, match=r"sensor, row 251: feature '2' is"):
-            loop.run()
+        raises(r"sensor, row 251: feature '2' is", loop.run, error=StreamError)
         assert folder.newest().header["rows"] == 200
 
 
@@ -137,8 +137,7 @@ def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp
                 ({"sink": sink}, "without a sink"),
                 ({"source": source}, "another kind of stream"),
             ):
-                with pytest.raises((CheckpointError, StreamError), match=reason):
-                    loop(folder, **other)
+                raises(reason, loop, folder, error=(CheckpointError, StreamError), **other)
         assert files(folder.path) == before
         assert loop(folder).run().rows == 1000
 
@@ -151,13 +150,10 @@ def test_the_sink_of_the_checkpoint_is_needed(tmp_path):
     with CheckpointFolder(tmp_path / "state") as folder:
         run("out.csv")
         written = (tmp_path / "out.csv").read_bytes()
-        with pytest.raises(CheckpointError, match=r"with a sink of predictions, out\.csv: give it too"):
-            run()
-        with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
-            run("other.csv")
+        raises(r"with a sink of predictions, out\.csv: give it too", run, error=CheckpointError)
+        raises(r"what this checkpoint has written is in out\.csv", run, "other.csv", error=StreamError)
         (tmp_path / "out.csv").unlink()
-        with pytest.raises(StreamError, match="is not there"):
-            run("out.csv")
+        raises("is not there", run, "out.csv", error=StreamError)
         (tmp_path / "out.csv").write_bytes(written)
         assert run("out.csv") == 200
         assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
@@ -192,8 +188,7 @@ def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
             failed.run()
         assert ("KeyError" in str(caught.value)) == isinstance(error, KeyError)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="has failed. Make a new source, sink and loop to continue from the newest"):
-                failed.run()
+            raises("has failed. Make a new source, sink and loop to continue from the newest", failed.run, error=RuntimeError)
         assert folder.newest().header["rows"] == 100
         rows[150] = bananas(151)[150]
         assert loop(rows).run().rows == 300
@@ -215,12 +210,10 @@ def test_runs_of_one_loop():
     loop = LearningLoop(source, make_model())
     assert [loop.run(piece).rows for piece in (0, 1, 99, None, 5, None)] == [0, 1, 100, 300, 300, 300]
     assert source.iterated == 1
-    with pytest.raises(ValueError, match="max_rows must be at least 0, not -1"):
-        loop.run(-1)
+    raises("max_rows must be at least 0, not -1", loop.run, -1)
     loop.stop()
     assert loop.run().interrupted
-    with pytest.raises(RuntimeError, match="was stopped"):
-        loop.run()
+    raises("was stopped", loop.run, error=RuntimeError)
 
 
 def test_parameters_of_the_fresh_model_are_compared(tmp_path):
@@ -231,8 +224,7 @@ def test_parameters_of_the_fresh_model_are_compared(tmp_path):
 
     with CheckpointFolder(tmp_path, trusted=True) as folder:
         assert loop().run(100).rows == 100
-        with pytest.raises(CheckpointError, match="other parameters"):
-            loop(31)
+        raises("other parameters", loop, 31, error=CheckpointError)
         assert loop().run().rows == 1000
 
 
@@ -244,8 +236,7 @@ def test_a_stream_without_any_label_is_a_mistake(tmp_path):
     rows = [(x, None) for x, _ in bananas(300)]
     with CheckpointFolder(tmp_path) as folder:
         loop = LearningLoop(IterableSource(rows, "sensor"), make_model(), checkpoints=folder, checkpoint_every=100)
-        with pytest.raises(StreamError, match=r"sensor ended, and none of its 300 rows had a label.*had '1', '2'"):
-            loop.run()
+        raises(r"sensor ended, and none of its 300 rows had a label.*had '1', '2'", loop.run, error=StreamError)
         assert folder.newest() is None
 
 
@@ -256,8 +247,7 @@ def test_a_sink_must_say_where_it_stands(tmp_path):
 
     with CheckpointFolder(tmp_path / "state") as folder, Silent(tmp_path / "out.csv") as sink:
         loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
-        with pytest.raises(StreamError, match=r"its flush\(\) must return its position as a mapping, not None"):
-            loop.run()
+        raises(r"its flush\(\) must return its position as a mapping, not None", loop.run, error=StreamError)
 
 
 def test_the_feature_at_fault_is_named(tmp_path):
@@ -292,15 +282,13 @@ def test_the_feature_at_fault_is_named(tmp_path):
     ],
 )
 def test_what_does_not_go_together(model, options, reason):
-    with pytest.raises(ValueError, match=reason):
-        LearningLoop(IterableSource([]), model, **options)
+    raises(reason, LearningLoop, IterableSource([]), model, **options)
 
 
 @pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler(), OneClassBSGD()], ids=repr)
 def test_what_is_no_model(model):
     for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
-        with pytest.raises(ValueError, match="must be a classifier or a regressor, or a pipeline that ends in one, not"):
-            loop(IterableSource([]), model)
+        raises("must be a classifier or a regressor, or a pipeline that ends in one, not", loop, IterableSource([]), model)
 
 
 def test_progress_is_shown_at_the_end():

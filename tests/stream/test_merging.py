@@ -8,6 +8,7 @@ import pytest
 from river import compose, preprocessing
 
 from partition_models import MAKERS, learned, numbers, save, table
+from refused import raises
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier
 from streamsvm.core.transformers import merge_transformers
@@ -118,8 +119,7 @@ def test_encoders_know_what_each_knew():
 )
 def test_what_cannot_become_one_is_refused(makers, reason):
     models = [learned(make, []) for make in makers]
-    with pytest.raises(ValueError, match=reason):
-        merged(models)
+    raises(reason, merged, models)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,7 @@ def test_encoders_that_cannot_become_one_stay_as_they_are(options, reason):
             if x["city"] in cities:
                 encoder.learn_one(x)
     before = dumps(encoders[0])
-    with pytest.raises(ValueError, match=reason):
-        encoders[0].merge_with(encoders[1])
+    raises(reason, encoders[0].merge_with, encoders[1])
     assert dumps(encoders[0]) == before
 
 
@@ -206,15 +205,11 @@ def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
     for file in (parts / "partition-10").glob("*.ckpt"):
         file.unlink()
     save(parts / "partition-10", 10, 10, label="y")
-    with pytest.raises(CheckpointError, match="a model of 200 rows, and the parts have 130 together"):
-        merger.step()
+    raises("a model of 200 rows, and the parts have 130 together", merger.step, error=CheckpointError)
     save(parts / "partition-10", 200, 10, label="z")
-    with pytest.raises(CheckpointError, match="read differently"):
-        merger.step()
-    with pytest.raises(CheckpointError, match="named twice"):
-        PartMerger([parts, parts / "partition-2"], result)
-    with pytest.raises(CheckpointError, match="is no folder"):
-        PartMerger([tmp_path / "none"], result)
+    raises("read differently", merger.step, error=CheckpointError)
+    raises("named twice", PartMerger, [parts, parts / "partition-2"], result, error=CheckpointError)
+    raises("is no folder", PartMerger, [tmp_path / "none"], result, error=CheckpointError)
     with CheckpointFolder(parts / "partition-2") as own, pytest.raises(CheckpointError, match="of a learner, not merged"):
         PartMerger([parts], own)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from refused import raises
 from streamsvm.stream import StreamError, open_sink, open_source
 
 
@@ -18,8 +19,7 @@ from streamsvm.stream import StreamError, open_sink, open_source
     ],
 )
 def test_sources_that_cannot_be(tmp_path, name, options, reason):
-    with pytest.raises(StreamError, match=reason):
-        open_source(name.format(folder=tmp_path), label="y", **options)
+    raises(reason, open_source, name.format(folder=tmp_path), label="y", error=StreamError, **options)
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,4 @@ def test_sources_that_cannot_be(tmp_path, name, options, reason):
     ],
 )
 def test_sinks_that_cannot_be(tmp_path, name, reason):
-    with pytest.raises(StreamError, match=reason):
-        open_sink(name.format(folder=tmp_path))
+    raises(reason, open_sink, name.format(folder=tmp_path), error=StreamError)

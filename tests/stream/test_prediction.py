@@ -3,6 +3,7 @@
 import pytest
 from river import datasets, preprocessing
 
+from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, load
 from streamsvm.stream import (
     CheckpointError,
@@ -62,8 +63,7 @@ def test_a_folder_of_the_other_loop_is_refused(model, tmp_path):
         PredictionLoop(IterableSource(rows(20)), model, sink, checkpoints=folder).run()
         with pytest.raises(CheckpointError, match="not written by a learning loop"):
             LearningLoop(IterableSource(rows(20)), BSGDClassifier(budget=5), checkpoints=folder)
-    with pytest.raises(CheckpointError, match="belongs to a run of predictions and holds no model"):
-        load(tmp_path / "predicted")
+    raises("belongs to a run of predictions and holds no model", load, tmp_path / "predicted", error=CheckpointError)
 
 
 def test_rows_without_any_known_feature(model, tmp_path):
@@ -100,10 +100,8 @@ def test_stopping_and_progress(model, tmp_path):
         end = loop.run()
     assert (end.rows, end.interrupted) == (41, True)
     assert seen[-1] == end
-    with pytest.raises(RuntimeError, match="was stopped"):
-        loop.run()
-    with pytest.raises(ValueError, match="checkpoint_every must be at least 1"):
-        PredictionLoop(IterableSource([]), model, sink, checkpoint_every=0)
+    raises("was stopped", loop.run, error=RuntimeError)
+    raises("checkpoint_every must be at least 1", PredictionLoop, IterableSource([]), model, sink, checkpoint_every=0)
 
 
 def test_a_table_without_a_column_that_was_learned_is_warned_of(tmp_path):

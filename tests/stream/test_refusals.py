@@ -9,6 +9,7 @@ from river import compose, feature_extraction, linear_model, preprocessing
 
 import poison
 from killing import whole_and_killed
+from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.stream import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
@@ -127,8 +128,7 @@ def test_transformers_of_text_still_get_their_text():
     loop = learn([*rows[:20], *bad, *rows[20:]], model(), on_error="skip")
     assert loop.refused == {"not a number": 1, "not finite": 1, "label": 1}
     assert dumps(loop.model) == dumps(expected.model)
-    with pytest.raises(StreamError, match=r"row 1: .*\(feature 'a' is 'text'\)\. To skip such rows: --on-error skip"):
-        learn(bad, model())
+    raises(r"row 1: .*\(feature 'a' is 'text'\)\. To skip such rows: --on-error skip", learn, bad, model(), error=StreamError)
 
 
 def test_rows_that_are_texts():
@@ -153,8 +153,7 @@ def test_the_suffix_names_the_feature_that_failed():
     model = (compose.Select("bad", "a") | preprocessing.StandardScaler()) + (
         compose.Select("city") | preprocessing.OneHotEncoder()
     )
-    with pytest.raises(StreamError, match=r"\(feature 'bad' is 'text'\)"):
-        learn([(x, 1)], model | BSGDClassifier(budget=5))
+    raises(r"\(feature 'bad' is 'text'\)", learn, [(x, 1)], model | BSGDClassifier(budget=5), error=StreamError)
     with pytest.raises(StreamError) as caught:  # nothing is wrong with the text
         learn([({"city": "Rome"}, 1)], compose.Select("gone", "city") | preprocessing.OneHotEncoder() | BSGDClassifier(budget=5))
     assert "(feature" not in str(caught.value)
@@ -226,8 +225,7 @@ def test_rows_that_were_refused_are_counted_across_runs(tmp_path):
     assert [letter["row"] for letter in letters_of(dead)] == [10, 21]
     assert letters_of(dead)[0]["encoding"] == "repr"
     dead.write_text("")
-    with pytest.raises(StreamError, match="cut off"):
-        piece(dead, None)
+    raises("cut off", piece, dead, None, error=StreamError)
 
 
 def test_a_loop_that_cannot_resume_leaves_the_dead_letters_alone(tmp_path):
@@ -260,13 +258,11 @@ def test_limits():
         learn(rows, BSGDClassifier(budget=5), on_error="skip", error_limit=19)
     for share, refused in ((0.0, 100), (0.5, 100), (0.2, 100)):
         loop = LearningLoop(IterableSource([BAD] * 1000), BSGDClassifier(budget=5), on_error="skip", error_share=share)
-        with pytest.raises(StreamError, match="of the last rows 100% were refused"):
-            loop.run()
+        raises("of the last rows 100% were refused", loop.run, error=StreamError)
         assert sum(loop.refused.values()) == refused
     # A stream that turns bad stops soon, however long it was good.
     loop = LearningLoop(IterableSource([*numbers(600) * 20, *[BAD] * 5000]), BSGDClassifier(budget=5), on_error="skip")
-    with pytest.raises(StreamError, match="of the last rows 50% were refused"):
-        loop.run()
+    raises("of the last rows 50% were refused", loop.run, error=StreamError)
     assert 600 < sum(loop.refused.values()) < 800
     assert (
         learn([*numbers(9), *[BAD, numbers(1)[0], numbers(1)[0]] * 300], BSGDClassifier(budget=5), on_error="skip").learned == 609

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from river import datasets, dummy, metrics, preprocessing, stats, utils
 
+from refused import raises
 from streamsvm import BSCARegressor, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
@@ -97,8 +98,7 @@ def test_parameters_of_what_is_wrapped_are_compared(tmp_path):
 
     with CheckpointFolder(tmp_path) as folder:
         loop(l2=1e-3).run(10)
-        with pytest.raises(CheckpointError, match="other parameters"):
-            loop(l2=1e-2)
+        raises("other parameters", loop, l2=1e-2, error=CheckpointError)
         assert loop(l2=1e-3).run().rows == 20
 
 
@@ -142,12 +142,10 @@ def test_bounded_targets():
     assert clean < 2.0
     assert model.n_bounded == 1
     assert error(rows, preprocessing.TargetStandardScaler(BSCARegressor(budget=50, seed=0))) > 100.0
-    with pytest.raises(ValueError, match="deviations must be at least 2"):
-        BoundedTargetScaler(BSCARegressor(), deviations=1.0)
+    raises("deviations must be at least 2", BoundedTargetScaler, BSCARegressor(), deviations=1.0)
     before = model.predict_one({"a": 0.5})
     for y in (math.nan, "text", 1e39, np.inf):
         with pytest.raises(ValueError):  # noqa: PT011 - of several kinds
             model.learn_one({"a": 1.0}, y)
-    with pytest.raises(ValueError, match="must be finite"):
-        model.learn_one({"a": math.nan}, 1.0)
+    raises("must be finite", model.learn_one, {"a": math.nan}, 1.0)
     assert model.predict_one({"a": 0.5}) == before

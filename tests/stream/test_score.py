@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from river import base, datasets, evaluate, metrics, multiclass, naive_bayes, preprocessing, tree
 
+from refused import raises
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError
 
@@ -28,10 +29,8 @@ def test_what_the_score_is_made_of_stays(tmp_path):
         loop(metrics.FBeta(beta=2.0)).run(100)
         with pytest.raises(CheckpointError, match=r"FBeta\(beta=2.0, window=100\), not FBeta\(beta=1.0, window=100\)"):
             loop(metrics.FBeta(beta=1.0))
-        with pytest.raises(CheckpointError, match="window=100.*window=50"):
-            loop(metrics.FBeta(beta=2.0), window=50)
-        with pytest.raises(CheckpointError, match="not FBeta.*positive=False"):
-            loop(metrics.FBeta(beta=2.0), positive=False)
+        raises("window=100.*window=50", loop, metrics.FBeta(beta=2.0), window=50, error=CheckpointError)
+        raises("not FBeta.*positive=False", loop, metrics.FBeta(beta=2.0), positive=False, error=CheckpointError)
         assert loop(metrics.FBeta(beta=2.0)).run().rows == 1000
 
 
@@ -42,8 +41,7 @@ def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
         return LearningLoop(IterableSource(rows), make_model(), metric.clone(), positive=positive).run()
 
     named = [(x, labels[y]) for x, y in bananas(500)]
-    with pytest.raises(StreamError, match=r"row \d+: .* counts one label as positive, and which one is not known"):
-        score(named)
+    raises(r"row \d+: .* counts one label as positive, and which one is not known", score, named, error=StreamError)
     plain = score(bananas(500))
     assert plain.metric > 0.1
     if labels[0] != 2:  # the model takes 1 for the positive one, which the data have not
@@ -81,8 +79,7 @@ def test_a_positive_label_that_does_not_come(metric):
         return LearningLoop(IterableSource(rows), model, metric.clone(), positive=positive)
 
     message = "no label so far is '{}', which was named as the positive one: there are 'a' and 'b'"
-    with pytest.raises(StreamError, match=r"row 2: " + message.format("eggs")):
-        loop(TwoClasses(), "eggs").run()
+    raises(r"row 2: " + message.format("eggs"), loop(TwoClasses(), "eggs").run, error=StreamError)
     model = preprocessing.StandardScaler() | multiclass.OneVsRestClassifier(BSGDClassifier(budget=10, seed=1))
     with pytest.warns(UserWarning, match=message.format("c")):
         assert loop(model.clone(), "c").run().metric != 0.0
@@ -105,8 +102,7 @@ def test_every_metric_works_or_is_refused(tmp_path, kind):
     metric = kind(**arguments)
     with CheckpointFolder(tmp_path) as folder:
         if kind.__name__ in NO_NUMBER:
-            with pytest.raises(ValueError, match=f"{kind.__name__} does not give one number"):
-                LearningLoop(IterableSource(bananas(10)), make_model(), metric)
+            raises(f"{kind.__name__} does not give one number", LearningLoop, IterableSource(bananas(10)), make_model(), metric)
             return
         end = LearningLoop(IterableSource(bananas(150)), make_model(), metric, window=50, checkpoints=folder).run()
         assert isinstance(end.metric, float)

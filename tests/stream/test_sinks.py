@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 
+from refused import raises
 from streamsvm.stream import FileSink, Prediction, StreamError
 
 
@@ -30,8 +31,7 @@ def test_file_sink_is_cut_back(tmp_path, suffix):
     path.write_text("")
     with FileSink(path) as other:
         for place, reason in ((position, "has 0 bytes"), ({"topic": 1}, "another kind of sink")):
-            with pytest.raises(StreamError, match=reason):
-                other.seek(place)
+            raises(reason, other.seek, place, error=StreamError)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -88,8 +88,7 @@ def test_devices_and_pipes_as_sinks(tmp_path):
     sink.write(Prediction(0, 1, 0, 0.5))
     assert json.loads(os.read(reader, 4096))["row"] == 0  # without a flush
     os.close(reader)
-    with pytest.raises(StreamError, match="Broken pipe"):
-        sink.write(Prediction(1, 1, 0, 0.5))
+    raises("Broken pipe", sink.write, Prediction(1, 1, 0, 0.5), error=StreamError)
     sink.close()
 
 
@@ -100,8 +99,7 @@ def test_a_disk_that_is_full_at_the_end_is_said(tmp_path):
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:
-        with pytest.raises(StreamError, match=r"out\.jsonl: File too large"):
-            sink.close()
+        raises(r"out\.jsonl: File too large", sink.close, error=StreamError)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
@@ -111,7 +109,6 @@ def test_two_writers_of_one_file(tmp_path):
     path = tmp_path / "out.jsonl"
     with FileSink(path) as sink:
         sink.write(Prediction(0, 1, 1, 0.5))
-        with pytest.raises(StreamError, match=r"out\.jsonl: another process is writing to it\. Stop it, or name another file"):
-            FileSink(path)
+        raises(r"out\.jsonl: another process is writing to it\. Stop it, or name another file", FileSink, path, error=StreamError)
     assert len(path.read_text().splitlines()) == 1
     FileSink(path).close()

@@ -16,6 +16,7 @@ import pytest
 from lists import first
 from patience import PATIENCE
 from reading import read
+from refused import raises
 from streamsvm.stream import BadRow, IterableSource, Row, StreamError, open_source
 
 TEXTS = {
@@ -130,8 +131,7 @@ WHOLE = gzip.compress(b"a,y\n" + b"".join(b"%d,1\n" % i for i in range(100_000))
 def test_damaged_gzip_is_said(tmp_path, data):
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(data)
-    with pytest.raises(StreamError, match=r"rows\.csv\.gz, after byte"):
-        read(path)
+    raises(r"rows\.csv\.gz, after byte", read, path, error=StreamError)
 
 
 def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path):
@@ -150,8 +150,7 @@ def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path):
 @PLAIN_AND_COMPRESSED
 def test_positions_of_other_streams_are_refused(tmp_path, compressed):
     def refuses(position, text, match, **options):
-        with pytest.raises(StreamError, match=match):
-            read(write(tmp_path, "csv", compressed, text), position, **options)
+        raises(match, read, write(tmp_path, "csv", compressed, text), position, error=StreamError, **options)
 
     text, long = TEXTS["csv"], TEXTS["csv"] + "1,2,1\n" * 2000
     position = read(write(tmp_path, "csv", compressed))[1][-1]
@@ -162,8 +161,7 @@ def test_positions_of_other_streams_are_refused(tmp_path, compressed):
     refuses(read(write(tmp_path, "csv", compressed, long))[1][-1], long[:-600], "ends at byte")
     with open_source(str(write(tmp_path, "csv", compressed)), label="y") as source:
         list(source)
-        with pytest.raises(RuntimeError, match="read already"):
-            source.seek(position)
+        raises("read already", source.seek, position, error=RuntimeError)
 
 
 @PLAIN_AND_COMPRESSED
@@ -175,8 +173,7 @@ def test_rows_may_be_appended_but_not_changed(tmp_path, kind, compressed):
     expected = [({1: 7.0, 2: 8.0} if kind == "libsvm" else {"a": 7.0, "b c": 8.0}, 1)]
     assert read(write(tmp_path, kind, compressed, text + more), position)[0] == expected
     changed = text[:-4] + text[-4:].replace("1", "0").replace("8", "9")
-    with pytest.raises(StreamError, match="was changed before byte"):
-        read(write(tmp_path, kind, compressed, changed + more), position)
+    raises("was changed before byte", read, write(tmp_path, kind, compressed, changed + more), position, error=StreamError)
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -272,11 +269,9 @@ def test_iterables():
     assert list(source) == rows[3:]
     assert source.position == {"rows": 5}
     assert source.place == "iterable, row 5"
-    with pytest.raises(RuntimeError, match="read already"):
-        source.seek({"rows": 3})
+    raises("read already", source.seek, {"rows": 3}, error=RuntimeError)
     for position, reason in (({"rows": 6}, "only 5 rows"), ({"offset": 6}, "another kind")):
-        with pytest.raises(StreamError, match=reason):
-            IterableSource(rows).seek(position)
+        raises(reason, IterableSource(rows).seek, position, error=StreamError)
     found = list(IterableSource([rows[0], None, ({"a": 1.0}, True, 2)], "sensor"))
     assert [type(row) for row in found] == [Row, BadRow, BadRow]
     assert found[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_registry import fake_registry
+from refused import raises
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import AvroCodec, JSONCodec, SchemaRegistry, client_options, connection, open_source, publish
 from streamsvm_kafka.codecs import registry as registry_module
@@ -96,8 +97,7 @@ def test_schemas_that_are_held_are_bounded(registry, monkeypatch):
         registry.schemas[number] = record({"name": f"a{number}", "type": "float"})
         assert schemas.schema(number) == registry.schemas[number]
     for number in range(100, 110):
-        with pytest.raises(ValueError, match=f"knows no schema {number}"):
-            schemas.schema(number)
+        raises(f"knows no schema {number}", schemas.schema, number)
     assert len(schemas._schemas) == len(schemas._refused) == 2
 
 
@@ -115,8 +115,7 @@ def test_what_is_no_schema_is_an_error_of_the_row_and_asked_for_once(registry, n
     codec = AvroCodec("y", SchemaRegistry(registry.url))
     before = len(registry.asked)
     for _ in range(3):
-        with pytest.raises(ValueError, match=reason):
-            codec.decode(struct.pack(">bi", 0, number))
+        raises(reason, codec.decode, struct.pack(">bi", 0, number))
     assert len(registry.asked) == before + asked
 
 
@@ -177,8 +176,7 @@ def test_schemas_that_are_not_of_rows(registry, schema, reason):
     registry.schemas[number] = schema if isinstance(schema, dict) else {"schema": f'"{schema}"'}
     codec = AvroCodec("y", SchemaRegistry(registry.url))
     for _ in range(2):
-        with pytest.raises(ValueError, match=reason):
-            codec.decode(struct.pack(">bi", 0, number) + bytes(8))
+        raises(reason, codec.decode, struct.pack(">bi", 0, number) + bytes(8))
 
 
 @pytest.mark.parametrize(
@@ -195,8 +193,7 @@ def test_schemas_that_are_not_of_rows(registry, schema, reason):
     ids=lambda item: item if isinstance(item, str) else "",
 )
 def test_avro_refuses(codec, value, reason):
-    with pytest.raises(ValueError, match=reason):
-        codec.decode(value)
+    raises(reason, codec.decode, value)
 
 
 def test_hostile_records_are_rows_or_a_value_error(codec, registry):
@@ -231,8 +228,7 @@ def test_hostile_records_are_rows_or_a_value_error(codec, registry):
     ],
 )
 def test_avro_refuses_to_write(registry, label, schema, row, reason):
-    with pytest.raises(ValueError, match=reason):
-        AvroCodec(label, SchemaRegistry(registry.url), schema=schema).encode(row)
+    raises(reason, AvroCodec(label, SchemaRegistry(registry.url), schema=schema).encode, row)
 
 
 # The registry
@@ -273,8 +269,7 @@ def test_a_registry_that_stays_away():
 )
 def test_what_is_no_registry(registry, answer, reason):
     registry.answers.append(answer)
-    with pytest.raises(StreamError, match=reason):
-        SchemaRegistry(registry.url).schema(1)
+    raises(reason, SchemaRegistry(registry.url).schema, 1, error=StreamError)
     assert not registry.answers
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from refused import raises
 from row_tables import float32s, hostile_seeds, mutated, npy, same, stream, tables
 from streamsvm.stream.endpoints import Row, Rows
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
@@ -54,8 +55,7 @@ def test_tables_come_back(table, labels):
 
 def test_one_row_a_message():
     assert ARROW.decode(ARROW.encode(Row({"a": 1.5}, "b"))) == Row({"a": 1.5}, "b")
-    with pytest.raises(ValueError, match="holds 2 rows; here each row needs a message"):
-        NpyCodec(1).decode(npy(np.zeros((2, 2))))
+    raises("holds 2 rows; here each row needs a message", NpyCodec(1).decode, npy(np.zeros((2, 2))))
 
 
 NOT_READ = [
@@ -160,8 +160,7 @@ def test_what_cannot_be_written_is_refused(codec, row, reason):
 
 @pytest.mark.parametrize("value", ["x", None, math.nan, 1e39, 10**400, 1j])
 def test_a_table_holds_numbers(value):
-    with pytest.raises(ValueError, match="feature 'a' is .*: only numbers that float32 can hold go into a table"):
-        table_of([Row({"a": value})])
+    raises("feature 'a' is .*: only numbers that float32 can hold go into a table", table_of, [Row({"a": value})])
 
 
 @given(st.binary(max_size=200))
@@ -231,5 +230,4 @@ def test_a_poll_with_a_message_of_another_length_is_none():
 
 @pytest.mark.parametrize("n_features", [0, -1, MAX_MESSAGE_BYTES // 4])
 def test_float32_refuses_sizes(n_features):
-    with pytest.raises(ValueError, match="n_features must be"):
-        Float32Codec(n_features)
+    raises("n_features must be", Float32Codec, n_features)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from river import checks, preprocessing
 
+from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
 from streamsvm.files.model_file import ModelFileError
@@ -57,11 +58,9 @@ OUT_OF_RANGE["max_columns"] = 1.5
 
 def test_options_that_are_refused():
     for options in CONTRADICTIONS:
-        with pytest.raises(ValueError, match=r"'a'|names of columns"):
-            Reading(**options)
+        raises(r"'a'|names of columns", Reading, **options)
     for name, value in OUT_OF_RANGE.items():
-        with pytest.raises(ValueError, match=name):
-            TableEncoder(**{name: value})
+        raises(name, TableEncoder, **{name: value})
 
 
 def test_values_have_features_within_a_bound_and_buckets_beyond():
@@ -209,8 +208,7 @@ def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
     encoder = TableEncoder(categorical="c")
     encoder.learn_one({"a": 1.0, "c": "x"})
     assert pickle.loads(pickle.dumps(encoder)).transform_one({"c": "x"}) == {"c=x": 1.0}
-    with pytest.raises(ValueError, match=words):
-        TableEncoder.__new__(TableEncoder).__setstate__(encoder.__getstate__() | {name: value})
+    raises(words, TableEncoder.__new__(TableEncoder).__setstate__, encoder.__getstate__() | {name: value})
 
 
 @pytest.mark.once
@@ -248,8 +246,7 @@ def test_a_saved_scaler_has_numbers_that_rows_give(wrong):
         del getattr(encoder.learned_scaler, part)[name[0]]
     else:
         getattr(encoder.learned_scaler, part)[name[0]] = value
-    with pytest.raises(ModelFileError, match="scaler of"):
-        dumps(encoder)
+    raises("scaler of", dumps, encoder, error=ModelFileError)
 
 
 def test_a_scaler_of_the_users_own_comes_back_as_it_was():
@@ -301,10 +298,8 @@ def test_a_pipeline_with_an_encoder_learns_and_predicts_frames():
     model.learn_many(X, pd.Series(["cold", "warm"] * 30))
     assert model.predict_many(X).tolist() == ["cold", "warm"] * 30
     assert list(model.predict_proba_many(X).index) == list(X.index)
-    with pytest.raises(ValueError, match=r"row 1: feature 'a' is 'x', a text"):
-        model.learn_many(pd.DataFrame({"a": [1.0, "x"]}), ["cold", "warm"])
-    with pytest.raises(ValueError, match="X must be an eager frame"):
-        model.predict_many(np.ones((2, 2)))
+    raises(r"row 1: feature 'a' is 'x', a text", model.learn_many, pd.DataFrame({"a": [1.0, "x"]}), ["cold", "warm"])
+    raises("X must be an eager frame", model.predict_many, np.ones((2, 2)))
 
 
 def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
@@ -333,5 +328,4 @@ def test_values_of_numpy_are_those_of_python():
     encoder.learn_one({"flag": True, "a": 1.0})
     assert encoder.transform_one({"flag": np.bool_(True), "a": np.int64(3)}) == {"a": 3.0, "flag=true": 1.0}
     assert encoder.transform_one({"a": np.int64(-999)}) == encoder.transform_one({"a": np.float32(-999)}) == {}
-    with pytest.raises(ValueError, match="feature 'a' is"):
-        encoder.transform_one({"a": np.ones(2)})
+    raises("feature 'a' is", encoder.transform_one, {"a": np.ones(2)})
