@@ -270,7 +270,7 @@ def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
 
 
 def test_where_to_begin(bootstrap, new_topic, open_source, producer):
-    topic = new_topic(partitions=2)
+    topic = new_topic(partitions=2, **{"retention.ms": "-1"})  # the times of its messages are long past
     for i in range(20):
         producer.send(topic, JSON.encode(Row({"i": i}, 0)), partition=i % 2, timestamp_ms=1_700_000_000_000 + 1000 * i)
     producer.flush()
