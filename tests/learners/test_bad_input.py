@@ -123,7 +123,7 @@ def test_empty_rows_are_rows_of_zeros():
 
 def test_rows_that_are_refused_use_up_no_name():
     for overflow in ("raise", "hash", "ignore"):
-        model = BSGDClassifier(budget=3, max_features=2, overflow=overflow)
+        model = BSGDClassifier(budget=3, max_features=2, overflow=overflow, scaling=None)
         model.learn_one({"a": 1.0}, True)
         for value in (1e19, 1e39, "x"):
             refused(r"feature 'b'|too large", model.learn_one, {"a": 1.0, "b": value}, False)
@@ -133,9 +133,11 @@ def test_rows_that_are_refused_use_up_no_name():
 
 
 def test_rows_whose_hashed_values_add_up_to_too_much():
-    model = BSGDClassifier(budget=3, max_features=1, overflow="hash")
-    model.learn_one({"a": 1.0}, True)
-    refused("row 1: the row is too large", model.learn_many, pd.DataFrame({"a": [0.0, 6e17], "b": [1.0, 6e17]}), [True, False])
+    for scaling, value in ((None, 6e17), ("auto", 3e38)):
+        model = BSGDClassifier(budget=3, max_features=1, overflow="hash", scaling=scaling)
+        model.learn_one({"a": 1.0}, True)
+        X = pd.DataFrame({"a": [0.0, value], "b": [1.0, value]})
+        refused("row 1: the row is too large", model.learn_many, X, [True, False])
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1e30])
@@ -210,7 +212,7 @@ def test_a_row_that_is_huge_leaves_a_model_that_answers():
         for a in (1e15, 1.0, -2.0, 1e17, 3.0):
             model.learn_one({"a": a}, a > 0.0)
         assert all(np.isfinite(model.decision_function_one({"a": a})) for a in (0.0, 1.0, 1e4, -1e17))
-    model = BSGDClassifier(budget=5)
+    model = BSGDClassifier(budget=5, scaling=None)
     refused("the row is too large", model.learn_one, {"a": 1e19}, False)
 
 

@@ -150,7 +150,7 @@ def test_units_and_origins_of_features_do_not_matter(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_are_refused_leave_nothing(kind):
     model, new = whole(kind), "a third" if kind is SVMClassifier else 1.0
-    for x in ({"f0": float("nan")}, {"f0": 1e30, "new": 1.0}, {"f0": "1"}, {f"f{j}": 1.0 for j in range(9)}):
+    for x in ({"f0": float("nan")}, {"f0": 1e39, "new": 1.0}, {"f0": "1"}, {f"f{j}": 1.0 for j in range(9)}):
         refused("feature|too large", model.learn_one, x, new)
     for y in (None,) if kind is SVMClassifier else (None, float("nan"), float("inf"), "1"):
         refused("label|target", model.learn_one, {"f0": 1.0, "new": 1.0}, y)

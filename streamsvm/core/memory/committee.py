@@ -173,7 +173,7 @@ class CommitteeStore(Store[CommitteeViews]):
 
     Notes
     -----
-    With D = max_features rounded up to a multiple of 16, it has ``204 D`` bytes and those of its experts' stores; 16 S^2 for each
+    With D = max_features rounded up to a multiple of 16, it has ``388 D`` bytes and those of its experts' stores; 16 S^2 for each
     expert of second order, S = min(4 max_features, 64) + 1.
     """
 

@@ -168,7 +168,7 @@ def parsed(text: str, form: str | None = None) -> datetime:
     datetime.datetime(2024, 12, 31, 0, 0)
     """
     if form is None:
-        if not text.isascii() or (text.isdigit() and len(text) != _DIGITS):  # Python takes some epochs for dates
+        if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _DIGITS):  # Python takes some epochs for dates
             raise ValueError(f"{text!r} is not ISO 8601")
         return datetime.fromisoformat(text)
     return datetime.strptime(text, form)

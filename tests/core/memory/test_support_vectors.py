@@ -31,7 +31,7 @@ def test_store_size_is_what_its_formula_says():
     ):
         S, D = -(-(budget + 1) // 16) // 2 * 32 + 16, -(-features // 16) * 16
         expected = 448 + 128 * ((outputs + 7) // 8) + 36 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
-        expected += 4 * D * window + 24 * (-(-window // 8) * 8)
+        expected += 8 * D * window + 24 * (-(-window // 8) * 8)
         assert SupportVectorStore(budget, features, outputs, gram, window).nbytes == expected
 
 
