@@ -7,6 +7,9 @@ import functools
 import math
 import secrets
 from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Literal
 
 import numpy as np
@@ -162,3 +165,50 @@ def checked_mapping(name: str, value: object) -> dict[str, Any]:
     if type(value) is not dict:
         raise ValueError(f"{name} is {shown(value)}, and no mapping")
     return value
+
+
+#: Types of labels and names that a file can hold.
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), date, datetime, time, timedelta})
+
+
+def plain(value: Any) -> Any:
+    """Return a label or a name as the plain value that it equals, which a file can hold.
+
+    That is the value of a scalar of numpy or a date of pandas, of a number of the decimal module, of an enumeration of texts or
+    numbers, of any other subclass of these, and of all that is in a tuple or a frozen set.
+
+    Raises
+    ------
+    ValueError
+        It equals no plain value.
+
+    Examples
+    --------
+    >>> [plain(value) for value in (np.str_("a"), Decimal("2.50"), (np.int64(1), True))]
+    ['a', 2.5, (1, True)]
+    >>> plain(Exception)
+    Traceback (most recent call last):
+        ...
+    ValueError: <class 'Exception'> is a type, which no file can hold: give a text, such as str(...), a number or a date
+    """
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.astype(f"{np.dtype(value.dtype).kind}8[us]")
+    if isinstance(value, np.generic) and type(value.item()) in PLAIN:
+        return value.item()
+    if isinstance(value, Decimal) and value.is_finite():
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, Enum) and isinstance(value, str | int | float | bytes):
+        return plain(value.value)
+    if isinstance(value, datetime):
+        return datetime.fromisoformat(value.isoformat())
+    kinds: Any = (str, bytes, int, float, complex)
+    for kind in kinds:
+        if isinstance(value, kind):
+            return kind(value) if kind is not str else str.__str__(value)
+    if isinstance(value, tuple | frozenset):
+        return (tuple if isinstance(value, tuple) else frozenset)(map(plain, value))
+    raise ValueError(
+        f"{shown(value)} is a {type(value).__name__}, which no file can hold: give a text, such as str(...), a number or a date"
+    )

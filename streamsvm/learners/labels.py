@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_WEIGHT, check_number, checked_count
+from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN, check_number, checked_count, plain
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.files.messages import shown
 
@@ -139,6 +139,8 @@ class Labels:
 
     def _admit(self, y: Any) -> float:
         y = self._admissible(y)
+        if y in self.targets:
+            return self.targets[y]
         n = len(self.targets)
         if n >= 2:
             self.targets[y] = float(n)
@@ -165,8 +167,13 @@ class Labels:
         # A new label, as a scalar of Python; ValueError if it cannot be one.
         if _is_missing(y):
             raise ValueError(f"label {y!r} is no label: do not learn rows without one")
-        if isinstance(y, np.generic):
-            y = y.item()
+        if type(y) not in PLAIN:
+            try:
+                y = plain(y)
+            except ValueError as error:
+                raise ValueError(f"label {error}") from None
+            if y in self.targets:
+                return y
         if isinstance(y, str | bytes) and len(y) > LONGEST_NAME:
             raise ValueError(f"label {y[:50]!r}... has {len(y):,} characters; at most {LONGEST_NAME:,} are allowed")
         n = len(self.targets)

@@ -140,7 +140,7 @@ class BoundedScaler(base.MiniBatchTransformer):
             if not np.all(np.abs(values) <= _LARGEST):
                 _complain(x)
             for name in x:
-                columns.setdefault(name, len(columns))
+                columns.setdefault(name.item() if isinstance(name, np.generic) else name, len(columns))
             self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
         if len(x) > len(self._values):
             self._values, self._scaled = np.zeros(len(x)), np.zeros(len(x))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import checked_mapping, checked_target
+from streamsvm.core.checks import checked_mapping, checked_target, plain
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
 from streamsvm.stream.tables.values import number
@@ -360,6 +360,8 @@ class LabelRules:
         except TypeError:
             raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
         y = _plain(y)
+        if y in self.known:
+            return False
         if self.classes is not None:
             raise RowError("label", f"label {shown(y)} is not among those declared: {listed(self.classes, 10)}")
         if y.__class__ is float and not math.isfinite(y):
@@ -425,4 +427,7 @@ def _reads_as_number(y: Any) -> bool:
 
 
 def _plain(y: Any) -> Any:
-    return y.item() if isinstance(y, np.generic) else y
+    try:
+        return plain(y)
+    except ValueError as error:
+        raise RowError("label", f"label {error}") from None

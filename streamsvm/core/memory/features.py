@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import Overflow
+from streamsvm.core.checks import PLAIN, Overflow, plain
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 
@@ -91,7 +91,7 @@ class FeatureSpace:
         row[: self.max_features] = 0.0
         try:
             for name, value in x.items():
-                column = columns.get(name)
+                column = self._column(name)
                 self._pack_one(self._cell, 0, value)
                 if column is None:
                     # While there are free columns, learning would give it one: it has no hashed column yet.
@@ -164,7 +164,7 @@ class FeatureSpace:
             return np.fromiter(map(known.__getitem__, x), np.int64, len(x)), values
         except KeyError:
             if learn:
-                self._admit({name: value for name, value in x.items() if name not in known})
+                self._admit({name: value for name, value in x.items() if self._column(name) is None})
             return np.array(self._known_columns(x), np.int64), values
 
     def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
@@ -178,7 +178,12 @@ class FeatureSpace:
         columns = self._columns
         if self.overflow == "hash" and len(columns) == self.max_features:
             return [columns[name] if name in columns else self._hashed(name) for name in names]
-        return [columns.get(name, -1) for name in names]
+        return [-1 if (column := self._column(name)) is None else column for name in names]
+
+    def _column(self, name: Hashable) -> int | None:
+        column = self._columns.get(name)
+        # Some that equal a plain name, as those of an enumeration, have another hash.
+        return column if column is not None or type(name) in PLAIN else self._columns.get(_plain_name(name))
 
     def check_names(self, x: Mapping[Any, Any]) -> None:
         """Raise the ValueError that learning ``x`` would raise because of a new name, without giving it a column."""
@@ -200,7 +205,7 @@ class FeatureSpace:
     def _new_names(self, x: Mapping[Any, Any]) -> list[Hashable]:
         # The names that get a column, in its order; the others are ignored or hashed.
         # Sorted, so that columns, and with them the order of every sum, do not depend on the order of a row's keys.
-        new = _sorted([name for name in x if name not in self._columns])
+        new = _sorted([name for each in x if (name := _plain_name(each)) not in self._columns])
         room = self.max_features - len(self._columns)
         if len(new) > room:
             if self.overflow == "raise":
@@ -219,8 +224,11 @@ class FeatureSpace:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
                 self._complain(x)
-        for name in new:  # the others are ignored
-            self._pack_one(self._cell, 0, x[name])
+        admitted = set(new)
+        for name, value in x.items():
+            if _plain_name(name) not in admitted:  # it is known, or ignored
+                continue
+            self._pack_one(self._cell, 0, value)
             if not abs(self._cell[0]) <= _LARGEST:
                 self.complain_not_finite(x)
         return new
@@ -267,6 +275,16 @@ _MUST_BE_FINITE = (
     "counts as 0)"
 )
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+def _plain_name(name: Hashable) -> Hashable:
+    if type(name) in PLAIN:
+        return name
+    try:
+        found: Hashable = plain(name)
+    except ValueError as error:
+        raise ValueError(f"the name of a feature, {error}") from None
+    return found
 
 
 def _sorted(names: list[Hashable]) -> list[Hashable]:

@@ -163,10 +163,12 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         numbers, names = self._split(x)
         for name, value in numbers.items():
+            if name not in self._numbers and isinstance(name, np.generic):
+                name = name.item()
             count, mean = self._numbers.get(name, (0, 0.0))
             self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
         for name, text in names.items():
-            known = self._features.setdefault(name, {})
+            known = self._features.setdefault(name.item() if isinstance(name, np.generic) else name, {})
             if text not in known and len(known) < self.max_values and len(feature := f"{name}={text}") <= LONGEST_FEATURE:
                 known[text] = feature
         if self._scaler is not None:
