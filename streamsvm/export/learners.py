@@ -32,7 +32,7 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
     It is a ProgramError if the learner is of a kind that has no program.
     """
     iterates = (_AVERAGE if model.averaged else _LAST,)
-    value = program.add("fill", value, single=True)
+    value = program.add("fill", value, single=model._dtype is np.float32)
     if isinstance(model, BudgetedEstimator):
         if model.scale_in_use is not None:
             value = add_scale(program, value, *model.scale_in_use)
@@ -130,7 +130,7 @@ _BOTH = (0, 1)
 def add_committee(program: Program, model: Any, value: int) -> Answer:
     """Add the steps of a committee to a program, whose ``value`` has its features; return the answer."""
     v, own, live = model._store.views, model._own[0], model._outputs
-    value = program.add("fill", value, single=True)
+    value = program.add("fill", value, single=model._dtype is np.float32)
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
     said = [

@@ -22,6 +22,8 @@ class Scale(NamedTuple):
     location: np.ndarray
     spread: np.ndarray
     bound: float | None = None
+    fills: bool = False
+    """Whether what is missing is 0 afterwards."""
 
 
 @dataclass
@@ -72,18 +74,23 @@ def _take(front: Front, transformer: Any) -> None:
 def add_scales(program: Program, value: int, scales: Sequence[Scale]) -> int:
     """Add the steps of scales to a program."""
     for scale in scales:
-        passes = np.isnan(scale.location)
-        if not passes.any():
-            value = program.add("scale", value, location=scale.location, spread=scale.spread, bound=scale.bound)
-            continue
-        # What passes goes by its own way, and comes back to its place.
-        kept, scaled = np.flatnonzero(passes), np.flatnonzero(~passes)
-        part = program.add("select", value, columns=scaled)
-        location, spread = scale.location[scaled], scale.spread[scaled]
-        part = program.add("scale", part, location=location, spread=spread, bound=scale.bound)
-        both = program.add("join", program.add("select", value, columns=kept), part)
-        value = program.add("select", both, columns=np.argsort(np.concatenate([kept, scaled])))
+        value = _add_scale(program, value, scale)
+        if scale.fills:
+            value = program.add("fill", value, single=False)
     return value
+
+
+def _add_scale(program: Program, value: int, scale: Scale) -> int:
+    passes = np.isnan(scale.location)
+    if not passes.any():
+        return program.add("scale", value, location=scale.location, spread=scale.spread, bound=scale.bound)
+    # What passes goes by its own way, and comes back to its place.
+    kept, scaled = np.flatnonzero(passes), np.flatnonzero(~passes)
+    part = program.add("select", value, columns=scaled)
+    location, spread = scale.location[scaled], scale.spread[scaled]
+    part = program.add("scale", part, location=location, spread=spread, bound=scale.bound)
+    both = program.add("join", program.add("select", value, columns=kept), part)
+    return program.add("select", both, columns=np.argsort(np.concatenate([kept, scaled])))
 
 
 # Scalers: location and spread of the columns that come from these fields -------------------------------------------------------
@@ -153,11 +160,12 @@ def _one_hot(encoder: Any, column: Column) -> Column:
 
 
 def _take_encoder(front: Front, encoder: TableEncoder) -> None:
-    for name in ("dates", "cycles"):
-        if getattr(encoder, name):
-            raise ProgramError(f"a TableEncoder with {name} is not exported: a device has numbers and categories")
-    if encoder.when_missing != "drop":
-        raise ProgramError(f"a TableEncoder with when_missing={encoder.when_missing!r} is not exported: 'drop' is")
+    if encoder.cycles:
+        raise ProgramError(
+            "a TableEncoder with cycles is not exported: a device has numbers (of dates, seconds since 1970) and names"
+        )
+    if encoder.when_missing == "indicator":
+        raise ProgramError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
     if front.scales:
         raise ProgramError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
     of_texts: dict[Any, tuple[Any, str]] = {
@@ -177,6 +185,10 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
             columns.append(column)
             numbers.append(place)
     front.columns = columns
+    if encoder.when_missing == "mean" and not hasattr(encoder._scaler, "means") and numbers:  # else the mean is 0 once scaled
+        means, ones = np.full((2, len(columns)), math.nan)
+        means[numbers], ones[numbers] = [encoder._numbers.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
+        front.scales += [Scale(means, ones, fills=True), Scale(-means, ones)]
     if encoder._scaler is None:
         return
     if type(encoder._scaler) not in _SCALERS:

@@ -182,12 +182,15 @@ class _Boundary:
         self.names = _two_features(self._learner, scaler)
         try:
             self.rows = [([float(x.get(name, 0.0)) for name in self.names], y) for x, y in rows]
-            made = set(self.names) - set(getattr(scaler, "counts", self.names))  # such as those of categories
+            counts = getattr(scaler, "counts", self.names)
+            known = next((step.columns for step in self._steps if isinstance(step, TableEncoder)), counts)
+            made = set(self.names) - set(known)  # such as those of categories
             if made or (hasattr(self._learner, "feature_names") and set(self._seen(0.0, 0.0)) != set(self.names)):
                 raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")
             moments = _moments(scaler, self.names)
+            unscaled = all(isinstance(step, TableEncoder) and step.learned_scaler is None for step in self._steps)
             scale = getattr(self._learner, "scale_in_use", None)
-            if moments is None and scale is not None and not self._steps:
+            if moments is None and scale is not None and unscaled:
                 order = [self._learner.feature_names.index(name) for name in self.names]
                 moments = scale.location[order], scale.spread[order]
             self.vectors = self._support_vectors(moments)

@@ -69,7 +69,7 @@ def test_what_is_no_mapping_is_refused(value):
     refused(r"^sink is .*, and no mapping$", checked_mapping, "sink", value)
 
 
-class Text(str, Enum):
+class Text(str, Enum):  # noqa: UP042 - as others write it
     A, B = "a", "b"
 
 

@@ -16,6 +16,7 @@ from streamsvm.edge.program import Program
 from streamsvm.export.forms import FORMS, export
 from streamsvm.files.container import DTYPES
 from streamsvm.files.model_file import ModelFileError
+from streamsvm.learners.preprocessing import BoundedScaler
 
 NAMES = [
     *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),
@@ -177,3 +178,20 @@ def test_json_is_not_for_numpy(tmp_path):
 def test_a_file_for_numpy_is_no_model_that_learns(tmp_path):
     [path] = export(learned(bsgd(), 50, 2), "npz", tmp_path)
     refused(r"it is a zip file, and only streamsvm\.edge\.load reads", streamsvm.load, path, error=ModelFileError)
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_features_that_float32_cannot_carry_are_named(tmp_path, within):
+    rng = np.random.default_rng(1)
+    rows = [
+        {"north": 5.4e6 + a, "v": b} for a, b in zip(rng.uniform(0, 2, 300).tolist(), rng.normal(size=300).tolist(), strict=True)
+    ]
+    learner = BSGDClassifier(budget=20, seed=0, scaling="auto" if within else None)
+    model = learner if within else BoundedScaler() | learner
+    for x in rows:
+        model.learn_one(x, x["north"] > 5.4e6 + 1.0)
+    for form in ("c", "onnx"):
+        with pytest.warns(UserWarning, match="float32, which lose the differences of 'north': the mean"):
+            export(model, form, tmp_path, form)
+    [path] = export(model, "npz", tmp_path)
+    assert [edge.load(path).predict_one(x) for x in rows] == [model.predict_one(x) for x in rows]

@@ -127,7 +127,7 @@ def test_what_cannot_become_one_is_refused(makers, reason):
     [
         ([{"max_values": 2}, {"max_values": 2}], "column 'city' has 3 values .* max_values=2"),
         ([{"max_columns": 3, "drop": "b"}, {"max_columns": 3, "drop": "a"}], "drop="),
-        ([{"scaler": None}, {}], "cannot be merged with a"),
+        ([{"scaler": "standard"}, {}], "cannot be merged with a"),
         ([{"buckets": 3}, {}], "buckets=3 and 32"),
     ],
 )

@@ -53,7 +53,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
-    solver.block_phase(of, 1e-3, True, True, 10**6, False)
+    solver.block_phase(of, solver.Options(1e-3, True, True, 10**6, False))
     assert of.n_iter > 0
     before = of.working.b.copy()
     of.unshrink()
@@ -80,7 +80,7 @@ def test_blocks_lower_the_objective_and_end_where_no_row_is_new():
         done()
 
     of.shrink = shrink
-    solver.block_phase(of, 1e-9, True, True, 10**6, False)
+    solver.block_phase(of, solver.Options(1e-9, True, True, 10**6, False))
     a = of.working
     assert 0.5 * a.b @ (a.gradient + of.problem.targets[of.which]) - np.abs(a.b).sum() < 0.0
     assert len(seen) < N  # not to the end: columns that are kept are quicker then
@@ -91,7 +91,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     of, _ = state_of(X, y > 0.0)
     add = Failing(state.add_products, 3)
     monkeypatch.setattr(state, "add_products", add)
-    interrupts(solver.block_phase, of, 1e-6, True, False, 10**6, False)
+    interrupts(solver.block_phase, of, solver.Options(1e-6, True, False, 10**6, False))
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter

@@ -69,7 +69,7 @@ CLOCKS = ["", " %H:%M", " %H:%M:%S", " %I:%M %p", ":%H:%M:%S", " %H:%M:%S.%f", "
     st.sampled_from(DAYS), st.sampled_from(CLOCKS), st.lists(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)), min_size=1)
 )
 def test_a_format_reads_what_it_has_written(day, clock, times):
-    assume(not (day.endswith("%y") and clock.startswith(":")))  # 01/01/00:00:00:01
+    assume(day.endswith("%Y") or not clock.startswith(":"))  # 01/01/00:00:00:01
     texts = [time.replace(tzinfo=UTC).strftime(day + clock) for time in times]
     forms = formats_of(texts)
     assert forms
