@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
+from streamsvm.stream.delayed.joined import FUTURE_SECONDS
+from streamsvm.stream.endpoints import BadRow, Message, RawRows, Row, Rows, StreamError
+from streamsvm.stream.tables.values import at_path
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec, check_headers
+from streamsvm_kafka.codecs.names import names_format
 
 
 class MessageSource:
@@ -24,6 +28,8 @@ class MessageSource:
         self._messages: Sequence[Any] = ()  # of the rows that were given last
         self._rows: Rows | None = None  # of the open message
         self._next = self._first = 0  # of its rows: the next one, and the first of those given last
+        self._keep: list[str] = []  # columns to copy, and of an open message with many rows each of these
+        self._columns: list[Any] = []
         self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
 
     @property
@@ -91,6 +97,8 @@ class MessageSource:
             if message.headers:
                 check_headers(message.headers, self._codec)
             rows = self._table.decode_rows(message.value)
+            if self._keep:
+                self._columns = self._table.columns_of(message.value, self._keep)
             if skip > len(rows):
                 raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
         except ValueError as error:
@@ -103,6 +111,47 @@ class MessageSource:
         self._first, self._next = self._next, min(self._next + most, len(rows))
         self._rows = rows if self._next < len(rows) else None
         return rows.part(self._first, self._next)
+
+    def keep(self, names: Iterable[str]) -> list[str]:
+        """Have `kept_of` copy these columns, as `Source` describes, and return their names and those of the message's place.
+
+        Raise a StreamError if there are any, and the codec has rows without names.
+        """
+        self._keep = list(names)
+        if self._keep and not hasattr(self._codec, "columns_of" if self._many else "label"):
+            raise StreamError(
+                f"{self.name}: column {self._keep[0]!r} cannot be kept: codec={self._codec.name} has numbers without names. "
+                "Predictions have partition and offset of the message"
+            )
+        return [*self._keep, "partition", "offset", *["within"] * self._many]
+
+    def kept_of(self, i: int) -> list[Any]:
+        """The columns to copy of row number ``i`` of those that were taken last, and the partition and offset of its message.
+
+        Of a message with many rows, also the number of its rows before this one.
+        """
+        if self._many:
+            message, within = self._messages[0], self._first + i
+            columns = [None if column is None else column[within].as_py() for column in self._columns] if self._keep else []
+            return [*columns, message.partition, message.offset, within]
+        message = self._messages[i]
+        if not self._keep:
+            return [message.partition, message.offset]
+        row, label = self._codec.decode(message.value), self._label
+        fields: Any = row.x
+        values = [row.y if name == label else at_path(fields, name) for name in self._keep]
+        return [*values, message.partition, message.offset]
+
+    def message_of(self, i: int) -> Message:
+        """The key, time and headers of the message of row number ``i`` of those that were taken last.
+
+        A header that says in which format the message is, and a time that is more than an hour ahead, are left out: a prediction
+        is JSON, and a broker may refuse such a time.
+        """
+        message = self._messages[0 if self._many else i]
+        headers = [(name, value or b"") for name, value in message.headers or () if not names_format(name)]
+        is_time = 0 <= message.timestamp <= 1000 * (time.time() + FUTURE_SECONDS)
+        return Message(message.key, message.timestamp if is_time else None, headers)
 
     def place_of(self, i: int) -> str:
         """The partition and offset of the message of row number ``i`` of those that were taken last."""

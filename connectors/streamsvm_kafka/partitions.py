@@ -18,7 +18,7 @@ from streamsvm.stream import CheckpointFolder, LearningLoop
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import event
-from streamsvm.stream.stream_loop import Timings
+from streamsvm.stream.timings import Timings
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of

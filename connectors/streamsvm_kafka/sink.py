@@ -11,7 +11,7 @@ import orjson
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Message, Position, Record, Row, StreamError
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
@@ -50,11 +50,12 @@ class Sending:
         key: bytes | None = None,
         partition: int | None = None,
         headers: list[tuple[str, bytes]] | None = None,
+        timestamp: int | None = None,
     ) -> None:
         """Send a message, and wait for those before it if they are too many."""
         with self._failing("a message cannot be sent"):
             self._begin()
-            future = self._producer.send(topic, value, key=key, partition=partition, headers=headers)
+            future = self._producer.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp)
         future.add_errback(self._failed)
         self._pending += 1
         if self._pending >= MAX_PENDING:
@@ -117,13 +118,14 @@ class KafkaSink:
     """Writes predictions, or dead letters, as JSON messages to a topic.
 
     A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}``, and its key is the row number in digits. NaN,
-    and the prediction of a model that does not predict yet, is null.
+    and the prediction of a model that does not predict yet, is null. The prediction of a topic's row has the key (if that has
+    one), the time and the headers of the row's message, and the fields ``partition`` and ``offset`` say which that was.
 
     A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions after its last
     checkpoint once more, with the same keys and content. A reader gets each of them at least once, and exactly once if it uses
-    only the first message of each key. (With checkpoints in a topic, each comes exactly once: see `TopicCheckpoints`.) In all
-    other respects, the guarantees are the strongest of Kafka: acknowledged by all replicas, in order, without duplicates from
-    retries.
+    only the first message of each row, or of each partition and offset. (With checkpoints in a topic, each comes exactly once:
+    see `TopicCheckpoints`.) In all other respects, the guarantees are the strongest of Kafka: acknowledged by all replicas, in
+    order, without duplicates from retries.
 
     Parameters
     ----------
@@ -154,6 +156,9 @@ class KafkaSink:
     {'topic': 'predictions'}
     """
 
+    #: Whether predictions are given the `Message` of their row.
+    takes_messages: bool = True
+
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         self._begin(_Writer(bootstrap, topic, client or {}), bootstrap, topic)
         self._owns = True
@@ -183,7 +188,10 @@ class KafkaSink:
                 f"{self.name}: the prediction of row {record.row} cannot be written as JSON ({error}). "
                 "Labels must be numbers, strings or booleans."
             ) from error
-        self._writer.send(self._topic, value, key=b"%d" % record.row)
+        message: Message | None = getattr(record, "message", None)
+        key = b"%d" % record.row if message is None or message.key is None else message.key
+        more: dict[str, Any] = {} if message is None else {"headers": message.headers, "timestamp": message.timestamp}
+        self._writer.send(self._topic, value, key, **more)
 
     def flush(self) -> Position:
         """Wait until all messages are acknowledged, and return the position: the topic's name.

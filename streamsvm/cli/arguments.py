@@ -260,6 +260,11 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
         "or kafka://host:port/topic",
     )
+    text = (
+        "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "
+        "have partition and offset, and in a topic the key, time and headers of the row's message"
+    )
+    streams.add_argument("--keep", type=names, default=[], metavar="id,ts", help=text)
     formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
     streams.add_argument("--format", choices=formats, help="the format of SOURCE, if its name does not show it")
     text = (

@@ -47,6 +47,8 @@ class Job:
     start: str | None
     stop_at_end: bool
     to: str | None
+    keep: list[str]
+    """Columns that are copied into predictions."""
     on_error: str
     columns: Mapping[str, Any]
     """How the table is read, as far as flags say so."""
@@ -102,10 +104,12 @@ class PredictJob(Job):
 
 def _common(arguments: argparse.Namespace) -> dict[str, Any]:
     _check_sinks(arguments)
-    same = ("source", "label", "start", "stop_at_end", "to", "on_error", "checkpoint", "max_rows", "metrics_port", "metrics_host")
+    if arguments.keep and arguments.to is None:
+        raise UsageError(f"--keep {','.join(arguments.keep)} copies columns into predictions: say where these go, --to SINK")
+    same = ("source", "label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")
     limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
     return {
-        **{name: getattr(arguments, name) for name in (*same, "trusted", "options")},
+        **{name: getattr(arguments, name) for name in (*same, "metrics_port", "metrics_host", "trusted", "options")},
         "format": format_of(arguments.source, arguments.format),
         "columns": given_of(arguments),
         "limits": limits,

@@ -62,6 +62,7 @@ def learn(job: LearnJob) -> bool:
             checkpoints=checkpoints,
             on_progress=display.show,
             on_error=on_error,
+            keep=job.keep,
             **job.make_score(),
             **job.limits,
         )

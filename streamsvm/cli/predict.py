@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> bool:
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
             on_error=on_error,
+            keep=job.keep,
             **job.limits,
         )
         before = loop.predicted

@@ -13,7 +13,7 @@ from typing import Any
 from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.tables import Table
-from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, open_sink, open_source
+from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, StreamError, open_sink, open_source
 from streamsvm.stream.endpoints import WrappedSource
 
 logger: logging.Logger = logging.getLogger("streamsvm")
@@ -41,6 +41,16 @@ class WithoutKey(WrappedSource):
             kept = [column for column, name in enumerate(rows.names) if name not in self._names]
             return Rows(tuple(rows.names[column] for column in kept), rows.X[:, kept], rows.y)
         return [row if isinstance(row, BadRow) else self._without(row) for row in rows]
+
+    def keep(self, names: Sequence[str]) -> list[str]:
+        """Have the source copy columns, as `Source` describes; raise a StreamError if it cannot."""
+        if names and not hasattr(self._source, "keep"):
+            raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept, because its source copies no columns")
+        return [*self._source.keep(names)] if hasattr(self._source, "keep") else []
+
+    def kept_of(self, i: int) -> Sequence[Any]:
+        """Return what the source copies; nothing if it cannot."""
+        return self._source.kept_of(i) if hasattr(self._source, "keep") else []
 
     def _without(self, row: Row) -> Row:
         return Row({name: value for name, value in row.x.items() if name not in self._names}, row.y)

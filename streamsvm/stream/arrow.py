@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -12,7 +12,7 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.reading import ReadingOptions, plain_value
-from streamsvm.stream.tables.values import DEEPEST, flat
+from streamsvm.stream.tables.values import DEEPEST, at_path, flat
 
 #: The formats.
 KINDS = ("parquet", "arrow")
@@ -102,6 +102,9 @@ class ArrowSource(TableSource):
         if problem := self._reading.problem(names, label if label_needed else None, within):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
+        self._paths = paths
+        self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
+        self._kept: list[Any] = []
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
         kept = [path for path in paths if dropped.isdisjoint(path)]
         #: The columns that are read, in their order.
@@ -122,6 +125,8 @@ class ArrowSource(TableSource):
                         return
                     self._rows += 1
                     x = dict(zip(names, cells, strict=True))
+                    if self._keep:
+                        self._kept = [at_path(x, name) if y is None or name != label else y for name in self._keep]
                     if self._is_nested:
                         x = flat(x, dropped=self._reading.drop)
                         y = y if label is None else x.pop(label, y)
@@ -150,6 +155,20 @@ class ArrowSource(TableSource):
                 for begin in range(min(skipped, batch.num_rows), batch.num_rows, _ROWS_AT_ONCE):
                     yield batch.slice(begin, _ROWS_AT_ONCE)
                 skipped -= min(skipped, batch.num_rows)
+
+    def keep(self, names: Iterable[str]) -> list[str]:
+        """Have `kept_of` copy these columns, as `Source` describes; raise a StreamError if the file does not have one of them."""
+        self._keep = list(names)
+        found = [path[0] for name in self._keep for path in self._paths if name in path]
+        if missing := [name for name in self._keep if not any(name in path for path in self._paths)]:
+            columns = ", ".join(path[-1] for path in self._paths)
+            raise StreamError(f"{self.name}: there is no column {missing[0]!r} to keep. It has: {columns}")
+        self._fields = list(dict.fromkeys([*self._fields, *found]))
+        return self._keep
+
+    def kept_of(self, i: int) -> list[Any]:  # noqa: ARG002
+        """The columns to copy of the row that was given last."""
+        return self._kept
 
     @property
     def place(self) -> str:

@@ -93,6 +93,8 @@ class CSVSource(TextSource):
         if problem and names is not None:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
+        if names is not None and (missing := [name for name in self._keep if name not in self._names]):
+            raise self._error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
         self._reader.header = self._reader.offset
 
     @property
@@ -157,6 +159,7 @@ class CSVSource(TextSource):
         names, width, reading = self._names, len(self._names), self._reading
         at = names.index(self._label) if self._label in names else -1
         features = [name for i, name in enumerate(names) if i != at]
+        kept = [names.index(name) for name in self._keep if name in names]
         while (cells := self._cells()) is not None:
             if self._line > self._first_line and len(cells) == width:
                 self._warn_of_rows_within(width)
@@ -166,6 +169,8 @@ class CSVSource(TextSource):
                 else:
                     self._no_row()
                 continue
+            if kept:
+                self._kept = [cells[i] or None for i in kept]
             y: Any = cells.pop(at) if at >= 0 else ""
             if self._reads:
                 y = reading.label(y)

@@ -131,6 +131,21 @@ class JoinedPrediction(NamedTuple):
     """The key by which the label will find the row."""
 
 
+class Message(NamedTuple):
+    """What the prediction of a topic's row keeps of the row's message, if it goes to a topic too."""
+
+    key: bytes | None
+    """None if the message has none."""
+    timestamp: int | None
+    """Milliseconds since 1970; None if the message has no time."""
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of key and headers."""
+        return len(self.key or b"") + sum(len(name.encode()) + len(value) for name, value in self.headers)
+
+
 #: What goes into a sink.
 Record = Prediction | VersionedPrediction | JoinedPrediction | DeadLetter
 
@@ -204,7 +219,8 @@ class BatchSource(Source, Protocol):
 class Sink(Protocol):
     """Takes predictions or dead letters: the protocol of all sinks.
 
-    A sink may have ``write_many(kind, columns)``, which takes less time than a `write` for each of ``map(kind, *columns)``.
+    A sink may have ``write_many(kind, columns)``, which takes less time than a `write` for each of ``map(kind, *columns)``. A
+    sink with ``takes_messages = True`` finds the `Message` of a topic's row in the attribute ``message`` of its prediction.
     """
 
     @property

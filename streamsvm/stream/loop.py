@@ -96,6 +96,10 @@ class LearningLoop(StreamLoop[Progress]):
     error_share
         Maximum share of refused rows among about the last 1,000, from 0 to 1, by default 0.5, once 100 were refused; beyond,
         the run ends too.
+    keep
+        Columns that are copied from each row into its prediction, as they came, for whoever joins the two. One that a row does
+        not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
+        messages have many rows.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift

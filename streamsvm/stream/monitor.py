@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.stream_loop import BOUNDS, Histogram, Timings
+from streamsvm.stream.timings import BOUNDS, Histogram, Timings
 
 _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first

@@ -171,7 +171,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         Version of ``model``, if there may be newer ones.
     checkpoints
         Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
-    checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
+    checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share, keep
         As in `LearningLoop`; ``on_progress`` is called with a `Predicted`.
 
     Attributes
@@ -214,8 +214,9 @@ class PredictionLoop(StreamLoop[Predicted]):
         version: int = 0,
         **options: Unpack[LoopOptions[Predicted]],
     ) -> None:
-        super().__init__(source, model, learns=False, sink=sink, **options)
         self._follow = follow
+        self._record = Prediction if follow is None else VersionedPrediction
+        super().__init__(source, model, learns=False, sink=sink, **options)
         self.version: int = version
         self._parts = _parts(self._guarded)
         self.predicted: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -15,7 +15,7 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Stre
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
-from streamsvm.stream.tables.values import flat, number
+from streamsvm.stream.tables.values import at_path, flat, number
 
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
@@ -110,6 +110,8 @@ class TextSource(TableSource):
         self._fault = ""  # of the line that was read last
         self._is_plain = True  # whether the lines since it was set have only what Python and we read as the same numbers
         self._cut: bytes | None = None  # the beginning of a row that was too long to hold
+        self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
+        self._kept: Sequence[Any] = ()
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
@@ -139,6 +141,15 @@ class TextSource(TableSource):
     def raw(self) -> bytes:
         """The bytes of the row that was given last."""
         return self._reader.row if self._cut is None else self._cut
+
+    def keep(self, names: Iterable[str]) -> list[str]:
+        """Have `kept_of` copy these columns, as `Source` describes; only before the first row was read."""
+        self._keep = list(names)
+        return self._keep
+
+    def kept_of(self, i: int) -> Sequence[Any]:  # noqa: ARG002
+        """The columns to copy of the row that was given last."""
+        return self._kept
 
     @property
     def position(self) -> Position:
@@ -273,6 +284,8 @@ class JSONLinesSource(TextSource):
         if not isinstance(x, dict):
             hint = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
             raise ValueError(f"not a JSON object{hint * isinstance(x, list)}: {shown(line)}")
+        if self._keep:
+            self._kept = [at_path(x, name) for name in self._keep]
         if "{" in line[1:]:
             x = flat(x, self._label, self._reading.drop)
         y = x.pop(self._label, None) if self._label is not None else None
@@ -290,6 +303,12 @@ class LIBSVMSource(TextSource):
 
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
         super().__init__(path)
+
+    def keep(self, names: Iterable[str]) -> list[str]:
+        """Raise a StreamError if columns are to be copied: LIBSVM text has none but numbers."""
+        if names := list(names):
+            raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept: LIBSVM text has numbers without names only")
+        return names
 
     def _parse(self, line: str) -> Row | None:
         label, *cells = line.partition("#")[0].split() or [""]

@@ -1,11 +1,10 @@
-"""The loop over the rows of a stream that learning and predicting share: refused rows, checkpoints, progress, times, the end."""
+"""The loop over the rows of a stream that learning and predicting share: refused rows, checkpoints, progress, the end."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,70 +15,24 @@ from river import base, compose
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError, batches_of
+from streamsvm.stream.endpoints import (
+    START_AFRESH,
+    BadRow,
+    BatchSource,
+    Prediction,
+    Record,
+    Row,
+    Rows,
+    Sink,
+    Source,
+    StreamError,
+    batches_of,
+)
+from streamsvm.stream.keeping import check_kept, keeping_of, write_all
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, reason_of, takes_many
-
-#: Upper ends of the buckets in seconds; another one holds all above.
-BOUNDS = (*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0)
-
-
-class Histogram:
-    """Counts of times by `BOUNDS`, and their sum."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
-        self.total: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count a time."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
-
-    def quantile(self, part: float) -> float:
-        """Return the end of the bucket below which ``part`` of the times are; NaN if there are none, inf above all bounds.
-
-        Examples
-        --------
-        >>> histogram = Histogram()
-        >>> for milliseconds in range(1, 101):
-        ...     histogram.add(milliseconds / 1000)
-        >>> histogram.quantile(0.5)
-        0.05
-        """
-        wanted, seen = part * sum(self.counts), 0
-        for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
-            seen += count
-            if count and seen >= wanted:
-                return bound
-        return float("nan")
-
-
-class Timings:
-    """The times that predicting and learning take, row by row: `began`, `predicted`, `learned`."""
-
-    __slots__ = ("_since", "learn", "predict")
-
-    def __init__(self) -> None:
-        self.predict: Histogram = Histogram()
-        self.learn: Histogram = Histogram()
-        self._since = 0.0
-
-    def began(self) -> None:
-        """Note that a row has come."""
-        self._since = time.perf_counter()
-
-    def predicted(self) -> None:
-        """Count the time since the row has come."""
-        now = time.perf_counter()
-        self.predict.add(now - self._since)
-        self._since = now
-
-    def learned(self) -> None:
-        """Count the time since the row was predicted."""
-        self.learn.add(time.perf_counter() - self._since)
+from streamsvm.stream.tables.reading import Names
+from streamsvm.stream.timings import Timings
 
 
 @dataclass(frozen=True)
@@ -146,6 +99,7 @@ class LoopOptions(TypedDict, Generic[P], total=False):
     on_error: str | Path | Sink
     error_limit: int | None
     error_share: float
+    keep: Names
 
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
@@ -159,6 +113,8 @@ class StreamLoop(Generic[P]):
     `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_taker`), what a checkpoint holds
     (`_checkpoint`), and what progress is (`_progress`).
     """
+
+    _record: type[Record] = Prediction  # the kind that `_taker` and `_take_rows` return
 
     def __init__(
         self,
@@ -174,6 +130,7 @@ class StreamLoop(Generic[P]):
         on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
         error_share: float = 0.5,
+        keep: Names = (),
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
@@ -182,6 +139,7 @@ class StreamLoop(Generic[P]):
         self._guarded = GuardedModel(model, learns)
         self.source: Source = source
         self.sink: Sink | None = sink
+        self._keeping = keeping_of(source, sink, keep, self._record)
         self.rows: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
@@ -274,6 +232,7 @@ class StreamLoop(Generic[P]):
         if self.sink is None and saved is not None:
             name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
+        check_kept(folder, header, self._keeping)
         try:
             position = checked_mapping("position", header.get("position"))
             refused = checked_mapping("refused", header.get("refused"))
@@ -421,19 +380,17 @@ class StreamLoop(Generic[P]):
                 self._take_one(rows, i)
             return
         part = rows.part(first, end) if isinstance(rows, Rows) else rows[first:end]
-        facts = self._take_rows(part)
-        if facts is None:
+        kept = () if self._keeping is None else self._keeping.columns(rows, first, end)
+        facts = None if kept is None else self._take_rows(part)
+        if facts is None or kept is None:
             middle = (first + end) // 2
             self._take_part(rows, first, middle)
             self._take_part(rows, middle, end)
             return
         if self.sink is not None:
-            kind, columns = facts[0], [range(self.rows, self.rows + end - first), *facts[1:]]
-            if (write_many := getattr(self.sink, "write_many", None)) is not None:
-                write_many(kind, columns)
-            else:
-                for record in map(kind, *columns):
-                    self.sink.write(record)
+            kind, *columns = facts
+            kind = kind if self._keeping is None else self._keeping.kind
+            write_all(self.sink, kind, [range(self.rows, self.rows + end - first), *columns, *kept])
         self.rows += end - first
 
     def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
@@ -446,6 +403,7 @@ class StreamLoop(Generic[P]):
             if self.timings is not None:
                 self.timings.began()
             try:
+                kept = None if self._keeping is None else self._keeping.of(i, x)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise
@@ -455,7 +413,9 @@ class StreamLoop(Generic[P]):
                 self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
-                    self.sink.write(prediction)
+                    self.sink.write(
+                        prediction if self._keeping is None or kept is None else self._keeping.joined(prediction, kept)
+                    )
         self.rows += 1
 
     @property
@@ -465,6 +425,8 @@ class StreamLoop(Generic[P]):
 
     def _save(self, checkpoints: Checkpoints) -> None:
         model, metric, facts = self._checkpoint()
+        if self._keeping is not None and self._keeping.names:
+            facts["kept"] = self._keeping.names
         checkpoints.save(
             model,
             metric,

@@ -26,7 +26,7 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.monitor import Monitor, MonitorError
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.stream_loop import BOUNDS, Histogram
+from streamsvm.stream.timings import BOUNDS, Histogram
 
 
 def rows(n=300, before=lambda i: None):

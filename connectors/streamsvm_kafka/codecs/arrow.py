@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +109,11 @@ class ArrowCodec(OneRow):
             return self._read(reader, plan, found.rows)
         except self._errors as error:
             raise ValueError(f"not an Arrow stream: {error}") from None
+
+    def columns_of(self, value: bytes, names: Iterable[str]) -> list[Any]:
+        """Return columns of a message that `decode_rows` has decoded, as pyarrow has them; None for one that is not there."""
+        table = self._pa.ipc.open_stream(self._pa.py_buffer(value), options=self._options).read_all()
+        return [table.column(name) if name in table.column_names else None for name in names]
 
     def encode_rows(self, rows: Rows) -> bytes:
         """Encode rows as one batch of float32 columns.

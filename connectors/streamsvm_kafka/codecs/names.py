@@ -36,6 +36,11 @@ _CONTENT_TYPES = {
 _ANY = "application/octet-stream"
 
 
+def names_format(header: str) -> bool:
+    """Whether a header says in which format the value of its message is."""
+    return header.lower() in _HEADERS
+
+
 def check_headers(headers: Iterable[tuple[str, bytes | None]], codec: Codec) -> None:
     """Check that no header of a message names another codec than that of its topic.
 
@@ -63,7 +68,7 @@ def check_headers(headers: Iterable[tuple[str, bytes | None]], codec: Codec) -> 
     ValueError: its header 'codec' says 'float32', but the topic is read with codec=json
     """
     for header, value in headers:
-        if not value or header.lower() not in _HEADERS:
+        if not value or not names_format(header):
             continue
         said = value[:200].decode("utf-8", "replace").partition(";")[0].strip(" \t\"'").lower()
         if said != _ANY and (found := _codec_of(said)) != codec.name:

@@ -6,8 +6,8 @@ import base64
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
@@ -21,7 +21,8 @@ from streamsvm.stream.delayed.events import (
     checked_time,
     pack_row,
 )
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Message, Position, Row, Source, StreamError
+from streamsvm.stream.keeping import kept_values
 from streamsvm.stream.rows import RowError
 
 #: A message may be so many seconds ahead of this machine's clock.
@@ -91,6 +92,8 @@ class JoinedSource:
         self._side = 0  # of the row that was given last
         self._saved: list[tuple[str, bytes | None] | None] = [None, None]  # place and bytes of a head that came from a checkpoint
         self._at: tuple[str, bytes | None] | None = None  # of the row that was given last, if it was such a one
+        self._keep: list[str] | None = None  # what is copied of rows; None: nothing
+        self._copies: list[_Copy | None] = [None, None]  # of the row that is held, and of the one that was given last
         self._stopping = threading.Event()
 
     @property
@@ -102,6 +105,22 @@ class JoinedSource:
     def raw(self) -> bytes | None:
         """The bytes of the row or label that was given last; None if its stream has none."""
         return getattr(self._sources[self._side], "raw", None) if self._at is None else self._at[1]
+
+    def keep(self, names: Sequence[str]) -> list[str]:
+        """Have `kept_of` copy columns of rows, as `Source` describes; only before the first row was read."""
+        own = getattr(self._sources[0], "keep", None)
+        self._keep = [*names] if own is None else [*own(names)]
+        return self._keep
+
+    def kept_of(self, i: int) -> list[Any]:  # noqa: ARG002
+        """What is copied of the row that was given last; None for each if it was a label."""
+        copy = self._copies[1]
+        return [None] * len(self._keep or ()) if copy is None else copy.values
+
+    def message_of(self, i: int) -> Message | None:  # noqa: ARG002
+        """The message of the row that was given last; None if its stream has none."""
+        copy = self._copies[1]
+        return None if copy is None else copy.message
 
     @property
     def position(self) -> Position:
@@ -126,6 +145,8 @@ class JoinedSource:
         place, raw = (self._sources[side].place, getattr(self._sources[side], "raw", None)) if saved is None else saved
         facts = {"row": head.y.packed} if side == 0 else {"y": head.y.y}
         text = None if raw is None else base64.b64encode(raw).decode()
+        if side == 0 and (copy := self._copies[0]) is not None:
+            facts |= {"kept": copy.values, "message": None if copy.message is None else _written(copy.message)}
         return facts | {"key": head.y.key, "time": head.y.time, "place": place, "raw": text}
 
     def seek(self, position: Position) -> None:
@@ -147,12 +168,13 @@ class JoinedSource:
                 raise ValueError(f"ended is {shown(ended)}")
             times = [-math.inf if found is None else checked_time(found) for found in times]
             found_heads = [None if head is None else _head(side, head) for side, head in enumerate(heads)]
+            copy = None if heads[0] is None or self._keep is None else _copy(heads[0], self._keep)
         except (KeyError, TypeError, ValueError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
         for source, place in zip(self._sources, places, strict=True):
             source.seek(place)
-        self._times = times
+        self._times, self._copies[0] = times, copy
         # Once both had ended, a new pass reads what has come since.
         in_a_pass = not all(ended) or any(found_heads)
         for side, source in enumerate(self._sources):
@@ -175,7 +197,7 @@ class JoinedSource:
             self._streams = [getattr(source, "messages", source.__iter__)() for source in self._sources]
         for side in (0, 1):
             if (bad := self._look(side)) is not None:
-                self._side, self._at = side, None
+                self._side, self._at, self._copies[1] = side, None, None
                 return [bad]
         waiting = [(head.y.time, side, head) for side, head in enumerate(self._heads) if head is not None]
         if self._stopping.is_set() or (not waiting and all(self._ended)):
@@ -185,6 +207,7 @@ class JoinedSource:
             return []
         _, side, head = min(waiting, key=lambda found: found[:2])
         self._heads[side] = None
+        self._copies[1] = self._copies[0] if side == 0 else None
         self._side, self._at, self._saved[side] = side, self._saved[side], None
         return [head]
 
@@ -227,6 +250,8 @@ class JoinedSource:
         if raw is not None and len(raw) > MOST_ROW_BYTES:
             raise RowError("too long", f"the row has {len(raw):,} bytes; one that waits may have {MOST_ROW_BYTES:,}")
         x = dict(x)
+        if side == 0 and self._keep is not None:
+            self._copies[0] = self._copied(source, x)
         found = x.pop(self._key, None)
         key = checked_key(getattr(source, "message_key", None) if found is None else found)
         latest = time.time() + FUTURE_SECONDS
@@ -238,6 +263,12 @@ class JoinedSource:
             event, x = Labelled(key, max(moment, self._times[1]), checked_label(y)), {}
         self._times[side] = event.time
         return Row(x, event)
+
+    def _copied(self, source: Any, x: Mapping[Any, Any]) -> _Copy:
+        names = self._keep or []
+        values = source.kept_of(0) if hasattr(source, "keep") else [x.get(name) for name in names]
+        message_of: Callable[[int], Message] | None = getattr(source, "message_of", None)
+        return _Copy(kept_values(names, values), None if message_of is None else message_of(0))
 
     def lag(self) -> dict[str, int] | None:
         """Return how many messages are waiting to be read, by stream and partition.
@@ -262,6 +293,34 @@ class JoinedSource:
         """Close both streams."""
         for source in self._sources:
             source.close()
+
+
+class _Copy(NamedTuple):
+    """What a prediction gets of its row."""
+
+    values: list[Any]
+    message: Message | None
+
+
+def _written(message: Message) -> list[Any]:
+    key = None if message.key is None else base64.b64encode(message.key).decode()
+    return [key, message.timestamp, [[name, base64.b64encode(value).decode()] for name, value in message.headers]]
+
+
+def _copy(saved: Any, names: list[str]) -> _Copy:
+    """Return what a checkpoint holds of a row for its prediction; ValueError if it is none of so many columns."""
+    values, written = saved["kept"], saved["message"]
+    if type(values) is not list or len(values) != len(names):
+        raise ValueError(f"kept is {shown(values)}, and not {len(names)} columns")
+    if written is None:
+        return _Copy(kept_values(names, values), None)
+    key, timestamp, headers = written
+    if not (timestamp is None or type(timestamp) is int) or any(type(name) is not str for name, _ in headers):
+        raise ValueError(f"message is {shown(written)}")
+    found = [(name, base64.b64decode(value, validate=True)) for name, value in headers]
+    return _Copy(
+        kept_values(names, values), Message(None if key is None else base64.b64decode(key, validate=True), timestamp, found)
+    )
 
 
 def _pair(name: str, value: Any) -> list[Any]:

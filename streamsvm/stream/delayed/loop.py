@@ -79,6 +79,8 @@ class DelayedLearningLoop(LearningLoop):
     (2000, 1000, 0)
     """
 
+    _record = JoinedPrediction
+
     def __init__(
         self,
         source: Source,

@@ -93,6 +93,22 @@ def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str
     return found
 
 
+def at_path(row: Mapping[str, Any], path: str) -> Any:
+    """Return the value that `flat` names by a path, or the object there; None if there is none.
+
+    Examples
+    --------
+    >>> at_path({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
+    2
+    """
+    if (value := row.get(path)) is not None:
+        return value
+    for end in (i for i, letter in enumerate(path) if letter == "."):
+        if isinstance(inner := row.get(path[:end]), Mapping) and (value := at_path(inner, path[end + 1 :])) is not None:
+            return value
+    return None
+
+
 def seconds(value: Any, form: str | None = None) -> float:
     """Return a date or time as seconds since 1970, in UTC if it names no time zone.
 

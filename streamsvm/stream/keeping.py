@@ -1,0 +1,197 @@
+"""Copies of columns and messages in predictions, by which a consumer joins them with their rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.files.messages import shown
+from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.endpoints import START_AFRESH, Record, Rows, StreamError
+from streamsvm.stream.rows import RowError
+from streamsvm.stream.tables.reading import Names, as_names
+
+#: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
+MOST_KEPT = 2**16
+#: The most bytes of the key and the headers that are copied from a message.
+MOST_OF_MESSAGE = 2**17
+
+
+class Keeping:
+    """Makes predictions with what they are joined by: columns of the row, and of a topic partition, offset and message.
+
+    A source with ``keep`` copies columns as they came; of another one, they are those of the features. ``message_of`` of a source
+    is asked if the sink has ``takes_messages``. A StreamError says that a prediction has a field of such a name already.
+    """
+
+    def __init__(self, source: Any, sink: Any, names: Sequence[str], record: type[Record]) -> None:
+        copying = getattr(source, "keep", None)
+        self._source, self._copies = source, copying is not None
+        #: The further fields of predictions.
+        self.names: list[str] = [*names] if copying is None else [*copying(names)]
+        self._message_of = getattr(source, "message_of", None) if getattr(sink, "takes_messages", False) else None
+        taken = {*record._fields, *self.names[len(names) :]}
+        if clash := [name for name in names if name in taken]:
+            raise StreamError(
+                f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
+            )
+        self.kind: Callable[..., Record] = _kind(record, self.names, self._message_of is not None)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether predictions have anything of their rows."""
+        return bool(self.names or self._message_of is not None)
+
+    def of(self, i: int, x: Any) -> list[Any]:
+        """Return what the prediction of a row gets: row number ``i`` of those taken last, with the features ``x``.
+
+        A RowError says that it is too long, or no text.
+        """
+        if self._copies:
+            values = self._source.kept_of(i)
+        else:
+            values = [x.get(name) for name in self.names] if isinstance(x, Mapping) else [None] * len(self.names)
+        found = kept_values(self.names, values)
+        if self._message_of is not None:
+            found.append(message := self._message_of(i))
+            if message is not None and (size := message.size) > MOST_OF_MESSAGE:
+                text = f"key and headers of the message have {size:,} bytes; predictions can keep {MOST_OF_MESSAGE:,}"
+                raise RowError("too long", text)
+        return found
+
+    def columns(self, rows: Any, first: int, end: int) -> list[Sequence[Any]] | None:
+        """Return what the predictions of rows get, by field; None where a row must be refused for it."""
+        try:
+            if self._copies:  # which needs no features: they would be read once more
+                found = [self.of(i, None) for i in range(first, end)]
+            else:
+                row_of = rows.row if isinstance(rows, Rows) else rows.__getitem__
+                found = [self.of(i, row_of(i)[0]) for i in range(first, end)]
+        except ValueError:
+            return None
+        return list(zip(*found, strict=True))
+
+    def joined(self, prediction: Any, values: Sequence[Any]) -> Record:
+        """Return a prediction with what `of` returned for its row."""
+        return self.kind(*prediction, *values)
+
+
+def keeping_of(source: Any, sink: Any, keep: Names, record: type[Record]) -> Keeping | None:
+    """Return what makes predictions with the columns ``keep`` and what a topic adds; None if there is nothing to add.
+
+    A ValueError says that there are no predictions.
+    """
+    names = as_names("keep", keep)
+    if sink is None:
+        if names:
+            raise ValueError("keep copies columns into predictions, and these go nowhere: give sink=... (--to)")
+        return None
+    found = Keeping(source, sink, names, record)
+    return found if found.is_needed else None
+
+
+def check_kept(folder: Path | str, header: Mapping[str, Any], keeping: Keeping | None) -> None:
+    """Raise a CheckpointError where predictions before a checkpoint have other fields."""
+    then, now = header.get("kept", []), [] if keeping is None else keeping.names
+    if then != now:
+        raise CheckpointError(
+            f"{folder} was written with predictions that have {shown(then)} of their rows, not {shown(now)}: "
+            f"ask for the same --keep (keep=...), {START_AFRESH}"
+        )
+
+
+def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
+    """Return values as a prediction has them: None, bools, numbers and texts.
+
+    A number that is not finite is None, and a whole one beyond 64 bits is its text. A date is text in ISO 8601; lists and objects
+    are JSON.
+
+    Raises
+    ------
+    RowError
+        A value is no text that UTF-8 can hold, is nested too deep, or all are too long.
+
+    Examples
+    --------
+    >>> kept_values(["id", "n", "tags"], ["007", float("nan"), ["a", 1]])
+    ['007', None, '["a", 1]']
+    """
+    found, length = [], 0
+    for name, value in zip(names, values, strict=True):
+        if value is not None and value.__class__ is not int:
+            value = _kept(name, value)
+        elif value is not None and not -(2**63) <= value < 2**63:
+            value = str(value)
+        if value.__class__ is str:
+            length += len(value)
+            if length > MOST_KEPT:
+                raise RowError("too long", f"columns to keep have more than {MOST_KEPT:,} characters, with {name!r}")
+        found.append(value)
+    return found
+
+
+def _kept(name: str, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool):
+        return value
+    try:
+        if isinstance(value, date | time):
+            return value.isoformat()
+        if isinstance(value, bytes):
+            return value.decode()
+        text = value if type(value) is str else _json(value)
+        if not text.isascii():
+            text.encode()
+    except (ValueError, TypeError, RecursionError):  # of half a surrogate pair, a NaN in a list, a name that is no text
+        raise RowError(
+            "malformed", f"column {name!r} is {shown(value)}, which cannot be kept: it is no text, and no JSON"
+        ) from None
+    return text
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Mapping | Sequence):
+        return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
+    return str(value)  # of a Decimal, or whatever a file can hold
+
+
+def _kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[..., Record]:
+    """Return a kind of record with further fields, whose names may be any text.
+
+    With ``has_message``, the last argument becomes the attribute ``message``, which is no field.
+    """
+    fields = (*record._fields, *names)
+
+    class Kept(record):  # type: ignore[misc]
+        _fields = fields
+        message: Any = None
+
+        def __new__(cls, *values: Any) -> Any:
+            made = tuple.__new__(cls, values[: len(fields)])
+            if has_message:
+                made.message = values[-1]
+            return made
+
+        def __repr__(self) -> str:
+            return f"{record.__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+    found: Callable[..., Record] = Kept
+    return found
+
+
+def write_all(sink: Any, kind: Callable[..., Record], columns: Sequence[Sequence[Any]]) -> None:
+    """Write ``map(kind, *columns)``, at once if the sink can."""
+    if (write_many := getattr(sink, "write_many", None)) is not None:
+        write_many(kind, columns)
+        return
+    for record in map(kind, *columns):
+        sink.write(record)
