@@ -1,0 +1,232 @@
+"""Predictions of a topic's rows say which message each is of, and keep its key, time and headers if they go to a topic."""
+
+import json
+import time
+from contextlib import ExitStack, closing
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from loops import make_model
+from patience import until
+from streamsvm import BSGDClassifier
+from streamsvm.stream import (
+    DelayedLabels,
+    DelayedLearningLoop,
+    FileSink,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
+from streamsvm.stream.endpoints import Message, Row, Rows
+from streamsvm.stream.keeping import MOST_OF_MESSAGE
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
+
+NOW = int(1000 * time.time())
+JSON = JSONCodec("y")
+
+
+@pytest.fixture
+def producer(embedded):
+    with closing(KafkaProducer(bootstrap_servers=embedded.bootstrap, **embedded.client)) as client:
+        yield client
+
+
+@pytest.fixture
+def source_of(embedded):
+    with ExitStack() as stack:
+
+        def open_(topic, codec=JSON, **options):
+            options = {"stop_at_end": True, "client": embedded.client} | options
+            return stack.enter_context(closing(KafkaSource(embedded.bootstrap, topic, codec, **options)))
+
+        yield open_
+
+
+def messages(embedded, topic, n):
+    """The messages of a topic, once there are so many."""
+    found = []
+
+    def all_came():
+        found.extend(message for some in consumer.poll(200).values() for message in some)
+        return len(found) >= n
+
+    with closing(KafkaConsumer(**embedded.client, bootstrap_servers=embedded.bootstrap)) as consumer:
+        keys = [TopicPartition(topic, partition) for partition in range(4)]
+        consumer.assign(keys)
+        for key in keys:
+            consumer.seek(key, 0)
+        until(all_came)
+    return found
+
+
+def learned(source, sink, model=None, **options):
+    with closing(sink):
+        return LearningLoop(source, model or make_model(), sink=sink, **options).run()
+
+
+def lines(path):
+    return list(map(json.loads, path.read_text().splitlines()))
+
+
+def send(producer, topic, n=60, partitions=2, **more):
+    """Rows with keys, times and headers; every third has none of them."""
+    for i in range(n):
+        value = json.dumps({"id": i, "a": float(i % 7), "y": i % 7 > 3}).encode()
+        how = {"key": b"key %d" % i, "timestamp_ms": NOW - i, "headers": [("trace", b"%d" % i), ("trace", b"")]} if i % 3 else {}
+        producer.send(topic, value, partition=i % partitions, **how | more)
+    producer.flush()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, source_of, at_once):
+    send(producer, "rows")
+    out = f"out {at_once}".replace(" ", "-")
+    source = source_of("rows")
+    model = BSGDClassifier(budget=10) if at_once else make_model()
+    learned(source, KafkaSink(embedded.bootstrap, out, client=embedded.client), model, keep=["id"])
+    rows = {json.loads(message.value)["id"]: message for message in messages(embedded, "rows", 60)}
+    found = messages(embedded, out, 60)
+    assert len(found) == len(rows) == 60
+    for message in found:
+        value = json.loads(message.value)
+        row = rows[value["id"]]
+        assert (value["partition"], value["offset"]) == (row.partition, row.offset)
+        if row.key is None:
+            assert (message.key, message.headers) == (b"%d" % value["row"], [])
+        else:
+            assert (message.key, message.timestamp, message.headers) == (row.key, row.timestamp, row.headers)
+
+
+def test_a_file_of_predictions_has_partition_and_offset(embedded, producer, source_of, tmp_path):
+    send(producer, "rows", headers=[("trace", b"x" * (MOST_OF_MESSAGE + 1))])  # which files do not keep
+    learned(source_of("rows"), FileSink(tmp_path / "out.csv"), keep=["y", "none"])
+    first, *found = (tmp_path / "out.csv").read_text().splitlines()
+    assert first == "row,y_pred,y_true,probability,y,none,partition,offset"
+    cells = [line.split(",") for line in found]
+    assert [(int(each[0]), int(each[6]), int(each[7])) for each in cells] == [(i, i % 2, i // 2) for i in range(60)]
+    assert all(each[4] == each[2] and each[5] == "" for each in cells)
+
+
+def test_which_headers_and_times_are_kept(producer, source_of):
+    send(producer, "rows", 1, headers=[("Content-Type", b"application/json"), ("codec", b"json"), ("b", b"1")], key=b"\xff")
+    send(producer, "rows", 1, timestamp_ms=NOW + 2 * 3_600_000)
+    source = source_of("rows")
+    source.take(1)
+    found = source.message_of(0)
+    assert found == Message(b"\xff", found.timestamp, [("b", b"1")])
+    assert abs(found.timestamp - NOW) < 3_600_000
+    source.take(1)
+    assert source.message_of(0) == Message(None, None, [])
+
+
+def test_a_key_or_headers_that_are_too_long_refuse_the_row(embedded, producer, source_of):
+    send(producer, "rows", 20, 1)
+    send(producer, "rows", 1, 1, headers=[("a", b"x" * MOST_OF_MESSAGE)])
+    send(producer, "rows", 1, 1, key=b"x" * (MOST_OF_MESSAGE + 1))
+    send(producer, "rows", 20, 1)
+    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    end = learned(source_of("rows"), sink, BSGDClassifier(budget=10), on_error="skip")
+    assert (end.learned, end.refused) == (40, {"too long": 2})
+    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,073 bytes; predictions can keep"):
+        learned(source_of("rows"), KafkaSink(embedded.bootstrap, "out", client=embedded.client))
+
+
+def test_tables_have_the_row_within_the_message(embedded, producer, source_of, tmp_path):
+    ids = [2**40 + i for i in range(50)]
+    codec = ArrowCodec("y")
+    batch = pa.record_batch(
+        {"id": ids, "a": [float(i % 7) for i in range(50)], "y": ["u" if i % 7 > 3 else "v" for i in range(50)]}
+    )
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+    for i in range(3):
+        producer.send("tables", stream.getvalue().to_pybytes(), partition=0, key=b"%d" % i).get(10)
+    end = learned(source_of("tables", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10), keep=["id", "y", "z"])
+    assert end.learned == 150
+    found = [
+        (line["id"], line["y"], line["z"], line["partition"], line["offset"], line["within"])
+        for line in lines(tmp_path / "out.jsonl")
+    ]
+    labels = batch.column("y").to_pylist()
+    assert found == [(ids[i], labels[i], None, 0, offset, i) for offset in range(3) for i in range(50)]
+    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    with closing(sink):
+        PredictionLoop(source_of("tables", codec), BSGDClassifier(budget=10), sink, keep="id", on_error="skip").run()
+    for message in messages(embedded, "out", 150):
+        assert message.key == b"%d" % json.loads(message.value)["offset"]
+
+
+@pytest.mark.parametrize("codec", [Float32Codec(1), NpyCodec(1)])
+def test_rows_without_names(embedded, source_of, tmp_path, codec):
+    rows = [Row({0: float(i % 7)}, i % 7 > 3) for i in range(40)]
+    publish(rows, embedded.bootstrap, "rows", codec, partition=1, client=embedded.client)
+    learned(source_of("rows", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10))
+    assert [(line["partition"], line["offset"]) for line in lines(tmp_path / "out.jsonl")] == [(1, i) for i in range(40)]
+    with (
+        FileSink(tmp_path / "no.jsonl") as sink,
+        pytest.raises(StreamError, match="'id' cannot be kept: .* numbers without names"),
+    ):
+        LearningLoop(source_of("rows", codec), make_model(), sink=sink, keep=["id"])
+
+
+def test_delayed_labels_of_topics(embedded, producer, source_of):
+    for i in range(40):
+        fields = {"id": i, "a": float(i % 7), "tag": i + 0.5}
+        producer.send(
+            "rows", json.dumps(fields).encode(), partition=0, key=b"k%d" % i, timestamp_ms=NOW + i, headers=[("h", b"1")]
+        )
+        producer.send("labels", json.dumps({"id": i, "y": i % 7 > 3}).encode(), partition=0, timestamp_ms=NOW + i + 3)
+    producer.flush()
+    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    source = JoinedSource(source_of("rows"), source_of("labels"), key="id")
+    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(), sink=sink, keep=["tag"])
+    loop.run(21)  # a row is read ahead, and is in the position
+    again = JoinedSource(source_of("rows"), source_of("labels"), key="id")
+    assert again.keep(["tag"]) == ["tag", "partition", "offset"]
+    again.seek(json.loads(json.dumps(dict(source.position))))
+    for row, event in again:
+        if row:
+            assert again.kept_of(0) == [int(event.key) + 0.5, 0, int(event.key)]
+            assert again.message_of(0) == Message(b"k%d" % int(event.key), NOW + int(event.key), [("h", b"1")])
+        else:
+            assert (again.kept_of(0), again.message_of(0)) == ([None] * 3, None)
+    loop.run()
+    sink.close()
+    for message in messages(embedded, "out", 40):
+        value = json.loads(message.value)
+        number = int(value["key"])
+        assert (value["tag"], value["partition"], value["offset"]) == (number + 0.5, 0, number)
+        assert (message.key, message.timestamp, message.headers) == (b"k%d" % number, NOW + number, [("h", b"1")])
+
+
+@pytest.mark.parametrize(
+    "change", [{"kept": ["a"]}, {"kept": 1}, {"message": [None, "x", []]}, {"message": [1, 2]}, {"message": ["é", 1, []]}]
+)
+def test_a_corrupt_copy_in_a_position(producer, source_of, change):
+    send(producer, "rows", 3, 1, timestamp_ms=NOW)
+    producer.send("labels", b'{"id": 1, "y": 1}', partition=0, timestamp_ms=NOW - 1).get(10)
+
+    def opened():
+        source = JoinedSource(source_of("rows", JSONCodec("z")), source_of("labels"), key="id")
+        source.keep(["a"])
+        return source
+
+    source = opened()
+    assert [row for row, _ in (next(iter(source)),)] == [{}]
+    position = json.loads(json.dumps(dict(source.position)))
+    opened().seek(position)
+    position["heads"][0] |= change
+    with pytest.raises(StreamError, match="position of the checkpoint is corrupt"):
+        opened().seek(position)
+
+
+def test_numbers_of_a_table_are_copied_as_they_came():
+    rows = Rows(("id", "a"), np.array([[1.0, 2.0]], np.float32), ["u"])
+    value = ArrowCodec("y").encode_rows(rows)
+    first, second = ArrowCodec("y").columns_of(value, ["y", "b"])
+    assert (first.to_pylist(), second) == (["u"], None)
