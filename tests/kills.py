@@ -204,7 +204,9 @@ def kill_with_topic(url, bootstrap, models, out, rows, kills, seed, group=None):
         counts = kill_often("topic", url, (models, name, out, group), rows, kills * (name == "killed"), seed)
         messages = committed(bootstrap, out, first)
         first = messages[-1].offset + 1
-        ends.append((topic_data(bootstrap, models, name), [(message.key, message.value, message.timestamp) for message in messages]))
+        ends.append(
+            (topic_data(bootstrap, models, name), [(message.key, message.value, message.timestamp) for message in messages])
+        )
     assert [key for key, *_ in ends[0][1]] == [b"%d" % row for row in range(rows)]
     return counts, ends[0][0] == ends[1][0], ends[0][1] == ends[1][1]
 

@@ -43,6 +43,11 @@ class MessageSource:
         return self.raw_of(-1)
 
     @property
+    def has_names(self) -> bool:
+        """Whether the columns of rows have names."""
+        return hasattr(self._codec, "label")
+
+    @property
     def _label(self) -> str | None:
         return getattr(self._codec, "label", None)
 

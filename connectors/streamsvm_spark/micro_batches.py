@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +17,7 @@ from pyspark.sql import functions as F
 
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, Position, Prediction, Row, Rows, StreamError
-from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.rows import GuardedModel
+from streamsvm.stream.endpoints import BadRow, Position, Row, Rows, StreamError, Weighted
 from streamsvm_spark.columns import RowsError, column_of, is_text, rows_of
 
 _BYTES = 2**23  # of rows that come to the driver at once: its Java holds several copies of them
@@ -126,35 +123,6 @@ def _numbered(sizes: Iterable[tuple[int, Sequence[int]]], most: int) -> tuple[di
     return numbers, chunks
 
 
-class Weighted(NamedTuple):
-    """A label with the weight of its row, in the place of the label."""
-
-    y: Any
-    w: float
-
-
-class WeightedLoop(LearningLoop):
-    """Learns rows whose labels are `Weighted`, one by one. The metric counts each row once, whatever its weight."""
-
-    def __init__(self, source: Any, model: Any, metric: Any = None, **how: Any) -> None:
-        super().__init__(source, model, metric, **how)
-        self._at_once = False
-        last = self._guarded.last
-        parameters = inspect.signature(last.learn_one).parameters.values()
-        if not any(each.name == "w" or each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-            raise ValueError(f"weightCol is set, and {type(last).__name__} takes no weights: take another model, or leave it out")
-
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
-        predict, learn = self._predictor(guarded), self._learner(guarded)
-
-        def take(x: Any, weighted: Weighted) -> Prediction | None:
-            seen, label, predicted, probability = predict(x)
-            y = learn(x, weighted.y, seen, predicted, w=weighted.w)
-            return None if self.sink is None else Prediction(self.rows, label, y, probability)
-
-        return take
-
-
 _BAD = "it has a null, or a number that is not finite"
 _ANEW = (
     "To learn the stream from its beginning, give a new checkpoint and a new checkpointLocation. To continue with the model in "
@@ -177,6 +145,8 @@ class MicroBatches:
     def __init__(
         self, features: str, label: str, names: Sequence[str] | None, weight: str | None, *, skip: bool, classes: bool
     ) -> None:
+        #: The name of the column of weights; None: rows have none.
+        self.weight: str | None = weight
         self._label, self._chunks = label, Chunks(features, label, *([] if weight is None else [weight]))
         self._names: tuple[Hashable, ...] | None = None if names is None else tuple(names)
         self._skip, self._classes = skip, classes

@@ -23,7 +23,7 @@ from streamsvm.stream.open import open_checkpoints, open_sink
 from streamsvm.stream.rows import steps_of
 from streamsvm.stream.stream_loop import Progress
 from streamsvm_spark.columns import RowsError
-from streamsvm_spark.micro_batches import MicroBatches, WeightedLoop
+from streamsvm_spark.micro_batches import MicroBatches
 
 _QUERY = "sql.streaming.queryId"  # the property in which Spark says which query a job is of
 _NO_CONNECT = (
@@ -162,12 +162,11 @@ class StreamLearner:
         """Return a loop that goes on from the newest checkpoint."""
         model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
         source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(steps_of(model)[1], base.Regressor))
-        kind = LearningLoop if self._columns[-1] is None else WeightedLoop
         try:
             on_error: Any = "skip" if self._skip else _Refusing()
             if self._dead_letters is not None:
                 on_error = self._sink(self._dead_letters)
-            return kind(
+            return LearningLoop(
                 source,
                 model,
                 metric,

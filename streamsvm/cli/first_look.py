@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
 from streamsvm.stream import BadRow, Row, Rows, open_source
-from streamsvm.stream.endpoints import WrappedSource
+from streamsvm.stream.endpoints import Weighted, WrappedSource
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, unit_of
 
@@ -169,8 +169,9 @@ class FirstRow(WrappedSource):
     def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
         row = None if isinstance(rows, Rows) else rows[0]  # a table of numbers needs no look
         if isinstance(row, Row) and not self._looked:
-            labelled = self._label is not None and row.y is not None
-            values = {str(name): value for name, value in (row.x | {self._label: row.y} if labelled else row.x).items()}
+            y = row.y.y if isinstance(row.y, Weighted) else row.y
+            labelled = self._label is not None and y is not None
+            values = {str(name): value for name, value in (row.x | {self._label: y} if labelled else row.x).items()}
             named = (*self._table.encoder.get("categorical", ()), *self._table.encoder.get("dates", ()))
             names = [*values, *named, *([] if self._label is None else [self._label])]
             columns = _described([values], names, self._label, self._table)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from streamsvm.cli import UsageError
 from streamsvm.cli.logs import Output
 from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
-from streamsvm.cli.tables import given_of
+from streamsvm.cli.tables import ROLES, given_of
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.open import format_of
 
@@ -78,6 +78,8 @@ class LearnJob(Job):
     """What `learn` is asked for."""
 
     labels: LabelStream | None
+    weight: str | None
+    """The column of weights."""
     regression: bool
     group: str | None
     scope: str
@@ -87,6 +89,12 @@ class LearnJob(Job):
     """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others."""
     use: str
     """What has to be compiled, by the name that `compile_ahead` knows."""
+
+    @property
+    def no_features(self) -> list[str]:
+        """The columns of rows that are no features, beside the label."""
+        joining = [] if self.labels is None else self.labels.columns
+        return joining if self.weight is None else [*joining, self.weight]
 
     @property
     def label_in_rows(self) -> str | None:
@@ -179,6 +187,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     return LearnJob(
         **common,
         labels=_labels(arguments, text_format),
+        weight=_weight(arguments, common["columns"]),
         regression=regression,
         group=arguments.group,
         scope=arguments.scope,
@@ -278,6 +287,18 @@ def _labels(arguments: argparse.Namespace, text_format: str | None) -> LabelStre
         )
     except ValueError as error:
         raise UsageError(f"--labels {text}: {error}") from None
+
+
+def _weight(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | None:
+    """Return the column of weights; None where rows have none."""
+    weight: str | None = arguments.weight
+    if weight is None:
+        return None
+    if arguments.labels is not None:
+        raise UsageError(f"--weight {weight}: rows that wait for the labels of --labels have no weights: leave one out")
+    if weight == arguments.label or any(weight in columns.get(role, ()) for role in ROLES):
+        raise UsageError(f"--weight {weight} is no feature: it cannot be the label, and has no kind in --columns")
+    return weight
 
 
 def _whole(name: str, text: str) -> int:

@@ -27,7 +27,7 @@ from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
 from streamsvm.core.compiling.ahead import compile_ahead
-from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
+from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.open import open_checkpoints, open_worker
 
@@ -95,8 +95,8 @@ def _open_checkpoints(job: LearnJob, place: Path | str) -> Checkpoints:
 def _look(job: LearnJob, table: Table) -> bool:
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
     seen = table
-    if job.labels is not None:  # a key and a time are no features
-        dropped = dict.fromkeys([*table.encoder.get("drop", ()), *job.labels.columns])
+    if job.no_features:
+        dropped = dict.fromkeys([*table.encoder.get("drop", ()), *job.no_features])
         seen = table._replace(encoder=table.encoder | {"drop": list(dropped)})
     n_rows, columns = look(job.source, job.format, job.label_in_rows, seen, job.regression, job.rows_may_fail)
     if columns and job.output.for_people:
@@ -120,7 +120,8 @@ def learn_partitions(job: LearnJob) -> bool:
     """Learn the partitions that the group gives to this worker. Return whether the run was interrupted."""
     encoder = table_of(job.columns, job.format, job.label).encoder
 
-    def new_loop(source: Source, folder: CheckpointFolder) -> LearningLoop:
+    def new_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
+        source = source if job.weight is None else WeightedSource(source, job.weight)
         how: dict[str, Any] = {"checkpoints": folder, "on_error": job.on_error} | job.make_score()
         return LearningLoop(source, job.make_model(encoder=encoder), **how, **job.limits)
 

@@ -158,7 +158,12 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "(default: 100000 and 134217728); expired=drop, dead-letter or negative=LABEL, what becomes of a row whose label does "
         "not come in time (negative learns it with that label)"
     )
+    weight_help = (
+        "the column with the weight of each row, a number from 0 on, which is no feature. A row without one counts as 1; one of "
+        "weight 0 is predicted and scored, but not learned. The score counts each row once"
+    )
     learn.add_argument_group("labels from another stream").add_argument("--labels", metavar="STREAM?key=NAME", help=text)
+    learn.add_argument_group("weights").add_argument("--weight", metavar="NAME", help=weight_help)
     add_errors(learn, labels=True)
     add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")

@@ -22,14 +22,14 @@ _SECONDS_TO_STOP = 1.0
 
 
 class WithoutKey(WrappedSource):
-    """A source whose rows lose the columns that are no features, for a model that has learned with labels from another stream.
+    """A source whose rows lose the columns that are no features, for a model that has learned with joined labels or weights.
 
     Parameters
     ----------
     source
         The source; all else is asked of it.
     names
-        The columns: the key, and perhaps the event time.
+        The columns: a key and perhaps an event time, or a weight.
     """
 
     def __init__(self, source: Any, names: Iterable[str]) -> None:
@@ -57,10 +57,10 @@ class WithoutKey(WrappedSource):
 
 
 def without_key(source: Any, saved: Any) -> Any:
-    """Return a source as the model of a checkpoint needs it: without the key and time by which its rows were joined."""
+    """Return a source as the model of a checkpoint needs it: without key and time by which its rows were joined, and weight."""
     position = saved.header.get("position")
     found = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
-    names = [name for name in found if isinstance(name, str)]
+    names = [name for name in (*found, saved.header.get("weight")) if isinstance(name, str)]
     return WithoutKey(source, names) if names else source
 
 
@@ -80,7 +80,8 @@ def open_streams(
         if isinstance(job, LearnJob) and job.labels is not None:
             source = _joined(job, job.labels, table, how, stack)
         else:
-            source = open_source(job.source, **how, **job.options_of(job.source), **table.source)
+            weight = job.weight if isinstance(job, LearnJob) else None
+            source = open_source(job.source, **how, **job.options_of(job.source), weight=weight, **table.source)
             stack.callback(source.close)
 
         def opened(spec: str) -> Sink:

@@ -333,10 +333,15 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
 
-    def learn_one(self, x: dict[Any, Any], y: float) -> None:
+    def learn_one(self, x: dict[Any, Any], y: float, w: float = 1.0) -> None:
         target = {_TARGET: checked_target(y)}
-        self.regressor.learn_one(x, self._scaler.transform_one(target)[_TARGET])
-        self._scaler.learn_one(target)
+        scaled = self._scaler.transform_one(target)[_TARGET]
+        if w == 1.0:
+            self.regressor.learn_one(x, scaled)
+        else:  # which the regressor may not take
+            self.regressor.learn_one(x, scaled, w=w)  # type: ignore[call-arg]
+        if w != 0.0:
+            self._scaler.learn_one(target)
 
     def predict_one(self, x: dict[Any, Any]) -> float:
         n, mean, squares = self._scaler._moments[0]

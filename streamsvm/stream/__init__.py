@@ -13,6 +13,7 @@ from streamsvm.stream.endpoints import (
     BatchSource,
     DeadLetter,
     JoinedPrediction,
+    Message,
     Position,
     Prediction,
     Row,
@@ -21,6 +22,7 @@ from streamsvm.stream.endpoints import (
     Source,
     StreamError,
     VersionedPrediction,
+    Weighted,
 )
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
@@ -30,6 +32,7 @@ from streamsvm.stream.score import CurvePoint, LearningCurve
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource, JSONLinesSource, LIBSVMSource
 from streamsvm.stream.stream_loop import Progress
+from streamsvm.stream.weights import WeightedSource
 
 __all__ = [
     "ArrowSource",
@@ -55,6 +58,7 @@ __all__ = [
     "Labelled",
     "LearningCurve",
     "LearningLoop",
+    "Message",
     "PartMerger",
     "Position",
     "Predicted",
@@ -67,6 +71,8 @@ __all__ = [
     "Source",
     "StreamError",
     "VersionedPrediction",
+    "Weighted",
+    "WeightedSource",
     "load",
     "merged",
     "open_sink",

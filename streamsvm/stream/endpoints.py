@@ -30,6 +30,13 @@ class Row(NamedTuple):
     y: Any = None
 
 
+class Weighted(NamedTuple):
+    """A label with the weight of its row, in the place of the label."""
+
+    y: Any
+    w: float
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Rows:

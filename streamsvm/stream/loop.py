@@ -15,7 +15,7 @@ from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError, Weighted
 from streamsvm.stream.rows import (
     SETTLED,
     GuardedModel,
@@ -28,6 +28,7 @@ from streamsvm.stream.rows import (
 )
 from streamsvm.stream.score import LearningCurve, Score, ScoreError
 from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
+from streamsvm.stream.weights import check_takes_weights
 
 
 def parameters_of(model: Any) -> str:
@@ -169,6 +170,10 @@ class LearningLoop(StreamLoop[Progress]):
             )
         # Probabilities of all labels are asked for row by row.
         self._at_once = self._at_once and self._score.wants_labels
+        self._weight = getattr(source, "weight", None)
+        if self._weight is not None:
+            check_takes_weights(model, self._weight)
+            self._at_once = False
         self._labels = LabelRules(classes)
         most = getattr(last, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > most:
@@ -219,6 +224,10 @@ class LearningLoop(StreamLoop[Progress]):
             )
         if scored != repr(self._score):
             raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
+        if (weight := header.get("weight")) != self._weight:
+            raise CheckpointError(
+                f"{folder} was learned with the weight {weight!r}, not {self._weight!r}: ask for the same, {START_AFRESH}"
+            )
         self._score.resume(metric, windowed, rows_anew)
         try:
             self._labels.resume(labels)
@@ -263,13 +272,13 @@ class LearningLoop(StreamLoop[Progress]):
     def _learner(self, guarded: GuardedModel) -> Callable[..., Any]:
         """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
 
-        A weight ``w`` is for the model alone. The function returns the label, of a regression as a number. A label that is
-        refused raises before anything was learned.
+        A weight ``w`` is for the model alone; a row of weight 0 is scored and not learned. The function returns the label, of a
+        regression as a number. A label that is refused raises before anything was learned.
         """
         model, score, labels = self.model, self._score, self._labels
         check, known, timings, regression, drift = guarded.check, labels.known, self.timings, self._regression, self.drift
 
-        def learn(x: Any, y: Any, seen: Any, predicted: Any, **weight: float) -> Any:
+        def learn(x: Any, y: Any, seen: Any, predicted: Any, w: float | None = None) -> Any:
             new = False
             if regression:
                 y = checked_number(y)
@@ -286,12 +295,17 @@ class LearningLoop(StreamLoop[Progress]):
                     score.admit(y)
                 except ScoreError as error:  # of all rows with that label
                     raise StreamError(f"{self._place}: {error}") from error
-            model.learn_one(x, y, **weight)
-            if guarded.new_names:
+            if w is None:
+                model.learn_one(x, y)
+            elif w:
+                model.learn_one(x, y, w=w)
+            if guarded.new_names and w != 0.0:
                 guarded.learned(x)
             score.update(y, predicted)
             if drift is not None:
                 drift.update(y, predicted, self.rows)
+            if w == 0.0:
+                return y
             self.learned += 1
             if new:
                 if not self._warned and (late := labels.late(y, self.learned - 1)):
@@ -312,10 +326,11 @@ class LearningLoop(StreamLoop[Progress]):
             seen, label, predicted, probability = predict(x)
             if timings is not None:
                 timings.predicted()
+            y, w = y if type(y) is Weighted else (y, None)
             if y is None:
                 self.unlabelled += 1
             else:
-                y = learn(x, y, seen, predicted)
+                y = learn(x, y, seen, predicted, w)
             if not x:
                 self.empty += 1
             return Prediction(self.rows, label, y, probability) if wanted else None
@@ -394,6 +409,7 @@ class LearningLoop(StreamLoop[Progress]):
             # Rounded, for the last digits of some metrics depend on the order of their sums.
             "score": {"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
         }
+        facts |= {} if self._weight is None else {"weight": self._weight}
         if self.drift is None:
             return self.model, self._score.state, facts
         return self.model, (*self._score.state, self.drift.detector), facts | {"drift": self.drift.facts}

@@ -14,7 +14,8 @@ from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import JSONLinesSource, LIBSVMSource, TextSource
-from streamsvm.stream.tables.reading import ReadingOptions, TextOptions
+from streamsvm.stream.tables.reading import ReadingOptions, TextOptions, as_names
+from streamsvm.stream.weights import WeightedSource
 
 _SUFFIXES = (
     {".csv": "csv"}
@@ -66,6 +67,7 @@ def open_source(
     start: str | None = None,
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
+    weight: str | None = None,
     **reading: Unpack[FileOptions],
 ) -> Source:
     """Open a source by its name: a path, ``"-"``, or a URL.
@@ -88,6 +90,8 @@ def open_source(
         Group whose offsets follow the checkpoints of a stream with a URL, as its package defines it. None uses no group.
     options
         Options of the connection to a stream with a URL, as its package defines them.
+    weight
+        Name of the column with the weight of each row, as in `WeightedSource`. None: rows have no weights.
     **reading
         How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
 
@@ -96,6 +100,19 @@ def open_source(
     StreamError
         The source cannot be opened, or cannot be read in that way.
     """
+    if weight is not None:
+        if weight == label or weight in as_names("drop", reading.get("drop", ())):
+            raise StreamError(f"{spec}: column {weight!r} cannot hold the weight: it is the label, or dropped")
+        if reading.get("features"):
+            reading["features"] = [*as_names("features", reading["features"] or ()), weight]
+        how: dict[str, Any] = {"label": label, "format": format, "stop_at_end": stop_at_end, "label_needed": label_needed}
+        how |= {"start": start, "group": group, "options": options}
+        opened = open_source(spec, **how, **reading)
+        try:
+            return WeightedSource(opened, weight)
+        except StreamError:
+            opened.close()
+            raise
     kind = format_of(spec, format)
     if kind is not None and start is not None:
         raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")

@@ -16,7 +16,7 @@ from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_model
-from streamsvm.stream.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.stream.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction, Weighted
 from streamsvm.stream.logs import event
 from streamsvm.stream.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, steps_of, takes_many
 from streamsvm.stream.stream_loop import LoopOptions, StreamLoop
@@ -255,7 +255,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             if self._mismatch or not self.predicted:
                 self._compare(known, seen)
             self.predicted += 1
-            prediction = self.rows, label, y, probability
+            prediction = self.rows, label, y.y if type(y) is Weighted else y, probability
             return VersionedPrediction(*prediction, self.version) if following else Prediction(*prediction)
 
         return take
@@ -266,7 +266,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             return None
         if (columns := columns_of(rows, self._guarded.last)) is None:
             return None
-        ys = columns.y
+        ys = [y.y if type(y) is Weighted else y for y in columns.y]
         answers = self._guarded.last.predict_then_learn(columns.X, columns.names, [None] * len(ys), self._parts[2])
         if answers is None:
             return None

@@ -304,6 +304,9 @@ class LIBSVMSource(TextSource):
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
         super().__init__(path)
 
+    #: Whether columns have names.
+    has_names = False
+
     def keep(self, names: Iterable[str]) -> list[str]:
         """Raise a StreamError if columns are to be copied: LIBSVM text has none but numbers."""
         if names := list(names):

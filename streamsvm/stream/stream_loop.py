@@ -42,7 +42,7 @@ class Progress:
     Parameters
     ----------
     rows, learned
-        Number of rows read so far, including earlier runs, and number of those that had a label.
+        Number of rows read so far, including earlier runs, and number of those that had a label, and not the weight 0.
     rows_per_second
         Rows per second since the last progress.
     metric_name, metric, windowed, window

@@ -81,6 +81,9 @@ class JoinedSource:
         self._sources = rows, labels
         self._key, self._time = key, time
         self.name: str = f"{rows.name} with labels from {labels.name}"
+        for source in self._sources:
+            if getattr(source, "weight", None) is not None:
+                raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")
         for source in self._sources if time is None else ():
             if not hasattr(source, "message_time"):
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")

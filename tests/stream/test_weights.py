@@ -1,0 +1,215 @@
+"""Weights of rows go to the model, from any source; they are no features, and the metric counts each row once."""
+
+import json
+import math
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from river import linear_model, metrics, neighbors, preprocessing
+
+from saved import dumps
+from streamsvm import BSCARegressor, BSGDClassifier
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.stream import (
+    BadRow,
+    CheckpointError,
+    CheckpointFolder,
+    DelayedLabels,
+    DelayedLearningLoop,
+    FileSink,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    Row,
+    Rows,
+    StreamError,
+    Weighted,
+    WeightedSource,
+    open_source,
+)
+from streamsvm.stream.rows import SETTLED, RowError
+from streamsvm.stream.weights import weight_of
+
+WEIGHTS = [0.5, None, 0.0, 2.0, 1.0]
+
+
+def rows_of(n=100):
+    """Features with the weight among them, label, weight."""
+    for i in range(n):
+        x, w = {"a": (i % 7) / 4, "b": (i % 5) / 4}, WEIGHTS[i % 5]
+        yield x, "yes" if i % 7 > 3 else "no", w
+
+
+def model():
+    return BoundedScaler() | BSGDClassifier(budget=20, seed=1)
+
+
+def learned_by_hand():
+    found, accuracy = model(), metrics.Accuracy()
+    for x, y, w in rows_of():
+        predicted = found.predict_one(x)
+        if predicted is not None:
+            accuracy.update(y, predicted)
+        if w != 0.0:
+            found.learn_one(x, y, w=1.0 if w is None else w)
+    return found, accuracy
+
+
+def written(folder, kind):
+    path = folder / f"rows.{kind}"
+    rows = [{"w": w, **x, "y": y} for x, y, w in rows_of()]
+    if kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    elif kind == "csv":
+        lines = [",".join("" if value is None else str(value) for value in row.values()) for row in rows]
+        path.write_text("\n".join(["w,a,b,y", *lines]))
+    else:
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("reading", [{}, {"features": ["a", "b"]}])
+def test_a_file(tmp_path, kind, reading):
+    expected, accuracy = learned_by_hand()
+    sink = FileSink(tmp_path / "out.jsonl")
+    with closing(open_source(str(written(tmp_path, kind)), label="y", weight="w", **reading)) as source, closing(sink):
+        loop = LearningLoop(source, model(), sink=sink, keep=["w"])
+        end = loop.run()
+    assert dumps(loop.model) == dumps(expected)
+    assert (end.rows, end.learned, end.unlabelled) == (100, 80, 0)
+    assert loop.metric.get() == accuracy.get()
+    assert loop.metric.cm.n_samples == 99  # the first row is not scored
+    lines = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
+    assert [line["y_true"] for line in lines] == [y for _, y, _ in rows_of()]
+    assert [line["w"] if kind != "csv" else line["w"] and float(line["w"]) for line in lines] == [w for _, _, w in rows_of()]
+
+
+def test_tables_and_rows_without_a_label():
+    X = np.array([[1.0, 0.5], [2.0, np.nan], [3.0, -1.0], [4.0, 1.0]], np.float32)
+
+    class Table(IterableSource):
+        def take(self, most):
+            self._rows += 1
+            return Rows(("a", "w"), X, ["u", "v", "u", None]) if self._rows == 1 else None
+
+        def place_of(self, i):
+            return f"row {i}"
+
+        def raw_of(self, i):
+            return b"raw"
+
+    source = WeightedSource(Table([]), "w")
+    assert source.take(10) == [
+        Row({"a": 1.0}, Weighted("u", 0.5)),
+        Row({"a": 2.0}, "v"),
+        BadRow("row 2", b"raw", "weight -1.0 is no finite number of at least 0"),
+        Row({"a": 4.0}, None),
+    ]
+    assert source.take(10) is None
+
+
+@pytest.mark.parametrize(("cell", "w"), [("", 1.0), (None, 1.0), ("1e-3", 0.001), (np.float32(2.0), 2.0), (3, 3.0), ("-0", 0.0)])
+def test_cells(cell, w):
+    assert weight_of(cell) == w
+
+
+@pytest.mark.parametrize("cell", [-1, -1e-300, math.nan, math.inf, "nan", "inf", "heavy", "1_0", True, [1.0], {}, 1e300, "-0.1"])
+def test_cells_that_are_no_weight(cell):
+    with pytest.raises(RowError, match="is no finite number of at least 0"):
+        weight_of(cell)
+
+
+def test_a_bad_weight_refuses_its_row(tmp_path):
+    rows = [({**x, "w": "x" if i == 7 else w}, y) for i, (x, y, w) in enumerate(rows_of())]
+    source = WeightedSource(IterableSource(rows), "w")
+    end = LearningLoop(source, model(), on_error="skip").run()
+    assert end.refused == {"malformed": 1}
+    with pytest.raises(StreamError, match="row 8: weight 'x' is no finite number of at least 0"):
+        LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
+
+
+def test_targets_of_a_regression():
+    rows = [({"a": x["a"], "w": w}, x["b"] * 100) for x, _, w in rows_of()]
+    loop = LearningLoop(WeightedSource(IterableSource(rows), "w"), BoundedTargetScaler(BSCARegressor(budget=10, seed=1)))
+    loop.run()
+    expected = BoundedTargetScaler(BSCARegressor(budget=10, seed=1))
+    for x, y in rows:
+        expected.learn_one({"a": x["a"]}, y, w=1.0 if x["w"] is None else x["w"])
+    assert dumps(loop.model) == dumps(expected)
+
+
+@pytest.mark.parametrize(
+    ("taker", "refused"),
+    [
+        (linear_model.LogisticRegression(), None),
+        (preprocessing.StandardScaler() | linear_model.LogisticRegression(), None),
+        (neighbors.KNNClassifier(), "KNNClassifier"),
+        (preprocessing.StandardScaler() | neighbors.KNNClassifier(), "KNNClassifier"),
+        (BoundedTargetScaler(neighbors.KNNRegressor()), "KNNRegressor"),
+    ],
+)
+def test_models_that_take_no_weights_are_refused_at_the_start(taker, refused):
+    source = WeightedSource(IterableSource([({"a": float(i), "w": 2.0}, i % 2) for i in range(9)]), "w")
+    if refused is None:
+        assert LearningLoop(source, taker).run().learned == 9
+        return
+    with pytest.raises(ValueError, match=f"rows have weights, 'w', and {refused} takes none: take another model"):
+        LearningLoop(source, taker)
+
+
+def test_a_checkpoint_knows_the_column(tmp_path):
+    def run(name, most=None):
+        rows = [({**x, "w": w}, y) for x, y, w in rows_of()]
+        source = IterableSource(rows) if name is None else WeightedSource(IterableSource(rows), name)
+        with CheckpointFolder(tmp_path / "state") as folder:
+            loop = LearningLoop(source, model(), checkpoints=folder)
+            loop.run(most)
+            return dumps(loop.model)
+
+    run("w", 33)
+    for other in (None, "a"):
+        with pytest.raises(CheckpointError, match=f"learned with the weight 'w', not {other!r}"):
+            run(other)
+    assert run("w") == dumps(learned_by_hand()[0])
+
+
+def test_predictions_of_rows_with_weights(tmp_path):
+    rows = [({**x, "w": w}, y) for x, y, w in rows_of(20)]
+    for learner in (learned_by_hand()[0], BSGDClassifier(budget=5)):
+        with FileSink(tmp_path / "out.jsonl") as sink:
+            PredictionLoop(WeightedSource(IterableSource(rows), "w"), learner, sink).run()
+        lines = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+        assert [line["y_true"] for line in lines] == [y for _, y in rows]
+
+
+def test_columns_that_are_not_there(tmp_path):
+    path = str(written(tmp_path, "csv"))
+    with (
+        closing(open_source(path, label="y", weight="v")) as source,
+        pytest.raises(StreamError, match="no column 'v' for the weight"),
+    ):
+        LearningLoop(source, model()).run()
+    for how in ({"label": "w"}, {"label": "y", "drop": ["w"]}):
+        with pytest.raises(StreamError, match="'w' cannot hold the weight: it is the label, or dropped"):
+            open_source(path, weight="w", **how)
+    (tmp_path / "rows.svm").write_text("1 1:2\n")
+    with pytest.raises(StreamError, match="no column 'w' for the weight: its rows are numbers without names"):
+        open_source(str(tmp_path / "rows.svm"), weight="w")
+
+
+@pytest.mark.parametrize("n", [20, SETTLED + 5])
+def test_a_column_that_no_row_has(n):
+    rows = [(x, y) for x, y, _ in rows_of(n)]
+    with pytest.warns(UserWarning, match=f"none of the first {min(n, SETTLED):,} rows has a weight 'w': all count as 1"):
+        LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
+
+
+def test_rows_that_wait_have_no_weights():
+    source = WeightedSource(IterableSource([]), "w")
+    with pytest.raises(StreamError, match="rows that wait for their labels have no weights"):
+        DelayedLearningLoop(JoinedSource(source, IterableSource([]), key="id", time="t"), model(), delayed=DelayedLabels())
