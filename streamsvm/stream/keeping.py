@@ -32,7 +32,7 @@ class Keeping:
 
     def __init__(self, source: Any, sink: Any, names: Sequence[str], record: type[Record]) -> None:
         copying = getattr(source, "keep", None)
-        self._source, self._copies = source, copying is not None
+        self._source, self._copies, self._names = source, copying is not None, names
         #: The further fields of predictions.
         self.names: list[str] = [*names] if copying is None else [*copying(names)]
         self._message_of = getattr(source, "message_of", None) if getattr(sink, "takes_messages", False) else None
@@ -57,7 +57,7 @@ class Keeping:
             values = self._source.kept_of(i)
         else:
             values = [x.get(name) for name in self.names] if isinstance(x, Mapping) else [None] * len(self.names)
-        found = kept_values(self.names, values)
+        found = kept_values(self.names, values) if self._names else list(values)
         if self._message_of is not None:
             found.append(message := self._message_of(i))
             if message is not None and (size := message.size) > MOST_OF_MESSAGE:

@@ -68,7 +68,7 @@ def test_rows_with_weights(spark, rows, tmp_path):
 
 def test_weights_that_are_refused(spark, rows, tmp_path, learning):
     X, two, _, _ = (part[:20] for part in rows)
-    with pytest.raises(ValueError, match="weightCol is set, and PAClassifier takes no weights"):
+    with pytest.raises(ValueError, match="rows have weights, 'w', and PAClassifier takes none"):
         learning(linear_model.PAClassifier(), tmp_path / "other", weightCol="w")
     learner = learning(new_model(), tmp_path / "model", weightCol="w", handleInvalid="skip")
     raises("a weight is -1: weights are from 0", learner, frame_of(spark, X, two, w=[1.0] * 19 + [-1.0]), 0, error=RowsError)
