@@ -15,6 +15,7 @@ from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.tables import Table
 from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, StreamError, open_sink, open_source
 from streamsvm.stream.endpoints import WrappedSource
+from streamsvm.stream.tables import Reading
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
@@ -56,6 +57,19 @@ class WithoutKey(WrappedSource):
         return Row({name: value for name, value in row.x.items() if name not in self._names}, row.y)
 
 
+class WithoutMarks(WrappedSource):
+    """A source whose labels are none where they are marks of missing values, for streams that are not read as tables."""
+
+    def __init__(self, source: Any, missing: Sequence[str]) -> None:
+        super().__init__(source)
+        self._reading = Reading(missing=missing)
+
+    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
+        if isinstance(rows, Rows):
+            return rows
+        return [row if isinstance(row, BadRow) else row._replace(y=self._reading.label(row.y)) for row in rows]
+
+
 def without_key(source: Any, saved: Any) -> Any:
     """Return a source as the model of a checkpoint needs it: without key and time by which its rows were joined, and weight."""
     position = saved.header.get("position")
@@ -83,6 +97,8 @@ def open_streams(
             weight = job.weight if isinstance(job, LearnJob) else None
             source = open_source(job.source, **how, **job.options_of(job.source), weight=weight, **table.source)
             stack.callback(source.close)
+            if job.format is None and (missing := table.encoder.get("missing")):
+                source = WithoutMarks(source, missing)
 
         def opened(spec: str) -> Sink:
             sink_of = getattr(checkpoints, "sink_of", None)

@@ -9,17 +9,17 @@ import orjson
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row
+from streamsvm.stream.tables.values import flat
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
-
-_CONTAINERS = frozenset((dict, list))
 
 
 class JSONCodec:
     """Codec of JSON objects, one row in each message.
 
-    The object is flat, with a field for each feature and one for the label. A null is a missing feature. A message whose label
-    field is absent or null is an unlabelled row. Other values are numbers, strings or booleans. An object or an array in a
-    field is an error, as is a message longer than `MAX_MESSAGE_BYTES`.
+    The object has a field for each feature and one for the label. A null is a missing feature. A message whose label field is
+    absent or null is an unlabelled row. Other values are numbers, strings or booleans. Fields of an object within the object are
+    named by their path (``payload.after.amount``). An array in a field is an error, as is a message longer than
+    `MAX_MESSAGE_BYTES`.
 
     Parameters
     ----------
@@ -55,10 +55,11 @@ class JSONCodec:
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
         # Most messages have neither of these bytes inside, and their fields need no look.
-        nested = b"[" in value or value.find(b"{", 1) >= 0
-        if nested and not _CONTAINERS.isdisjoint(map(type, fields.values())):
-            name = next(name for name, item in fields.items() if type(item) in _CONTAINERS)
-            raise ValueError(f"field {shown(name)} holds an object or an array; a row is flat, one value a field")
+        if value.find(b"{", 1) >= 0:
+            fields = flat(fields, self.label)
+        if b"[" in value and list in set(map(type, fields.values())):
+            name = next(name for name, item in fields.items() if type(item) is list)
+            raise ValueError(f"field {shown(name)} holds an array; a row has one value a field")
         y = fields.pop(self.label, None) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
@@ -76,11 +77,13 @@ class JSONCodec:
                 x = loads(value) if len(value) <= MAX_MESSAGE_BYTES else None
                 if type(x) is not dict:
                     return
+                if value.find(b"{", 1) >= 0:
+                    x = flat(x, label)
                 y = x.pop(label, None) if label is not None else None
                 if b"null" in value:
                     x = {name: item for name, item in x.items() if item is not None}
                 yield x, y
-        except orjson.JSONDecodeError:
+        except ValueError:  # no JSON, or two fields of one path
             return
 
     def encode(self, row: Row) -> bytes:
