@@ -21,6 +21,8 @@ from typing import Any
 from river import datasets
 
 from streamsvm.cli.main import main
+from streamsvm.stream.rows import parse_label
+from streamsvm.stream.tables import Reading
 
 TABLES: list[tuple[str, str, Callable[[], None], list[str]]] = []
 
@@ -236,10 +238,45 @@ def run(command: str) -> str:
     return "\n".join(line for line in lines if line not in progress)
 
 
+CELLS = (
+    *("12", " 12.50 ", "1e3", ".5", "-0", "007", "2020_01", "0x1F", "1,200", "$1,209.28", "12%", "1.209,28", "0.512"),
+    *("123456789012345678901", "inf", "nan", "", "NA", "-999", "true", "\u0663", "2024-01-31", "20240131"),
+    *("2024-01-31T10:00Z", "01/02/2024", "1706659200", "1706659200000"),
+)
+
+
+def cells() -> str:
+    """Return a table of what becomes of cells, by reading them."""
+    kinds = {
+        "number": Reading(missing=["NA", "-999"]),
+        "number, `--decimal .`": Reading(missing=["NA", "-999"], decimal="."),
+        "number, `--decimal ,`": Reading(missing=["NA", "-999"], decimal=","),
+        "category": Reading(missing=["NA", "-999"], categorical="a"),
+        "date": Reading(missing=["NA", "-999"], dates="a"),
+    }
+    lines = [f"| cell (with `--missing NA,-999`) | {' | '.join(kinds)} | label |", "|---" * (len(kinds) + 2) + "|"]
+    for text in CELLS:
+        shown = [_shown(reading, text) for reading in kinds.values()]
+        y = kinds["number"].label(text)
+        label = "no label" if y is None or parse_label(y) is None else f"`{parse_label(y)!r}`"
+        lines.append(f"| `{text}` | {' | '.join(shown)} | {label} |" if text else f"| (empty) | {' | '.join(shown)} | {label} |")
+    return "\n".join(lines)
+
+
+def _shown(reading: Reading, text: str) -> str:
+    row = reading.row([("a", text)])
+    if not row:
+        return "missing"
+    value = row["a"]
+    if isinstance(value, str):
+        return f"`{value}`" if reading.category_of("a") else "refused"
+    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if reading.date_of("a") else f"{value:.15g}"
+
+
 def page() -> str:
     """Make all tables in a folder of their own and return the page about them."""
     here = Path.cwd()
-    parts = [HEAD]
+    parts = [HEAD.replace("CELLS", cells())]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
@@ -265,10 +302,10 @@ your answers.
 |---|---|
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
 | Which hold names? | `--columns city:category`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
-| Which hold dates? | `--columns since:date` (ISO 8601), `since:date=%d.%m.%Y`: seconds; `--cycles day` adds the time of day |
+| Which hold dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are) |
-| How to handle them? | `--when-missing drop` (no feature in that row; default), `mean`, or `indicator` (`age is missing` is 1) |
-| How is the text written? | `--delimiter ';'`, `--encoding latin-1` |
+| How to handle them? | `--when-missing mean` (default), `indicator` (also a feature `age is missing`), or `drop` (counts as 0) |
+| How is the text written? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
 
 A name with a comma, a colon, a star or a quote stands in double quotes. You can also put the flags into a file, with one key for
 each (`columns = {id = "drop", city = "category"}`), and give `--config flags.toml`. In Python, sources take the same
@@ -291,8 +328,21 @@ arguments. What is learned about the columns is kept in a transformer in front o
 
 ```
 
-The encoder accepts rows from anywhere, such as a Kafka topic or a dict, and its memory is bounded. It scales numbers itself
-(`scaler=`). Do not put another scaler after it, because that would scale the names too.
+The encoder accepts rows from anywhere, such as a Kafka topic or a dict, and its memory is bounded. Learners of this library scale
+its numbers, and leave the names as they are, which are 0 or 1. Do not put a scaler after it, because that would scale the names
+too; for other models, give it one (`scaler=`).
+
+## What a cell means
+
+A number is written in ASCII digits, with a point, and perhaps an exponent. Everything else is text, which needs a kind. The table
+shows what becomes of the texts of a CSV file, of the strings of JSON and Parquet when any flag says how columns are read, and of
+labels.
+
+CELLS
+
+A whole number of more than 17 digits is a float, and loses the last ones: ids of that length are `category` or `drop`. Values of
+JSON, Parquet and Arrow have a type already: a number is a number, and so are booleans (0 and 1) and decimals; a null is missing.
+Fields of an object or a struct are columns of their own, named by their path: `payload.after.amount`. A list cannot be learned.
 
 Below are ten tables, and what the command line says about each. `python examples/tables.py` writes this page, and a test compares
 it with a new run.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Unpack
 
+from streamsvm.core.checks import plain
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm.stream.sources import TableSource
-from streamsvm.stream.tables.reading import ReadingOptions, plain_value
+from streamsvm.stream.tables.reading import ReadingOptions
 from streamsvm.stream.tables.values import DEEPEST, at_path, flat
 
 #: The formats.
@@ -130,7 +132,7 @@ class ArrowSource(TableSource):
                     if self._is_nested:
                         x = flat(x, dropped=self._reading.drop)
                         y = y if label is None else x.pop(label, y)
-                    yield Row(self._reading.row(x.items()), self._reading.label(plain_value(y)))
+                    yield Row(self._reading.row(x.items()), self._reading.label(plain(y) if isinstance(y, Decimal) else y))
         except self._errors as error:
             raise StreamError(f"{self.name}, after row {self._rows:,}: {error}") from error
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from datetime import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -111,3 +112,19 @@ def test_a_corrupt_file_is_refused_before_it_is_read(tmp_path):
     done = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > n / 10
+
+
+def test_decimals_are_numbers_and_structs_are_columns_by_their_path(tmp_path):
+    path = tmp_path / "rows.parquet"
+    after = [{"a": Decimal("1.500"), "at": {"x": 1}}, {"a": None, "at": None}, None]
+    labels = pa.array([Decimal(1), Decimal(0), Decimal(1)], pa.decimal128(5, 0))
+    kind = pa.struct([("a", pa.decimal128(10, 3)), ("at", pa.struct([("x", pa.int64())]))])
+    columns = {"after": pa.array(after, kind), "before": pa.array([{"a": 1}] * 3), "n": [1, 2, 3], "y": labels}
+    parquet.write_table(pa.table(columns), path)
+    with ArrowSource(path, "y", drop="before") as source:
+        assert source.columns == ["after.a", "after.at.x", "n", "y"]
+        assert list(source) == [({"after.a": 1.5, "after.at.x": 1, "n": 1}, 1), ({"n": 2}, 0), ({"n": 3}, 1)]
+    with ArrowSource(path, "after.a", features=["n"]) as source:
+        assert list(source) == [({"n": 1}, 1.5), ({"n": 2}, None), ({"n": 3}, None)]
+    with ArrowSource(path, "n", missing="2", drop=["before", "y"]) as source:
+        assert [row.y for row in source] == [1, None, 3]

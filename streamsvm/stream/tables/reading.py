@@ -28,6 +28,7 @@ _PLAIN = {
     for mark, group in ((".", ","), (",", "."))
 }
 _DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
+_NANS = frozenset({"nan", "NaN", "NAN"})
 
 
 class ReadingOptions(TypedDict, total=False):
@@ -164,7 +165,7 @@ class Reading:
             given = type(value)
             if given is str:
                 value = value.strip()
-                if not value or value in self._missing:
+                if not value or value in self._missing or (kind != _CATEGORY and value in _NANS):
                     continue
                 if kind == _NUMBER:
                     with contextlib.suppress(ValueError):
