@@ -269,8 +269,7 @@ def measure_classes(args: argparse.Namespace) -> dict[str, Any]:
             start = time.perf_counter()
             model.learn_many(X[10_000:], place[10_000:] % classes)
             seconds.append(1e6 * (time.perf_counter() - start) / 20_000)
-        small = BSGDClassifier(BUDGET, max_features=22, max_classes=classes)
-        costs[str(classes)] = {"us": summary(seconds), "bytes": model.nbytes, "bytes with room for no more": small.nbytes}
+        costs[str(classes)] = {"us": summary(seconds), "bytes": model.nbytes}
     return {"streams": results, "costs": costs}
 
 
@@ -296,12 +295,7 @@ def show_classes(results: dict[str, Any]) -> None:
         ("", "two", "ten", "ratio"),
         [
             ("us a row of learn_many", *(f"{c['us']['median']:.2f}" for c in (two, ten)), _ratio(ten, two, "us", "median")),
-            ("bytes, default max_classes=10", two["bytes"], ten["bytes"], _ratio(ten, two, "bytes")),
-            (
-                "bytes, max_classes=2 and 10",
-                *(c["bytes with room for no more"] for c in (two, ten)),
-                _ratio(ten, two, "bytes with room for no more"),
-            ),
+            ("bytes", two["bytes"], ten["bytes"], _ratio(ten, two, "bytes")),
         ],
     )
 

@@ -93,7 +93,11 @@ def memory(model: Any) -> str:
     header = views.header[0]
     numbers = [str(header[name]) for name in HEADER if name in header.dtype.names] + [str(common[name]) for name in COMMON]
     numbers += sorted(str(value) for value in own.tolist()) if own.dtype.names else []
-    return digest(numbers, *(np.ascontiguousarray(getattr(views, name)) for name in ARRAYS if hasattr(views, name)))
+    arrays = {name: getattr(views, name) for name in ARRAYS if hasattr(views, name)}
+    outputs = {"products", "corrections", "weights"} if "products" in arrays else {"coefficients", "biases"} & arrays.keys()
+    if "live" in header.dtype.names:
+        arrays |= {name: arrays[name][: header["live"]] for name in outputs}
+    return digest(numbers, *map(np.ascontiguousarray, arrays.values()))
 
 
 def known(model: Any, stream: str) -> str:
@@ -119,9 +123,7 @@ def learner_cases() -> Iterator[tuple[str, Callable[[], str]]]:
             elif issubclass(kind, base.AnomalyDetector):
                 streams = ["two"]
             else:
-                streams = ["two", "wide"] + (
-                    ["many"] if parameters.get("max_classes", 2) > 2 or "max_classes" in kind()._get_params() else []
-                )
+                streams = ["two", "wide"] + (["many"] if kind(**parameters).max_classes > 2 else [])
             for stream in streams:
                 for how in ("one", "many"):
                     yield f"{name} {number} {stream} {how}", lambda k=kind, p=parameters, s=stream, h=how: learned(k(**p), s, h)

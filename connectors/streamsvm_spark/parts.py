@@ -179,6 +179,11 @@ class Task(NamedTuple):
                     f"vectors are of {len(model.feature_names)} and of {rows.X.shape[1]} features: all must be of one length"
                 )
             model.learn_many(rows.X, rows.y, rows.w)
+            if getattr(model, "n_ignored", 0):  # a stream would go on without these rows
+                raise RowsError(
+                    f"rows have more than the {model.max_classes} labels that {type(model).__name__} is for: take another "
+                    "learner, or OneVsRest"
+                )
             if reservoir is not None:
                 reservoir.add(rows.X, rows.y, rows.w)
             learned += len(rows.X)

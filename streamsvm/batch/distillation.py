@@ -17,6 +17,7 @@ from streamsvm.files.messages import shown
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.labels import MAX_CLASSES
 
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
 _ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 20, 4  # rows of least squares for each support vector; the latter of large budgets
@@ -70,8 +71,8 @@ def to_budget(
         Seed of the choice of vectors and rows, and of the learner.
     parameters
         Further parameters of the learner (see `BSCAClassifier` and the others). By default, its C is the machine's, but at most
-        0.2 for a classifier (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there. ``max_features`` and
-        ``max_classes`` are just large enough for the machine.
+        0.2 for a classifier (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there. ``max_features`` is just
+        large enough for the machine, and ``max_classes`` at least.
 
     Returns
     -------
@@ -164,7 +165,7 @@ def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None
         "scaling": None,
         "seed": seed,
     }
-    same |= {"max_classes": len(model.classes_)} if classification else {"epsilon": model.epsilon}
+    same |= {"max_classes": max(len(model.classes_), MAX_CLASSES)} if classification else {"epsilon": model.epsilon}
     kind: Any = _LEARNERS[learner][0 if classification else 1]
     return kind(budget=budget, **{**same, **parameters})
 

@@ -84,11 +84,13 @@ class Batch(NamedTuple):
         Rows whose weight is 0 then are left out.
         """
         weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
-        held = np.flatnonzero(weights)
-        if len(held) == len(weights):
-            return self._replace(weights=weights)
+        held, batch = np.flatnonzero(weights), self._replace(weights=weights)
+        return batch if len(held) == len(weights) else batch.of(held)
+
+    def of(self, held: np.ndarray) -> Batch:
+        """Return some of the rows, by their places int64 [m]."""
         y = [self.y[i] for i in held.tolist()]
-        return self._replace(matrix=self.matrix[held], y=y, weights=weights[held], numbers=self.numbers[held])
+        return self._replace(matrix=self.matrix[held], y=y, weights=self.weights[held], numbers=self.numbers[held])
 
     def complain(self, row: int, error: ValueError) -> NoReturn:
         """Raise an error again, with the number of the row in the call."""

@@ -29,7 +29,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         kept.append((message, category))
         return
     level, frame = 2, sys._getframe(1)
-    within = {_PACKAGE, "numba", "importlib"}  # numba calls the package where compiled code is kept
+    within = {_PACKAGE, "numba", "importlib", "contextlib"}  # which call the package: numba where compiled code is kept
     while frame.f_back is not None and (part := frame.f_globals.get("__name__", "").partition(".")[0]) in within:
         level, frame = level + (part != "importlib"), frame.f_back  # frames of an import do not count, for `warnings` neither
     warnings.warn(message, category, level)

@@ -10,6 +10,7 @@ from streamsvm.core.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.merging import MaintainedExpansion
 from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
@@ -21,7 +22,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
     It maximises the dual objective of a support vector machine by coordinate ascent, with one coordinate for each row. A row
     inside the margin becomes a support vector. Its coefficient, at most C, is the one that moves the row onto the margin, so
     there is no learning rate. When there is one support vector too many, two are merged into one. Memory is allocated when the
-    model is made, and never grows.
+    model is made, and grows with new labels alone.
 
     Notes
     -----
@@ -73,7 +74,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
     """How many rows of that window, drawn at random, are learned again after each new row. They are learned as if they were
     new. Continuing from the coefficients that they had is less accurate, because most have been merged since.
     """
-    max_classes: int = 10
+    max_classes: int = MAX_CLASSES
     seed: int | None = None
 
     @property

@@ -11,6 +11,7 @@ from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR, PEGASOS, step
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.merging import MaintainedExpansion
 from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
@@ -63,7 +64,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MaintainedExpansion):
 
     It minimises the hinge loss of a support vector machine by stochastic gradient descent on the primal. A row inside the
     margin becomes a support vector. When there is one support vector too many, two are merged into one. Memory is allocated
-    when the model is made, and never grows.
+    when the model is made, and grows with new labels alone.
 
     Notes
     -----
@@ -100,7 +101,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MaintainedExpansion):
     eta0: float = parameter(default=1.0, above=0.0, high=1e15)
     averaging: int = 2000
     fit_intercept: bool = parameter(default=False, boolean=True)
-    max_classes: int = 10
+    max_classes: int = MAX_CLASSES
     seed: int | None = None
 
     @classmethod

@@ -54,8 +54,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        views = self._store.views
-        self._row, self._ready = views.given if self.scaling else views.rows[0], False
         if self.gamma == "scale" and self.scaling:
             self._common["gamma_rows"] = FOLLOWS
         self._common["random"] = random_state(getattr(self, "seed", 0))
@@ -65,31 +63,33 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _dtype(self) -> Any:
         return np.float32 if self.scaling is None else np.float64
 
-    def _make_store(self) -> SupportVectorStore:
+    def _make_store(self, outputs: int) -> SupportVectorStore:
         # A learner without the parameter has a rule that maintains the budget, or none.
         self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
-        sizes = self.budget, self.max_features, 2 * self._most_outputs, gram, window
-        store = SupportVectorStore(*sizes, scaled=self.scaling is not None)
-        store.live = 2  # rows of coefficients: of the last iterate and of the average
-        return store
+        # Rows of coefficients: of the last iterate and of the average.
+        return SupportVectorStore(self.budget, self.max_features, 2 * outputs, gram, window, scaled=self.scaling is not None)
+
+    def _opened(self, store: SupportVectorStore) -> dict[str, Any]:
+        row = store.views.given if self.scaling else store.views.rows[0]
+        return {**super()._opened(store), "_row": row, "_outputs": store.live // 2, "_ready": False}
 
     # One row --------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
-        store, outputs_before, n_features = self._store, self._outputs, -1
+        store, n_features = self._store, -1
         try:
             if self._features.fill(self._row, x, True):
                 n_features = store.used
                 store.used = len(self._features)
-            if outputs != outputs_before:
+            if outputs != self._outputs:
                 self._resize(outputs)
             before = store.snapshot() if self._capped and self.n_support == self.budget else None
             if not self._ready:
                 self._get_ready(1)
         except BaseException:  # an interrupt as well
-            self._forget(store.used if n_features < 0 else n_features, outputs_before)
+            self._forget(store.used if n_features < 0 else n_features, store)
             raise
         status = self._rule.learn_one(self._block, target, weight)
         if status != LEARNED:
@@ -97,7 +97,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 self._complain_of_strategy()
             if before is not None:
                 store.restore(before, trusted=True)
-            self._forget(store.used if n_features < 0 else n_features, outputs_before)
+            self._forget(store.used if n_features < 0 else n_features, store)
             if status == REFUSED:
                 self._features.complain_not_finite(x)
             self._refuse()
@@ -121,16 +121,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             "remove one. The newest support vector was removed instead"
         )
 
-    def _forget(self, n_features: int, outputs: int) -> None:
-        super()._forget(n_features, outputs)
-        if outputs != self._outputs:
-            self._resize(outputs)
-
-    def _resize(self, outputs: int) -> None:
-        # Go on with so many outputs. A class whose models have more than one overrides it so that decisions stay the same.
-        self._outputs, self._ready = outputs, False
-        self._store.live = 2 * outputs
-
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
         f: float = decisions.decide(self._block, what)
@@ -144,12 +134,13 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         if not self._capped:
             super()._learn_batch(batch)
             return
-        before = self._store.snapshot()
+        store = self._store
+        before = store.snapshot()
         with self._undoing():
             try:
                 super()._learn_batch(batch)
             except BaseException:
-                self._store.restore(before, trusted=True)
+                store.restore(before, trusted=True)
                 raise
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
@@ -390,8 +381,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._outputs, self._ready = self._store.live // 2, False
-        if self._outputs < 1 or self._store.live % 2:
+        if self._store.live != 2 * self._outputs:
             raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 
     def _learned(self) -> dict[str, tuple[float, float]]:

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_count, checked_weight
 from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
+from streamsvm.core.memory.support_vectors import SupportVectorStore, Views
 from streamsvm.core.steps.decisions import to_probabilities
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY
+from streamsvm.core.warning import warn
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.learners.labels import ClassWeight, ClassWeights, Labels
+from streamsvm.learners.labels import ClassWeight, ClassWeights, Labels, TooManyLabelsError
 from streamsvm.learners.river_base import SupervisedEstimator
 
 
@@ -44,16 +46,22 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     _class_weights: ClassWeights | None = field(init=False)
     _labels: Labels = field(init=False)
 
+    #: Rows that were ignored, as their label was one too many.
+    _ignored: int = field(init=False)
+
     max_classes = 2
     """The maximum number of labels. Two classes share one output. With three or more labels, each class has an output of its
-    own, on the same support vectors or landmarks, and the loss of support vector machines is that of Crammer and Singer.
+    own, on the same support vectors or landmarks, and the loss of support vector machines is that of Crammer and Singer. Memory
+    grows with each new label (see ``nbytes``), and so does the time of a row. Once there are ``max_classes`` labels, rows with
+    another one are ignored: the first one gives a warning, ``n_ignored`` counts them all, and the other rows are learned as
+    ever.
     """
 
     def __post_init__(self) -> None:
         if isinstance(self.class_weight, Mapping):
             self.class_weight = dict(self.class_weight)  # the caller may change the other one
         self._class_weights = None if self.class_weight is None else ClassWeights(self.class_weight)
-        self._labels = Labels(self.max_classes)
+        self._labels, self._ignored = Labels(self.max_classes), 0
         super().__post_init__()
 
     def _check_parameters(self) -> None:
@@ -64,24 +72,26 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _multiclass(self) -> bool:
         return self.max_classes > 2
 
-    @property
-    def _most_outputs(self) -> int:
-        return self.max_classes if self.max_classes > 2 else 1
-
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
         w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
         if w == 0.0:
             return
-        weights = self._class_weights
+        weights, labels = self._class_weights, self._labels
         if weights is not None:
-            w = self._weigh(y, w, weights)
+            try:
+                labels.check(y)
+            except TooManyLabelsError as error:
+                self._ignore(1, error)
+                return
+            w = min(w * weights.learn(y), LARGEST_WEIGHT)
             if w == 0.0:
                 return
-        labels = self._labels
         n_labels = len(labels.targets)
         try:
             target = labels.target(y)
             self._learn_row(x, target, w, labels.outputs)
+        except TooManyLabelsError as error:
+            self._ignore(1, error)
         except BaseException as error:
             # An interrupt may come when the row is learned: then its label has its output, and stays.
             if isinstance(error, Exception) or labels.outputs != self._outputs:
@@ -90,10 +100,16 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
                 weights.forget(y)
             raise
 
-    def _weigh(self, y: Any, w: float, weights: ClassWeights) -> float:
-        # The weight of a row with that of its class, which is counted.
-        self._labels.check(y)
-        return min(w * weights.learn(y), LARGEST_WEIGHT)
+    def _ignore(self, rows: int, error: TooManyLabelsError) -> None:
+        # Count rows whose label is one too many; the error is that of the first.
+        self._ignored += rows
+        if self._ignored == rows:
+            warn(f"{error}. Rows with such labels are ignored from here on, and counted as n_ignored")
+
+    @property
+    def n_ignored(self) -> int:
+        """The number of rows that were ignored because they had a new label when there were ``max_classes`` already."""
+        return self._ignored
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
         """Check the feature names and the label of a row as `learn_one` does, without learning it.
@@ -110,7 +126,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         ------
         ValueError
             There are more features than ``max_features``, with ``overflow="raise"``; a new name is too long; or the label is
-            missing, a text that is too long, or one more than the model has room for.
+            missing, or a text that is too long; or it is one more than ``max_classes``, so that `learn_one` would ignore the
+            row.
 
         Examples
         --------
@@ -196,6 +213,38 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _weighing(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
+        batch, excess = self._without_excess(batch)
+        with self._weighed(batch, together) as weighted:
+            yield weighted
+        if excess:
+            self._ignore(len(excess), excess[0])
+
+    def _without_excess(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
+        # The rows that `learn_one` would not ignore, and the errors of the others.
+        excess: list[TooManyLabelsError] = []
+        try:
+            if len(self._labels.targets.keys() | set(batch.y)) <= self.max_classes:
+                return batch, excess
+        except TypeError:  # of a label that is refused below
+            pass
+        labels, given = Labels(self.max_classes), {} if self._class_weights is None else self._class_weights.given or {}
+        labels.restore(self.labels)
+        held = []
+        for i, y in enumerate(batch.y):
+            try:
+                labels.check(y)
+                if given.get(y, 1.0) != 0.0:  # else it is not learned, and takes no room
+                    labels.target(y)
+            except TooManyLabelsError as error:
+                excess.append(error)
+                continue
+            except ValueError:  # refused below, with its number
+                pass
+            held.append(i)
+        return (batch.of(np.array(held, np.int64)) if excess else batch), excess
+
+    @contextmanager
+    def _weighed(self, batch: Batch, together: bool) -> Iterator[Batch]:
         weights, before, labels = self._class_weights, self.n_learned, batch.y
         if weights is None:
             yield batch
@@ -373,11 +422,17 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     def __getstate__(self) -> dict[str, Any]:
         counted = {} if self._class_weights is None else {"label_counts": self._class_weights.counts_of(self.labels)}
-        return {**super().__getstate__(), "labels": self.labels, **counted}
+        ignored = {"ignored": self._ignored} if self._ignored else {}
+        return {**super().__getstate__(), "labels": self.labels, **counted, **ignored}
+
+    def _restore_labels(self, state: dict[str, Any]) -> None:
+        self._labels.restore(state["labels"])
+        if self._labels.outputs > 1:
+            self._use(self._make_store(self._labels.outputs))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._labels.restore(state["labels"])
+        self._ignored = checked_count("the saved model is corrupt: the number of rows that it ignored", state.get("ignored", 0))
         if self._class_weights is not None:
             self._class_weights.restore(self.labels, state["label_counts"])
 
@@ -414,30 +469,24 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
             self._resize(outputs)
         return sign
 
-    def _resize(self, outputs: int) -> None:
-        # One output f is two outputs f / 2 and -f / 2, of the positive label and of the negative one. Halves are exact, and so is
-        # the way back.
-        store = self._store
-        positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
-        for rows in (store.views.coefficients, store.views.biases):
-            if self._outputs == 1:
-                half = 0.5 * rows[:2]
-                rows[2 * positive : 2 * positive + 2], rows[2 * negative : 2 * negative + 2] = half, -half
-            elif outputs == 1:
-                rows[:2] = 2.0 * rows[2 * positive : 2 * positive + 2]
-                rows[2:4] = 0.0
-        targets = store.views.window_targets[: self.n_learned]
+    def _widen(self, store: SupportVectorStore, outputs: int) -> None:
         if self._outputs == 1:
+            positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+            split_output(store.views, positive)
+            targets = store.views.window_targets[: self.n_learned]
             targets[:] = np.where(targets > 0.0, positive, negative)
-        elif outputs == 1:
-            targets[:] = np.where(targets == positive, 1.0, -1.0)
-        super()._resize(outputs)
+        store.live = 2 * outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._labels.outputs != self._outputs:
-            raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels for {self._outputs} outputs")
         targets = self._store.views.window_targets
         possible = range(self._outputs) if self._outputs > 1 else (-1.0, 0.0, 1.0)
         if not np.isin(targets, list(possible)).all():
             raise ValueError("the saved model is corrupt: its window has rows of labels that it does not know")
+
+
+def split_output(v: Views, positive: int) -> None:
+    """Make one output f two: f / 2 of the positive label, whose number is ``positive``, and -f / 2 of the negative one."""
+    for rows in (v.coefficients, v.biases):
+        half = 0.5 * rows[:2]
+        rows[2 * positive : 2 * positive + 2], rows[2 - 2 * positive : 4 - 2 * positive] = half, -half

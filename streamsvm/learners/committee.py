@@ -227,11 +227,9 @@ class Committee(ScalingEstimator):
     def __post_init__(self) -> None:
         super().__post_init__()
         v = self._store.views
-        self._row, self._scores, self._connected, self._ready = v.given[0], v.scores, False, False
         self._own["scaling"], self._own["last"] = self.scaling == "auto", -1
         seed = random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
-            v.widths[number] = expert.width
             for store in stores:
                 begin(expert, store, number, seed, self._loss)
         for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._stack.RIDGES, v.weights, strict=True):
@@ -243,8 +241,15 @@ class Committee(ScalingEstimator):
     def _dtype(self) -> Any:
         return np.float64
 
-    def _make_store(self) -> CommitteeStore:
-        return CommitteeStore([expert.place for expert in self._team], self.max_features, self._most_outputs, self._has_targets)
+    def _make_store(self, outputs: int) -> CommitteeStore:
+        store = CommitteeStore([expert.place for expert in self._team], self.max_features, outputs, self._has_targets)
+        store.views.widths[:] = [expert.width for expert in self._team]
+        return store
+
+    def _opened(self, store: CommitteeStore) -> dict[str, Any]:
+        v, first = store.views, super()._opened(store)
+        live = int(v.header[0]["live"])
+        return {**first, "_row": v.given[0], "_scores": v.scores, "_outputs": live, "_connected": False, "_ready": False}
 
     @property
     def _team(self) -> tuple[Expert, ...]:
@@ -257,17 +262,14 @@ class Committee(ScalingEstimator):
         try:
             if self._features.fill(self._row, x, True):
                 store.used = len(self._features)
-            refused = outputs != self._outputs and committee.refused(self._block)
-            if not refused:
-                if outputs != self._outputs:
-                    self._resize(outputs)
-                self._get_ready(1)
+            if outputs != self._outputs:
+                self._resize(outputs)
+            self._get_ready(1)
         except BaseException:  # an interrupt as well
-            self._outputs = int(self._store.views.header[0]["live"])
-            self._forget(known, self._outputs)
+            self._forget(known, store)
             raise
-        if refused or committee.learn_one(self._block, target, weight) == REFUSED:
-            self._forget(known, self._outputs)
+        if committee.learn_one(self._block, target, weight) == REFUSED:
+            self._forget(known, store)
             self._features.complain_not_finite(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
@@ -343,16 +345,12 @@ class Committee(ScalingEstimator):
         """What predictions follow now: ``"stacks"``, ``"votes"`` (a weighted mean in regression) or ``"best"``, the best one."""
         return ("stacks", "votes", "best")[int(self._own[0]["choice"])]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._outputs, self._ready = int(self._store.views.header[0]["live"]), False
-
     def _check_experts(self) -> None:
         # Raise a ValueError where experts that come from a file do not fit the parameters.
         fresh = type(self)(**self._get_params())
         for expert, stores, others in zip(self._team, self._store.stores, fresh._store.stores, strict=True):
-            for store, other in zip(stores, others, strict=True):
-                self._check_expert(expert, store, other)
+            for store in stores:
+                self._check_expert(expert, store, others[0])
 
     def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
         learned = {**LEARNED, **least_squares.LEARNED} if expert.kind == kinds.LANDMARKS else LEARNED

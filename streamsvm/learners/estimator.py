@@ -122,14 +122,8 @@ class OnlineEstimator(RiverEstimator):
 
     def __post_init__(self) -> None:
         self._check_parameters()
-        self._store = self._make_store()
-        self._block = self._store.block
+        self._use(self._make_store(1))
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
-        self._outputs = 1
-        state, begin = self._block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN
-        dtype = self._rule.state
-        self._common = state[:begin].view(iterates.COMMON)
-        self._own = state[begin : begin + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
         self._common["scale"] = self._common["average_v"] = 1.0
         self._common["slope"] = FIRST_SLOPE
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
@@ -140,7 +134,8 @@ class OnlineEstimator(RiverEstimator):
         check_parameters(self)
         check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
 
-    def _make_store(self) -> Any:
+    def _make_store(self, outputs: int) -> Any:
+        """Make a store with room for so many outputs."""
         raise NotImplementedError
 
     @property
@@ -148,10 +143,16 @@ class OnlineEstimator(RiverEstimator):
         """The type of rows as they are given."""
         return np.float32
 
-    @property
-    def _most_outputs(self) -> int:
-        """How many outputs there may be."""
-        return 1
+    def _use(self, store: Any) -> None:
+        # At once: an interrupt finds the model with one store or the other.
+        self.__dict__.update(self._opened(store))
+
+    def _opened(self, store: Any) -> dict[str, Any]:
+        """The attributes of a model whose memory is a store."""
+        state, begin, dtype = store.block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN, self._rule.state
+        own = state[begin : begin + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
+        common = state[:begin].view(iterates.COMMON)
+        return {"_store": store, "_block": store.block, "_outputs": 1, "_common": common, "_own": own}
 
     def _set_rule_state(self) -> None:
         for name, value in self._rule_state().items():
@@ -198,7 +199,16 @@ class OnlineEstimator(RiverEstimator):
         pass
 
     def _resize(self, outputs: int) -> None:
-        # Go on with more outputs. Only a classifier has them.
+        """Go on with more outputs, in a larger block. The one so far stays as it was, for a row that is refused."""
+        store = self._make_store(outputs)
+        store.take(self._store)
+        self._widen(store, outputs)
+        opened = self._opened(store)
+        opened["_row"][:] = self._row
+        self.__dict__.update(opened)
+
+    def _widen(self, store: Any, outputs: int) -> None:
+        """Give a larger copy of the store so many outputs, so that the model decides as before. Only classifiers have several."""
         raise NotImplementedError
 
     @property
@@ -227,19 +237,21 @@ class OnlineEstimator(RiverEstimator):
         """Labels or targets as compiled code takes them, float64 [n], and the outputs that each row needs, int64 [n]."""
         raise NotImplementedError
 
-    def _forget(self, n_features: int, outputs: int) -> None:  # noqa: ARG002
-        # Undo what a row that was refused has brought.
+    def _forget(self, n_features: int, store: Any) -> None:
+        # Undo what a row that was refused has brought; it was the first one with this store.
+        if store is not self._store:
+            self._use(store)
         self._features.forget(n_features)
         self._store.used = n_features
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
         """Undo the names of features and labels that a batch has brought, where it is refused or its admission interrupted."""
-        n_features, n_outputs = self._store.used, self._outputs
+        n_features, store = self._store.used, self._store
         try:
             yield
         except BaseException:
-            self._forget(n_features, n_outputs)
+            self._forget(n_features, store)
             raise
 
     def _admit(self, batch: Batch) -> np.ndarray:
@@ -323,9 +335,11 @@ class OnlineEstimator(RiverEstimator):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes that the model takes. It does not change once the model is made.
+        """The number of bytes that the model takes: constant, but for labels.
 
-        The formula is that of the store's ``nbytes``.
+        A model begins with room for two labels. From the third label on, each new one takes the same number of bytes more, up to
+        ``max_classes`` labels; nothing else ever takes any. The formula is that of the store's ``nbytes``. While a label is
+        added, there is a copy of the model.
         """
         return int(self._store.nbytes)
 
@@ -353,6 +367,7 @@ class OnlineEstimator(RiverEstimator):
         self.__init__(**state["parameters"])  # type: ignore[misc]
         common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed()
         self._features.restore(state["features"])
+        self._restore_labels(state)
         self._store.restore(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(
@@ -362,6 +377,9 @@ class OnlineEstimator(RiverEstimator):
             _check_parameter(name, value, fixed[name])
         check_record(self._common[0], common, {**iterates.LEARNED, **self._learned()})
         check_record(self._own[0], own, self._rule.learned)
+
+    def _restore_labels(self, state: dict[str, Any]) -> None:
+        """Take back the labels of a saved model, and make room for them."""
 
     def _fixed(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""
@@ -411,11 +429,12 @@ class KernelEstimator(OnlineEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        views = self._store.views
-        self._row, self._scores = views.rows[0], views.scores
-        header, found = views.header, isinstance(self.gamma, str)
+        header, found = self._store.views.header, isinstance(self.gamma, str)
         header["kernel"], header["coef0"], header["degree"] = self._kernel_kind, self.coef0, self.degree
         header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GIVEN)
+
+    def _opened(self, store: Any) -> dict[str, Any]:
+        return {**super()._opened(store), "_row": store.views.rows[0], "_scores": store.views.scores}
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

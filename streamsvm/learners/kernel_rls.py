@@ -21,6 +21,7 @@ from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import KernelEstimator, learner
+from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.regressor import OnlineRegressor
 
 #: Fields of the rule's state that are not 0 before the first row, beside the parameters.
@@ -123,8 +124,11 @@ class KernelRLS(KernelEstimator):
     def _rule_state(self) -> dict[str, Any]:
         return {**super()._rule_state(), **FIRST_STATE}
 
-    def _make_store(self) -> LandmarkStore:
-        return LandmarkStore(self.budget, self.max_features, self._most_outputs)
+    def _make_store(self, outputs: int) -> LandmarkStore:
+        return LandmarkStore(self.budget, self.max_features, outputs)
+
+    def _opened(self, store: LandmarkStore) -> dict[str, Any]:
+        return {**super()._opened(store), "_outputs": store.live}
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         store, n_features = self._store, self._store.used
@@ -132,14 +136,12 @@ class KernelRLS(KernelEstimator):
             if self._features.fill(self._row, x, True):
                 store.used = len(self._features)
             if outputs != self._outputs:
-                if np.isnan(kernel_rls.decide(self._block, CHOSEN)):  # before anything is changed for it
-                    self._features.complain_not_finite(x)
                 self._resize(outputs)
         except BaseException:  # an interrupt as well
-            self._forget(n_features, self._outputs)
+            self._forget(n_features, store)
             raise
         if kernel_rls.learn_one(self._block, target, weight) == REFUSED:
-            self._forget(n_features, self._outputs)
+            self._forget(n_features, store)
             self._features.complain_not_finite(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
@@ -185,7 +187,6 @@ class KernelRLS(KernelEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._outputs = self._store.live
         check_work(self._store, self._own[0])
 
 
@@ -199,8 +200,8 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     `BSCAClassifier` need many rows, or several passes.
 
     The first rows become landmarks. Later, rows that were predicted badly and have no landmark near them replace landmarks that
-    no rows come near. Memory is allocated when the model is made, and never grows. The model does not scale rows: put a scaler
-    in front of it.
+    no rows come near. Memory is allocated when the model is made, and grows with new labels alone. The model does not scale
+    rows: put a scaler in front of it.
 
     Notes
     -----
@@ -235,15 +236,14 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     0.9
     """
 
-    max_classes: int = 10
+    max_classes: int = MAX_CLASSES
 
-    def _resize(self, outputs: int) -> None:
-        widen(self._block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
-        self._outputs = outputs
+    def _widen(self, store: LandmarkStore, outputs: int) -> None:
+        widen(store.block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._labels.outputs != self._outputs or not holds_labels(self._store, self._own[0]):
+        if self._labels.outputs != self._store.live or not holds_labels(self._store, self._own[0]):
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._outputs} outputs")
 
     @classmethod

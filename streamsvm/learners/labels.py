@@ -12,6 +12,13 @@ from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN, check_number, checked_c
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.files.messages import shown
 
+#: The most labels of a model by default. Each costs memory and time of every row; more are seldom classes, but numbers or names.
+MAX_CLASSES = 128
+
+
+class TooManyLabelsError(ValueError):
+    """A label is new, and there are ``max_classes`` labels already."""
+
 
 class Labels:
     """Labels to targets and back.
@@ -57,7 +64,8 @@ class Labels:
     def target(self, y: Any) -> float:
         """The target that a label, which becomes known with it, stands for.
 
-        A ValueError says that it is None, NaN, not hashable, a text of more than 1,024 characters, or one too many.
+        A ValueError says that it is None, NaN, not hashable, a text of more than 1,024 characters, or one too many (a
+        `TooManyLabelsError`).
         """
         try:
             return self.targets[y]
@@ -179,10 +187,11 @@ class Labels:
         n = len(self.targets)
         if n >= self.max_classes:
             seen = ", ".join(map(repr, self.seen[:10]))
-            raise ValueError(
-                f"label {y!r} is one too many: this model is for {self.max_classes} classes and has learned "
+            number = ", or take a regressor if labels are numbers to predict" if isinstance(y, int | float) else ""
+            raise TooManyLabelsError(
+                f"label {y!r} is one too many: this model is for max_classes={self.max_classes} labels and has learned "
                 f"{seen}{', ...' if n > 10 else ''}. Make one with a larger max_classes, if it has that parameter, "
-                "or wrap it in river.multiclass.OneVsRestClassifier"
+                f"or wrap it in river.multiclass.OneVsRestClassifier{number}"
             )
         return y
 

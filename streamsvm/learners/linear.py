@@ -41,30 +41,32 @@ class LinearEstimator(Mergeable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._row = self._store.views.row
         self._set_rule_state()
 
-    def _make_store(self) -> WeightStore:
+    def _make_store(self, outputs: int) -> WeightStore:  # noqa: ARG002 - there is one
         return WeightStore(self.max_features)
 
+    def _opened(self, store: WeightStore) -> dict[str, Any]:
+        return {**super()._opened(store), "_row": store.views.row}
+
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
-        features = self._features
+        features, store = self._features, self._store
         known = len(features)
         try:
             packed = features.pack(self._row, x)
             if not packed:
                 columns, values = features.sparse(x, True)
                 if len(features) != known:
-                    self._store.used = len(features)
+                    store.used = len(features)
         except BaseException:  # an interrupt as well
-            self._forget(known, 1)
+            self._forget(known, store)
             raise
         if packed:
             learned = linear_step.learn_packed(self._block, target, weight)
         else:
             learned = linear_step.learn_one(self._block, columns, values, target, weight)
         if not learned:
-            self._forget(known, 1)
+            self._forget(known, store)
             features.complain_not_finite(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:

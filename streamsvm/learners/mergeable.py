@@ -216,17 +216,19 @@ def _take_facts(merged: Any, models: Sequence[Any]) -> None:
     # What a model finds out of its rows besides, and needs to know of others.
     if hasattr(merged, "_first_targets"):
         merged._first_targets = None
+    if hasattr(merged, "_labels"):
+        merged._ignored = sum(one._ignored for one in models)
     if getattr(merged, "class_weight", None) is not None:
         each = [one._class_weights.counts_of(merged.labels) for one in models]
         merged._class_weights.restore(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
 
 
 def _become(model: Any, merged: Any) -> None:
-    model._block[:] = merged._block  # of the same parameters, and so of the same size
+    model._use(merged._store)
     model._features.restore(merged.feature_names)
-    model._outputs, model._ready = merged._outputs, False
     if hasattr(model, "_labels"):
         model._labels.restore(merged.labels)
+        model._ignored = merged._ignored
         if model._class_weights is not None:
             model._class_weights.restore(merged.labels, merged._class_weights.counts_of(merged.labels))
     if hasattr(model, "_first_targets"):

@@ -97,8 +97,8 @@ class SupervisedEstimator(RiverEstimator):
         ------
         ValueError
             A feature, the target or the weight is not a finite number; there are more features than ``max_features``, with
-            ``overflow="raise"``; or the label is missing, a text that is too long, or one more than the model has room for. The
-            model stays as it was.
+            ``overflow="raise"``; or the label is missing, or a text that is too long. The model stays as it was. A row whose
+            label is one more than ``max_classes`` is ignored: see `n_ignored`.
         """
         raise NotImplementedError
 

@@ -17,6 +17,7 @@ from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError, Weighted
 from streamsvm.stream.rows import (
+    MOST_LABELS,
     SETTLED,
     GuardedModel,
     LabelRules,
@@ -276,18 +277,22 @@ class LearningLoop(StreamLoop[Progress]):
         regression as a number. A label that is refused raises before anything was learned.
         """
         model, score, labels = self.model, self._score, self._labels
-        check, known, timings, regression, drift = guarded.check, labels.known, self.timings, self._regression, self.drift
+        check, timings, regression, drift = guarded.check, self.timings, self._regression, self.drift
+        learned: set[Any] = set()  # labels that this model knows
 
         def learn(x: Any, y: Any, seen: Any, predicted: Any, w: float | None = None) -> Any:
-            new = False
+            first = new = False
             if regression:
                 y = checked_number(y)
             else:
                 try:
-                    new = y not in known
+                    first = y not in learned
                 except TypeError:
-                    new = True
-                new = new and labels.check(y)
+                    first = True
+                if first:
+                    new = labels.check(y)
+                    if guarded.check_new is not None:
+                        guarded.check_new(seen, y)
             if check is not None:
                 check(seen, y)
             if score.binary:
@@ -312,6 +317,8 @@ class LearningLoop(StreamLoop[Progress]):
                     self._warned = True
                     warn(f"{self._place}: {late}")
                 labels.add(y)
+            if first and len(learned) < MOST_LABELS:
+                learned.add(y)
             if timings is not None:
                 timings.learned()
             return y

@@ -74,6 +74,8 @@ class GuardedModel:
             self.prepare = _checked
         else:  # a learner of this library, which checks all by itself
             self.check = None
+        #: The same for such a learner, to be asked of labels that are new to it: if one is too many, it ignores the row.
+        self.check_new: Callable[[Any, Any], None] | None = None if self.check else getattr(last, "check_one", None)
 
     def _prepare(self, x: Any) -> Any:
         _check_row(x)
@@ -322,7 +324,7 @@ def parse_libsvm_label(text: str) -> Any:
 #: After so many rows, a new label is seldom meant, and a label that has not come is seldom late.
 SETTLED = 1000
 _PLAIN = (bool, int, float, str)
-_MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
+MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
 
 
 class LabelRules:
@@ -374,9 +376,9 @@ class LabelRules:
             return True
         first = next(iter(self.known))
         if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
-            return len(self.known) < _MOST_LABELS
+            return len(self.known) < MOST_LABELS
         if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
-            return len(self.known) < _MOST_LABELS
+            return len(self.known) < MOST_LABELS
         numbers = "If they are numbers to predict: --regression, or a regressor. " * (is_number(first) and _reads_as_number(y))
         raise RowError(
             "label",

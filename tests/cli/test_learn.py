@@ -99,6 +99,18 @@ def test_a_model_that_does_not_predict_before_it_has_learned(monkeypatch, tmp_pa
         assert end["metric"] == pytest.approx(expected.get(), abs=1e-12)
 
 
+def test_labels_are_many(file, tmp_path, call):
+    names = [f"label{k}" for k in range(40)]
+    path = file("rows.csv", "a,b,y", *(f"{i % 40},{i % 8},{names[i % 40]}" for i in range(400)))
+    for learner in ("bsgd", "auto"):
+        state = tmp_path / learner
+        words = ["--label", "y", "--learner", learner, "--labels-are", ",".join(names), "--checkpoint", state, "--quiet"]
+        call("learn", path, *words, "--max-rows", 37)  # a run that ends before all labels have come
+        assert call("learn", path, *words).end["learned"] == 400
+        assert load(state).labels == names
+    call("learn", path, "--label", "y", "--labels-are", ",".join(map(str, range(129))), status=2, says="max_classes=128")
+
+
 def test_labels_that_are_declared(file, call):
     path = file("rows.csv", "a,y", *(f"{i % 7},{'AB7'[i % 3]}" for i in range(60)), "1,C")
     end = call("learn", path, "--label", "y", "--labels-are", "A,B,7", "--on-error", "skip", "--quiet").end

@@ -5,13 +5,14 @@ import pickle
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
 import pytest
 from numba import config
 
-from problems import snapshot
+from problems import learned_by, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, learners
 from streamsvm.core.memory.features import FeatureSpace
@@ -44,15 +45,42 @@ def test_a_label_that_is_too_long(model, kind):
     Labels(2).target(kind("x" * 1024))
 
 
-def test_a_label_too_many():
+TOO_MANY = "label '[vz]' is one too many.*max_classes=2 labels.*'x', 'y'.*larger max_classes.*OneVsRestClassifier.*n_ignored"
+MANY = [(1.0, "x"), (2.0, "z"), (2.5, "y"), (float("nan"), "v"), (3.0, "v"), (0.5, "x"), (4.0, "z"), (1.5, "y")]
+
+
+@pytest.mark.parametrize("weights", [None, "balanced", {"z": 0.0, "v": 2.0}], ids=str)
+def test_rows_of_a_label_too_many_are_ignored_and_counted_with_one_warning(weights):
+    one, many, peer = (BSGDClassifier(budget=5, max_classes=2, class_weight=weights, seed=0) for _ in range(3))
+    rows = MANY if isinstance(weights, dict) else [MANY[0], *MANY[2:]]  # a label of weight 0 takes no room
+    with pytest.warns(UserWarning, match=TOO_MANY) as warned:
+        learned_by(one, [({0: value}, label) for value, label in rows])
+    assert len(warned) == 1
+    for part in (rows[:3], rows[3:5], rows[5:]):
+        X, y = np.array([[value] for value, _ in part]), [label for _, label in part]
+        with pytest.warns(UserWarning, match=TOO_MANY) if "v" in y and not many.n_ignored else nullcontext([]) as warned:
+            many.learn_many(X, y)
+        assert {each.filename for each in warned} <= {__file__}
+    learned_by(peer, [({0: value}, label) for value, label in rows if label in ("x", "y")])
+    assert (one.n_ignored, peer.n_ignored, one.n_learned) == (3, 0, 4)
+    assert one._store.snapshot() == many._store.snapshot() == peer._store.snapshot()
+    assert snapshot(one) == snapshot(many) == snapshot(pickle.loads(pickle.dumps(one)))
+    assert one.predict_proba_one({0: 1.0}).keys() == {"x", "y"}
+    assert one.clone().n_ignored == 0
+
+
+def test_a_batch_that_is_refused_ignores_no_row():
     model = BSGDClassifier(budget=5, max_classes=2)
-    model.learn_one({"a": 1.0}, "x")
-    model.learn_one({"a": 2.0}, "y")
-    before = snapshot(model)
-    with pytest.raises(ValueError, match="label 'z' is one too many.*for 2 classes.*'x', 'y'.*max_classes.*OneVsRestClassifier"):
-        model.learn_one({"a": 3.0}, "z")
-    refused("too many", model.learn_many, np.ones((3, 1)), ["x", "y", "z"])
-    assert snapshot(model) == before
+    refused("row 3: label None", model.learn_many, np.ones((4, 1)), ["x", "y", "z", None])
+    refused("row 3: label .* is a list", model.learn_many, np.ones((4, 1)), ["x", "y", "z", []])
+    refused("row 0: feature 0 is nan", model.learn_many, np.array([[np.nan], [1.0], [1.0]]), ["x", "y", "z"])
+    assert (model.n_ignored, model.labels) == (0, [])
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "2", True])
+def test_a_count_of_ignored_rows_that_is_none_is_refused(wrong):
+    state = BSGDClassifier(budget=5).__getstate__()
+    refused("number of rows that it ignored is", BSGDClassifier.__new__(BSGDClassifier).__setstate__, {**state, "ignored": wrong})
 
 
 @pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf"), "2", None])
@@ -228,7 +256,7 @@ def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
 def test_rows_are_named_by_their_place_in_what_was_given():
     model = BSCAClassifier(budget=5, max_classes=2)
     X = np.array([[1.0], [2.0], [3.0], [4.0]])
-    refused("row 3: label 'c' is one too many", model.learn_many, X, ["x", "a", "b", "c"], [0.0, 1.0, 1.0, 1.0])
+    refused("row 3: label None is no label", model.learn_many, X, ["x", "a", "b", None], [0.0, 1.0, 1.0, 1.0])
     refused("row 2: feature 0 is nan", model.learn_many, np.array([[1.0], [2.0], [np.nan]]), [True, False, True], [0.0, 1.0, 1.0])
     assert model.labels == []
 
@@ -307,7 +335,13 @@ def test_check_one_of_a_classifier(overflow, n_labels):
         before = pickle.dumps(model)
         for x in NAMES:
             for y in LABELS:
-                assert refuses(model.check_one, x, y) == refuses(pickle.loads(before).learn_one, x, y), (x, y)
+                copy, refusal = pickle.loads(before), refuses(model.check_one, x, y)
+                if "is one too many" in refusal:
+                    with pytest.warns(UserWarning, match="is one too many"):
+                        copy.learn_one(x, y)
+                    assert (copy.n_ignored, copy.n_learned, copy.feature_names) == (1, model.n_learned, model.feature_names)
+                else:
+                    assert refusal == refuses(copy.learn_one, x, y), (x, y)
         assert pickle.dumps(model) == before
 
 

@@ -1,13 +1,17 @@
 """Three and more classes on one store: against the twin, against two classes, and what comes and goes."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numba import config
 from river import datasets, preprocessing
 
 import naive
+from problems import snapshot
 from refused import refused
-from streamsvm import BSGDClassifier
+from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
+from streamsvm.learners import KernelRLSClassifier
 
 ROWS = 120 if config.DISABLE_JIT else 600
 
@@ -90,12 +94,86 @@ def test_probabilities_agree_with_predictions():
         assert right > 0.75 * 2 * ROWS
 
 
-def test_memory_does_not_depend_on_how_many_labels_come():
-    model = BSGDClassifier(budget=10, max_classes=5)
-    size = model.nbytes
-    X, y = blobs(100, classes=5)
-    for start in range(0, 100, 10):
-        model.learn_many(X[start : start + 10], y[start : start + 10])
-        assert model.nbytes == size
-        assert model.coefficients.shape == (5 if len(model.labels) == 5 else model._outputs, model.n_support)
-    refused("too many", model.learn_one, {0: 1.0}, 5)
+LEARNERS = [
+    BSGDClassifier(budget=15, seed=0),
+    BSGDClassifier(budget=15, kernel="linear", fit_intercept=True, class_weight="balanced", seed=0),
+    BSCAClassifier(budget=15, replay=20, seed=0),
+    KernelRLSClassifier(budget=15),
+    *(SVMClassifier(effort, max_features=4, seed=0) for effort in ("low", "normal", "high")),
+]
+
+
+@pytest.mark.parametrize("kind", LEARNERS, ids=lambda model: type(model).__name__)
+def test_labels_that_come_late_give_the_same_bytes_however_they_are_learned(kind):
+    X, y = blobs(60 if config.DISABLE_JIT else 200, classes=12)
+    order = np.argsort(y * 10 + np.arange(len(y)), kind="stable")  # one label after the other begins
+    X, y = X[order], [f"label {k}" for k in y[order]]
+    one, many, sliced, kept = (kind.clone() for _ in range(4))
+    for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
+        one.predict_one(dict(enumerate(x)))
+        one.learn_one(dict(enumerate(x)), label)
+        kept = pickle.loads(pickle.dumps(kept)) if i % 7 == 0 else kept
+        kept.learn_one(dict(enumerate(x)), label)
+        with pytest.raises(ValueError, match="feature 1 is nan"):
+            kept.learn_one({0: 1.0, 1: float("nan")}, f"another {i}")
+    many.learn_many(X, y)
+    for start in range(0, len(X), 17):
+        sliced.learn_many(X[start : start + 17], y[start : start + 17])
+    assert len(one.labels) == 12
+    assert snapshot(one) == snapshot(many) == snapshot(sliced) == snapshot(kept)
+    assert kept.nbytes == one.nbytes > kind.nbytes
+    assert one.predict_proba_one({0: 1.0}).keys() == set(y)
+    again = pickle.loads(pickle.dumps(one))
+    assert again.nbytes == one.nbytes
+    assert (again.predict_many(X) == one.predict_many(X)).all()
+
+
+@pytest.mark.once
+def test_models_with_different_labels_become_one():
+    X, y = blobs(300, classes=20)
+    models = [BSGDClassifier(budget=30, seed=0) for _ in range(2)]
+    models[0].learn_many(X[y < 2], y[y < 2])
+    models[1].learn_many(X[y > 0], y[y > 0])
+    models[0].merge_with(models[1])
+    assert (len(models[0].labels), models[0].nbytes) == (20, formula(models[0]))
+    models[0].learn_many(X[:20], np.arange(20, 40))
+    assert snapshot(pickle.loads(pickle.dumps(models[0]))) == snapshot(models[0])
+    small = BSGDClassifier(budget=30, max_classes=19, seed=0)
+    other = small.clone()
+    small.learn_many(X[y < 2], y[y < 2])
+    other.learn_many(X[y > 0], y[y > 0])
+    refused("one too many", small.merge_with, other)
+
+
+def test_an_interrupt_while_a_label_takes_its_room_leaves_the_model_as_it_was(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    for kind in LEARNERS:
+        model = kind.clone()
+        model.learn_many(*blobs(20, classes=2))
+        for name in ("_widen", "_opened"):
+            with monkeypatch.context() as patch:
+                patch.setattr(type(model), name, interrupted)
+                refused(None, model.learn_one, {0: 1.0, 1: 1.0}, "third", error=KeyboardInterrupt)
+        model.learn_one({0: 1.0, 1: 1.0}, "third")
+        assert len(model.labels) == 3
+
+
+def formula(model):
+    """The bytes of a learner with support vectors, as the docstring of its store has them."""
+    S, D = model._store.views.norms.size, model._store.views.location.size
+    K = 2 * max(len(model.labels), 1) if len(model.labels) > 2 else 2
+    return 448 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
+
+
+def test_memory_grows_with_labels_alone():
+    model, X = BSGDClassifier(budget=10), blobs(300, classes=30)[0]
+    y = np.concatenate([np.arange(30), np.tile(np.arange(30), 9)])
+    for start in range(300):
+        model.learn_many(X[start : start + 1], y[start : start + 1])
+        assert model.nbytes == formula(model)
+        outputs = len(model.labels) if start > 1 else 1
+        assert model._store.views.coefficients.shape[0] == 2 * outputs
+        assert model.coefficients.shape == (outputs, model.n_support)
+    assert len(model.labels) == 30

@@ -263,7 +263,7 @@ def reread(model, change):
         (SVMClassifier, lambda m: m._store.views.curvatures.__setitem__((0, 0, 0), -1.0), "not positive definite"),
         (SVMClassifier, lambda m: m._store.views.newton_inverses.__setitem__((0, 1, 2), 1e9), "not positive definite"),
         (SVMClassifier, lambda m: m._store.stores[0][0].views.header.__setitem__("n_support", 400), "400 support vectors"),
-        (SVMClassifier, lambda m: m._store.stores[0][0].views.header.__setitem__("live", 4), "live of an expert is 4"),
+        (SVMClassifier, lambda m: m._store.stores[0][0].views.header.__setitem__("live", 4), "4 outputs"),
         (SVMClassifier, lambda m: first_of(m, kinds.LINEAR).views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
         (SVMClassifier, lambda m: m._store.stores[0][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
         (SVMRegressor, lambda m: m._own.__setitem__("last_target", np.nan), "its last_target is nan"),
@@ -285,7 +285,7 @@ def test_states_that_compiled_code_could_not_trust_are_refused(kind, change, mat
     ("change", "match"),
     [
         (lambda h, s, v: h.__setitem__("n_support", 301), "301 landmarks"),
-        (lambda h, s, v: h.__setitem__("live", 2), "live of an expert is 2"),
+        (lambda h, s, v: h.__setitem__("live", 2), "2 outputs"),
         (lambda h, s, v: h.__setitem__("kernel", 1), "kernel of an expert"),
         (lambda h, s, v: s.__setitem__("size", 299), "where its work stands"),
         (lambda h, s, v: s.__setitem__("ridge", 0.0), "its ridge is 0"),

@@ -203,7 +203,7 @@ def test_refused_rows_are_not_counted():
     model = streamsvm.BSGDClassifier(budget=10, max_classes=2, class_weight="balanced")
     model.learn_many(np.ones((3, 1)), [True, False, True])
     before = snapshot(model)
-    for x, y in (({0: math.nan}, True), ({0: 1.0}, None), ({0: 1.0}, []), ({0: 1.0}, "third"), ({0: math.nan}, "third")):
+    for x, y in (({0: math.nan}, True), ({0: 1.0}, None), ({0: 1.0}, [])):
         with pytest.raises(ValueError):  # noqa: PT011 - which message is tested elsewhere
             model.learn_one(x, y)
         refused("row 1", model.learn_many, np.array([[1.0], [x[0]]]), [True, y])

@@ -327,7 +327,7 @@ def test_memory_is_told():
     for features in (1, 16, 17, 256):
         plain, scaled = (BSGDClassifier(budget=40, max_features=features, scaling=of).nbytes for of in (None, "auto"))
         assert scaled - plain == 376 * 16 * math.ceil(features / 16)
-    assert plain == SupportVectorStore(40, 256, 20).nbytes
+    assert plain == SupportVectorStore(40, 256, 2).nbytes
 
 
 def test_without_scaling_there_is_no_scale():

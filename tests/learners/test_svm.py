@@ -150,7 +150,6 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
     model._labels.target("eggs")
     model._resize(3)
     for (x, _), f in zip(data[:20], before, strict=True):
-        committee.decide(model._block, LAST)
         model._features.fill(model._row, x, False)
         model._connect()
         committee.decide(model._block, LAST)

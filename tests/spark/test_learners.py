@@ -88,5 +88,5 @@ def test_too_many_features_for_a_second_round_are_refused(spark, signs, monkeypa
 
 
 def test_three_classes_need_one_vs_rest(spark, rows):
-    with pytest.raises(RowsError, match="one too many: this model is for 2 classes"):
+    with pytest.raises(RowsError, match="more than the 2 labels that OnlineLinearSVC is for"):
         BudgetedSVMClassifier(learner="linear").fit(framed(spark, rows[0], rows[2], 2))

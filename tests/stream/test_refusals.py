@@ -186,6 +186,25 @@ def test_a_refused_label_decides_no_type():
     assert learn(rows, BSGDClassifier(budget=5), on_error="skip").learned == 9
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rows_of_a_label_too_many_are_refused_whatever_stands_before_the_learner(tmp_path, scaled):
+    def model():
+        learner = BSGDClassifier(budget=5, max_classes=3, seed=0)
+        return preprocessing.StandardScaler() | learner if scaled else learner
+
+    good = [({"a": float(i)}, ("ham", "spam", "eggs")[i % 3]) for i in range(30)]
+    rows = [*good[:15], *[({"a": 1.0}, f"more {i}") for i in range(5)], *good[15:], ({"a": 1.0}, "more 0")]
+    loop, peer = learn(rows, model(), on_error="skip"), learn(good, model())
+    assert (loop.refused, loop.learned) == ({"label": 6}, 30)
+    assert dumps(loop.model) == dumps(peer.model)
+    with pytest.raises(StreamError, match="row 16: label 'more 0' is one too many.*max_classes=3.*--on-error skip"):
+        learn(rows, model())
+    with CheckpointFolder(tmp_path) as folder:  # labels that are declared may still be too many, with those of an earlier run
+        learn(good[:1], model(), checkpoints=folder)
+        loop = learn(rows, model(), checkpoints=folder, classes=["spam", "eggs", "more 0"], on_error="skip")
+    assert loop.refused == {"label": 15}
+
+
 def test_declared_labels(tmp_path):
     rows = [({"a": float(i)}, ("ham", "spam")[i % 2]) for i in range(10)]
     eggs, other = ({"a": 1.0}, "eggs"), ({"a": 1.0}, "x")

@@ -24,7 +24,7 @@ from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.checks import check_number, checked_target, parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import as_frame, as_series
-from streamsvm.learners.labels import Labels, as_array
+from streamsvm.learners.labels import MAX_CLASSES, Labels, as_array
 
 
 class BatchAdapter(Refitting):
@@ -60,7 +60,7 @@ class BatchAdapter(Refitting):
         they are not calibrated. For classifiers only; it has no effect if ``model`` has ``predict_proba``. See
         `BatchClassifier.predict_proba_one`.
     max_classes
-        Maximum number of labels, at least 2. For classifiers only.
+        Maximum number of labels, at least 2. A row with one more is refused. For classifiers only.
 
     Raises
     ------
@@ -140,8 +140,8 @@ class BatchAdapter(Refitting):
         Notes
         -----
         It takes as long as `streamsvm.batch.to_budget` with the rows of the window, and memory for a copy of them in float64.
-        The learner's ``nbytes`` grow with ``budget * (4 * max_features + 16 * max_classes)``; if no more features or classes
-        are to come, smaller values save memory. The scaler saves three numbers for each name that it ever meets, even if the
+        The learner's ``nbytes`` grow with ``budget * (4 * max_features + 16 * labels)``; if no more features are to come, a
+        smaller ``max_features`` saves memory. The scaler saves three numbers for each name that it ever meets, even if the
         learner ignores it.
         """
         fit = self._distilled()
@@ -198,7 +198,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """
 
     calibration_folds: int = 3
-    max_classes: int = parameter(default=10, least=2, high=2**20, integer=True)
+    max_classes: int = parameter(default=MAX_CLASSES, least=2, high=2**20, integer=True)
 
     def __post_init__(self) -> None:
         if not follows_conventions(is_classifier, self.model):

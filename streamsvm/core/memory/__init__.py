@@ -1,1 +1,1 @@
-"""The memory of a model: one block of bytes, fixed in size from construction."""
+"""The memory of a model: one block of bytes, fixed in size until a label comes that needs more."""

@@ -204,8 +204,19 @@ class Store(Generic[V]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the block: constant from construction, by the formula of the class."""
+        """Bytes of the block, by the formula of the class."""
         return self.block.nbytes
+
+    def take(self, smaller: Any) -> None:
+        """Become a copy of a store with fewer outputs; the numbers of those that it lacks stay as they are."""
+        sizes = self._header.copy()
+        self.block[:STATE_END] = smaller.block[:STATE_END]
+        for name in self._layout.sizes:
+            self._header[name] = sizes[name]
+        for name, array in self._layout.arrays.items():
+            if array.saved:
+                numbers = getattr(smaller.views, name)
+                getattr(self.views, name)[tuple(map(slice, numbers.shape))] = numbers
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
         for name in names:
@@ -266,7 +277,7 @@ class VectorStore(Store[W]):
         if len(snapshot) != size:
             raise ValueError(
                 f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
-                "it is of a model with other sizes, or cut off"
+                "it is of a model with other sizes or labels, or cut off"
             )
         block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
         block[:size] = np.frombuffer(snapshot, np.uint8)

@@ -157,9 +157,7 @@ class Place(NamedTuple):
     def make(self, max_features: int, outputs: int, within: np.ndarray) -> Any:
         """Make a store in its part of the block."""
         if self.budget:
-            store = SupportVectorStore(self.budget, max_features, 2 * outputs, within=within)
-            store.live = 2
-            return store
+            return SupportVectorStore(self.budget, max_features, 2 * outputs, within=within)
         if self.landmarks:
             return LandmarkStore(self.landmarks, max_features, outputs, within)
         return WeightStore(max_features, within)
@@ -193,7 +191,7 @@ class CommitteeStore(Store[CommitteeViews]):
         block = allocate(end + sum(stores), what)
         super().__init__(_LAYOUT, max_features, sizes, what, block)
         self.block = block
-        self._header["live"] = 1
+        self._header["live"] = outputs
         #: The stores of each expert: none, one, or one for each output.
         self.stores: list[list[Any]] = []
         first, newton = 2, 0
@@ -220,6 +218,13 @@ class CommitteeStore(Store[CommitteeViews]):
     @property
     def _all(self) -> list[Any]:
         return [store for stores in self.stores for store in stores]
+
+    def take(self, smaller: CommitteeStore) -> None:
+        super().take(smaller)
+        for stores, others in zip(self.stores, smaller.stores, strict=True):
+            for store, other in zip(stores, others, strict=False):  # a linear expert has a store for each output
+                store.take(other)
+        self.used = smaller.used
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: its own arrays, then the snapshot of each expert's stores, each after its

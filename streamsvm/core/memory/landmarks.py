@@ -147,7 +147,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
             check_size(name, size, 1)
         what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
         super().__init__(_LAYOUT, max_features, _sizes(int(budget), int(outputs)), what, within)
-        self._header["live"], self._header["gamma"] = 1, 1.0
+        self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod
     def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
