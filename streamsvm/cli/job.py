@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -332,15 +334,25 @@ def _check_sinks(arguments: argparse.Namespace) -> None:
     labels = None if getattr(arguments, "labels", None) is None else labels_place(arguments.labels)[0]
     files = {"SOURCE": arguments.source, "--labels": labels, "--config": arguments.config} | sinks
     folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
+    inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():
         if sink is None or sink == "-" or "://" in sink:
             continue
+        if inputs and _is_standard_input(sink):
+            raise UsageError(f"{option} {sink} would overwrite {inputs[0]}, which is standard input: name another file")
         for other, name in files.items():
             if other != option and name is not None and _is_same_file(sink, name):
                 raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
         for other, name in folders.items():
             if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
                 raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
+
+
+def _is_standard_input(path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - as fstat gives it
+    except (OSError, ValueError, AttributeError):  # closed, no file, or not there yet
+        return False
 
 
 def _is_same_file(one: str, other: str) -> bool:

@@ -1,12 +1,16 @@
 """``streamsvm predict``: rows as people have them, with the label in them or other columns; and runs that go on."""
 
 import json
+import subprocess
+import sys
 import threading
 
+import numpy as np
 import pytest
 from river import tree
 
 from streamsvm import BSGDClassifier
+from streamsvm.files.container import pack
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
 
 ROWS = [("Oslo" if i % 2 else "Rome", str(20 + i % 9), "low" if i % 2 else "high") for i in range(80)]
@@ -115,3 +119,23 @@ def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call
     started.join()
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(record["row"], record["model"]) for record in records] == [(row, 50) for row in range(60)]
+
+
+def test_a_file_without_a_model_is_told(rows, tmp_path, call):
+    tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"at": 0}}
+    facts = {"facts": json.dumps({"rows": 1, "position": {}})}
+    (tmp_path / "seven").write_bytes(pack({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
+    call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds 7, which is no model")
+
+
+def test_standard_input_is_not_overwritten(rows):
+    """Whichever way the sink names the file behind it."""
+    before = rows.read_bytes()
+    words = ["learn", "-", "--format", "csv", "--label", "y", "--learner", "bsgd", "--quiet"]
+    for sink in (["--to", str(rows)], ["--on-error", str(rows)]):
+        with rows.open() as stream:
+            done = subprocess.run(
+                [sys.executable, "-m", "streamsvm", *words, *sink], stdin=stream, capture_output=True, text=True, check=False
+            )
+        assert (done.returncode, "would overwrite SOURCE, which is standard input" in done.stderr) == (2, True)
+    assert rows.read_bytes() == before

@@ -11,8 +11,9 @@ from numba import config
 
 from problems import answers, blobs, dicts, learned_by, sine_classes, sine_curve, snapshot
 from refused import refused
-from streamsvm import SVMClassifier, SVMRegressor, load, save
+from streamsvm import SVMClassifier, SVMRegressor, edge, load, save
 from streamsvm.core.memory import committee as kinds
+from streamsvm.export.describe import program_of
 from streamsvm.learners.committee import states
 
 N = 60 if config.DISABLE_JIT else 600
@@ -308,3 +309,16 @@ def test_a_snapshot_that_is_refused_changes_nothing(kind):
     for bad in (good[:-8], good + b"\0", b"", good[:64] + b"\xff" * 8 + good[72:], other):
         refused("snapshot", twin._store.restore, bad)
         assert snapshot(twin) == before
+
+
+@pytest.mark.thorough
+def test_experts_with_landmarks_say_what_they_think_of_each_label():
+    """With three labels: the model answers as its program, which computes each expert's values apart."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 4))
+    y = np.digitize(X[:, 0] * X[:, 1] + np.sin(2.0 * X[:, 2]), [-0.6, 0.6]).tolist()
+    rows = dicts(X)
+    model = learned_by(SVMClassifier(effort="high", seed=0), zip(rows[:700], y, strict=False))
+    program = edge.Predictor(program_of(model))
+    for x in rows[700:]:
+        assert model.predict_proba_one(x) == pytest.approx(program.predict_proba_one(x), abs=1e-4)

@@ -121,7 +121,7 @@ def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), landmark_views(store)
     for j in range(s.header[0]["used"]):
         s.rows[0, j] = v.scaled[j]
-    kernel_rls.decide(store, LAST)
+    kernel_rls.ask(store)
     live = v.header[0]["live"]
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
     for k in range(live):

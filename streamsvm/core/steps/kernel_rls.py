@@ -47,15 +47,21 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @compiled
+def ask(block: np.ndarray) -> bool:
+    """Compute the decision values of the row at hand, two for each output; False for a row that is not finite or too large."""
+    v = landmark_views(block)
+    n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
+    if n_active < 0:
+        return False
+    _compute_scores(block, n_active, norm)
+    return True
+
+
+@compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand, as `streamsvm.core.steps.decisions.decide` does.
 
     The last iterate is that with corrections, the average that without.
     """
     v = landmark_views(block)
-    h = v.header[0]
-    n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
-    if n_active < 0:
-        return np.nan
-    _compute_scores(block, n_active, norm)
-    return answer(common(block), v.scores, 2 * h["live"], what)
+    return answer(common(block), v.scores, 2 * v.header[0]["live"], what) if ask(block) else np.nan
