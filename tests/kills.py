@@ -161,11 +161,11 @@ def publish_rows(bootstrap, topic, rows, seed=7):
     return f"kafka://{bootstrap}/{topic}?codec=float32&features={N_FEATURES}"
 
 
-def committed(bootstrap, topic, first=0, isolation="read_committed"):
-    """The messages of a topic of one partition, from an offset on."""
+def committed(bootstrap, topic, first=0, isolation="read_committed", partition=0):
+    """The messages of a partition of a topic, from an offset on."""
     from kafka import KafkaConsumer, TopicPartition
 
-    key = TopicPartition(topic, 0)
+    key = TopicPartition(topic, partition)
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation)
     with contextlib.closing(consumer):
         consumer.assign([key])

@@ -8,6 +8,7 @@ from river.datasets import synth
 
 from streamsvm.cli import parsing
 from streamsvm.stream import load
+from streamsvm.stream.rows import learner_of
 
 LABELS = ("ham", "spam")
 
@@ -246,3 +247,43 @@ def test_a_number_as_text_among_labels_may_be_one_to_predict(file, call):
     assert "If they are numbers to predict: --regression, or a regressor." in said
     file("prices.csv", *prices, "9,many")
     assert "--regression" not in call(*learn, "--quiet", status=1).stderr
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("more", [[], ["--columns", "a:number,*:drop"]])
+def test_weights_of_rows(file, tmp_path, call, kind, more):
+    rows = [{"w": [None, 0, 2.5, 1][i % 4], "a": i % 7, "y": "yes" if i % 7 > 3 else "no"} for i in range(80)]
+    lines = (
+        map(json.dumps, rows) if kind == "jsonl" else (",".join(str(v or "0" * (v == 0)) for v in row.values()) for row in rows)
+    )
+    path = file(f"rows.{kind}", *(["w,a,y"] if kind == "csv" else []), *(line.replace("None", "") for line in lines))
+    state = tmp_path / "state"
+    words = ["learn", path, "--label", "y", "--learner", "bsgd", *more]
+    assert (
+        "dropped"
+        in call(*words, "--weight", "w", "--checkpoint", state, "--max-rows", 40).stderr.partition("  w ")[2].partition("\n")[0]
+    )
+    done = call(*words, "--weight", "w", "--checkpoint", state, "--quiet")
+    assert (done.end["rows"], done.end["learned"], done.end["refused"]) == (80, 60, {})
+    assert learner_of(load(state)).feature_names == ["a"]
+    found = call("predict", path, "--model", state, "--to", "-", "--label", "y").rows
+    assert [row["y_true"] for row in found] == [row["y"] for row in rows]
+    call(*words, "--checkpoint", state, status=1)
+    call(*words, "--weight", "y", status=2, says="it cannot be the label")
+    call(*words, "--columns", "w:drop", "--weight", "w", status=2, says="has no kind in --columns")
+    labels = ["--labels", f"{path}?key=id"]
+    call(*words, "--weight", "w", *labels, status=2, says="rows that wait for the labels of --labels have no weights")
+
+
+def test_targets_with_weights(file, call):
+    path = file("rows.csv", "w,a,y", *(f"{i % 3},{i % 7},{i % 7 * 10}" for i in range(90)))
+    for learner in ("auto", "bsgd", "bsca", "linear"):
+        done = call("learn", path, "--label", "y", "--regression", "--learner", learner, "--weight", "w", "--quiet")
+        assert (done.end["rows"], done.end["learned"]) == (90, 60)
+
+
+def test_a_weight_that_is_none(file, call):
+    path = file("rows.csv", "w,a,y", *(f"{-1 if i == 30 else 1},{i % 7},{i % 2}" for i in range(60)))
+    words = ["learn", path, "--label", "y", "--learner", "bsgd", "--weight", "w"]
+    call(*words, status=1, says="line 32: weight -1.0 is no finite number of at least 0")
+    assert call(*words, "--on-error", "skip", "--quiet").end["refused"] == {"malformed": 1}

@@ -139,3 +139,49 @@ def test_standard_input_is_not_overwritten(rows):
             )
         assert (done.returncode, "would overwrite SOURCE, which is standard input" in done.stderr) == (2, True)
     assert rows.read_bytes() == before
+
+
+def test_columns_of_rows_in_predictions(file, tmp_path, call):
+    rows = [f"0{i},2024-02-{i % 28 + 1:02d},{i % 7},{'yes' if i % 7 > 3 else 'no'}" for i in range(60)]
+    path, out = file("rows.csv", "id,since,a,y", *rows), tmp_path / "out.csv"
+    learn = ["learn", path, "--label", "y", "--columns", "id:drop,since:date", "--learner", "bsgd"]
+    config = file("flags.toml", "[learn]", "keep = ['id', 'since']")
+    call(*learn, "--to", out, "--checkpoint", tmp_path / "state", "--config", config)
+    head, *lines = out.read_text().splitlines()
+    assert head == "row,y_pred,y_true,probability,id,since"
+    assert [line.split(",")[4:] for line in lines] == [row.split(",")[:2] for row in rows]
+    predict = ["predict", path, "--model", tmp_path / "state", "--to", "-", "--keep", "since,y"]
+    found = call(*predict).rows
+    assert [(row["since"], row["y"]) for row in found] == [(row.split(",")[1], row.split(",")[3]) for row in rows]
+    followed = call(*predict, "--follow", "--max-rows", 60).rows
+    assert followed == [row | {"model": 60} for row in found]
+    call(*learn, "--keep", "id", status=2, says="--keep id copies columns into predictions: say where these go, --to SINK")
+    call(
+        *predict[:-1], "model", "--follow", status=1, says="'model' cannot be kept, because predictions have a field of that name"
+    )
+    call(*predict[:-1], "ide", status=1, says="no column 'ide' to keep. It has: id, since, a, y")
+
+
+def test_a_key_by_which_labels_were_joined_can_be_kept(file, tmp_path, call):
+    rows = file("rows.jsonl", *(json.dumps({"id": f"k{i}", "t": i, "a": i % 7}) for i in range(40)))
+    labels = file("labels.jsonl", *(json.dumps({"id": f"k{i}", "t": i + 2, "y": i % 7 > 3}) for i in range(40)))
+    out, keys = tmp_path / "out.jsonl", [f"k{i}" for i in range(40)]
+    learn = [
+        "learn",
+        rows,
+        "--label",
+        "y",
+        "--labels",
+        f"{labels}?key=id&time=t",
+        "--learner",
+        "bsgd",
+        "--to",
+        out,
+        "--keep",
+        "id,t",
+    ]
+    call(*learn, "--checkpoint", tmp_path / "state")
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["key"], row["id"], row["t"]) for row in found] == [(key, key, i) for i, key in enumerate(keys)]
+    assert [row["id"] for row in call("predict", rows, "--model", tmp_path / "state", "--to", "-", "--keep", "id").rows] == keys
+    call(*learn[:-1], "key", status=1, says="'key' cannot be kept")

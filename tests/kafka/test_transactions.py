@@ -323,6 +323,27 @@ def test_command_lines(bootstrap, new_topic, opened, tmp_path, call, monkeypatch
     call(*learn, status=1, says="is fenced")
 
 
+def test_predictions_keep_their_messages(bootstrap, new_topic, models, producer, call):
+    out, topic, now = new_topic(partitions=2), new_topic(partitions=2), int(1000 * time.time())
+    for i in range(900):
+        value = json.dumps({"id": f"0{i}", "a": i % 7, "w": i % 3, "y": i % 7 > 3}).encode()
+        headers = [("trace", b"%d" % i), ("codec", b"json")]
+        producer.send(topic, value, key=b"key %d" % i, headers=headers, timestamp_ms=now - i, partition=i % 2)
+    producer.flush()
+    learn = ["learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--checkpoint", f"kafka://{bootstrap}/{models}"]
+    learn += ["--to", f"kafka://{bootstrap}/{out}", "--keep", "id,w", "--columns", "id:drop", "--weight", "w", "--stop-at-end"]
+    call(*learn, "--max-rows", 250, "--checkpoint-every", 100)
+    call(*learn[:-3], "--stop-at-end", status=1, says="was learned with the weight 'w', not None")
+    call(*learn, says="continuing after row 250")
+    found = [message for partition in range(2) for message in kills.committed(bootstrap, out, partition=partition)]
+    assert len(found) == 900
+    for message in found:
+        value = json.loads(message.value)
+        i = int(value["id"])
+        assert (value["row"], value["partition"], value["offset"], value["w"]) == (i, i % 2, i // 2, i % 3)
+        assert (message.key, message.headers, message.timestamp) == (b"key %d" % i, [("trace", b"%d" % i)], now - i)
+
+
 def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, models, opened, tmp_path):
     rows = kills.publish_rows(bootstrap, new_topic(), 500)
 
