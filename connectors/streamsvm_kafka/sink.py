@@ -17,6 +17,8 @@ from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
 #: The most messages that wait to be acknowledged: kafka-python itself sets no bound.
 MAX_PENDING = 20_000
+#: And the most bytes of them: a prediction may have the headers of its row's message.
+MAX_PENDING_BYTES = 1 << 24
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
 
@@ -40,7 +42,7 @@ class Sending:
     """What a writer of messages and a transaction share: they count those that wait, and know why one was not delivered."""
 
     _producer: Any
-    _pending = 0
+    _pending = _bytes = 0
     _lost: BaseException | None = None
 
     def send(
@@ -58,8 +60,10 @@ class Sending:
             future = self._producer.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp)
         future.add_errback(self._failed)
         self._pending += 1
-        if self._pending >= MAX_PENDING:
+        self._bytes += len(value) + len(key or b"") + sum(len(text) for header in headers or () for text in header)
+        if self._pending >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:
             self.flush()
+            self._bytes = 0
 
     def _failed(self, error: BaseException) -> None:
         self._lost = self._lost or error

@@ -101,7 +101,10 @@ class DeadLetter(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The model's prediction of a row, made before the row is learned."""
+    """The model's prediction of a row, made before the row is learned.
+
+    What predictions keep of their rows are further fields, also of the next two kinds of record: ``_asdict()`` has all of them.
+    """
 
     row: int
     """Number of rows of the source before this one."""
@@ -149,8 +152,8 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of bytes of key and headers."""
-        return len(self.key or b"") + sum(len(name.encode()) + len(value) for name, value in self.headers)
+        """Number of bytes of key and headers, with 16 more for each header."""
+        return len(self.key or b"") + sum(len(name.encode()) + len(value) + 16 for name, value in self.headers)
 
 
 #: What goes into a sink.

@@ -396,6 +396,8 @@ class LearningLoop(StreamLoop[Progress]):
         if not self.rows:
             raise StreamError(f"{self.source.name} has no rows: there is nothing to learn")
         end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
+        if self._weight is not None and self.rows > self.unlabelled + self._refusals.total:
+            raise StreamError(f"{end} was learned: those with a label have the weight 0, in column {self._weight!r}")
         if self.refused:
             counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
             raise StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")

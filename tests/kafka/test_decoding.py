@@ -23,7 +23,7 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.endpoints import Message, Row, Rows
 from streamsvm.stream.keeping import MOST_OF_MESSAGE
-from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish, sink
 
 NOW = int(1000 * time.time())
 JSON = JSONCodec("y")
@@ -63,9 +63,9 @@ def messages(embedded, topic, n):
     return found
 
 
-def learned(source, sink, model=None, **options):
-    with closing(sink):
-        return LearningLoop(source, model or make_model(), sink=sink, **options).run()
+def learned(source, to, model=None, **options):
+    with closing(to):
+        return LearningLoop(source, model or make_model(), sink=to, **options).run()
 
 
 def lines(path):
@@ -123,15 +123,25 @@ def test_which_headers_and_times_are_kept(producer, source_of):
     assert source.message_of(0) == Message(None, None, [])
 
 
+def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypatch):
+    send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
+    monkeypatch.setattr(sink, "MAX_PENDING_BYTES", 3000)
+    out, flushed = KafkaSink(embedded.bootstrap, "out", client=embedded.client), []
+    flush = out._writer.flush
+    monkeypatch.setattr(out._writer, "flush", lambda: flushed.append(flush()))
+    learned(source_of("rows"), out)
+    assert len(flushed) == 10 // 3 + 1  # and at the end
+
+
 def test_a_key_or_headers_that_are_too_long_refuse_the_row(embedded, producer, source_of):
     send(producer, "rows", 20, 1)
     send(producer, "rows", 1, 1, headers=[("a", b"x" * MOST_OF_MESSAGE)])
     send(producer, "rows", 1, 1, key=b"x" * (MOST_OF_MESSAGE + 1))
     send(producer, "rows", 20, 1)
-    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
-    end = learned(source_of("rows"), sink, BSGDClassifier(budget=10), on_error="skip")
+    out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    end = learned(source_of("rows"), out, BSGDClassifier(budget=10), on_error="skip")
     assert (end.learned, end.refused) == (40, {"too long": 2})
-    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,073 bytes; predictions can keep"):
+    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,089 bytes; predictions can keep"):
         learned(source_of("rows"), KafkaSink(embedded.bootstrap, "out", client=embedded.client))
 
 
@@ -154,9 +164,9 @@ def test_tables_have_the_row_within_the_message(embedded, producer, source_of, t
     ]
     labels = batch.column("y").to_pylist()
     assert found == [(ids[i], labels[i], None, 0, offset, i) for offset in range(3) for i in range(50)]
-    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
-    with closing(sink):
-        PredictionLoop(source_of("tables", codec), BSGDClassifier(budget=10), sink, keep="id", on_error="skip").run()
+    out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    with closing(out):
+        PredictionLoop(source_of("tables", codec), BSGDClassifier(budget=10), out, keep="id", on_error="skip").run()
     for message in messages(embedded, "out", 150):
         assert message.key == b"%d" % json.loads(message.value)["offset"]
 
@@ -168,10 +178,10 @@ def test_rows_without_names(embedded, source_of, tmp_path, codec):
     learned(source_of("rows", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10))
     assert [(line["partition"], line["offset"]) for line in lines(tmp_path / "out.jsonl")] == [(1, i) for i in range(40)]
     with (
-        FileSink(tmp_path / "no.jsonl") as sink,
+        FileSink(tmp_path / "no.jsonl") as to,
         pytest.raises(StreamError, match="'id' cannot be kept: .* numbers without names"),
     ):
-        LearningLoop(source_of("rows", codec), make_model(), sink=sink, keep=["id"])
+        LearningLoop(source_of("rows", codec), make_model(), sink=to, keep=["id"])
 
 
 def test_delayed_labels_of_topics(embedded, producer, source_of):
@@ -182,9 +192,9 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
         )
         producer.send("labels", json.dumps({"id": i, "y": i % 7 > 3}).encode(), partition=0, timestamp_ms=NOW + i + 3)
     producer.flush()
-    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     source = JoinedSource(source_of("rows"), source_of("labels"), key="id")
-    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(), sink=sink, keep=["tag"])
+    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(), sink=out, keep=["tag"])
     loop.run(21)  # a row is read ahead, and is in the position
     again = JoinedSource(source_of("rows"), source_of("labels"), key="id")
     assert again.keep(["tag"]) == ["tag", "partition", "offset"]
@@ -196,7 +206,7 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
         else:
             assert (again.kept_of(0), again.message_of(0)) == ([None] * 3, None)
     loop.run()
-    sink.close()
+    out.close()
     for message in messages(embedded, "out", 40):
         value = json.loads(message.value)
         number = int(value["key"])

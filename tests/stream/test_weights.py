@@ -209,6 +209,12 @@ def test_a_column_that_no_row_has(n):
         LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
 
 
+def test_rows_of_weight_0_teach_nothing():
+    rows = [({**x, "w": 0}, y) for x, y, _ in rows_of(20)]
+    with pytest.raises(StreamError, match="none of its 20 rows was learned: those with a label have the weight 0, in column 'w'"):
+        LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
+
+
 def test_rows_that_wait_have_no_weights():
     source = WeightedSource(IterableSource([]), "w")
     with pytest.raises(StreamError, match="rows that wait for their labels have no weights"):

@@ -318,7 +318,9 @@ def _copy(saved: Any, names: list[str]) -> _Copy:
     if written is None:
         return _Copy(kept_values(names, values), None)
     key, timestamp, headers = written
-    if not (timestamp is None or type(timestamp) is int) or any(type(name) is not str for name, _ in headers):
+    if not (timestamp is None or (type(timestamp) is int and 0 <= timestamp < 2**63)) or any(
+        type(name) is not str for name, _ in headers
+    ):
         raise ValueError(f"message is {shown(written)}")
     found = [(name, base64.b64decode(value, validate=True)) for name, value in headers]
     return _Copy(
