@@ -142,10 +142,15 @@ class MessageSource:
         message = self._messages[i]
         if not self._keep:
             return [message.partition, message.offset]
-        row, label = self._codec.decode(message.value), self._label
-        fields: Any = row.x
-        values = [row.y if name == label else at_path(fields, name) for name in self._keep]
-        return [*values, message.partition, message.offset]
+        fields = self._fields_of(message.value)
+        return [*(at_path(fields, name) for name in self._keep), message.partition, message.offset]
+
+    def _fields_of(self, value: bytes) -> dict[Any, Any]:
+        """Return features and label of a message, or if it is JSON, its fields as they came."""
+        if isinstance(self._codec, JSONCodec):
+            return self._codec.fields(value)
+        x, y = self._codec.decode(value)
+        return x | {self._label: y}
 
     def message_of(self, i: int) -> Message:
         """The key, time and headers of the message of row number ``i`` of those that were taken last.

@@ -13,7 +13,7 @@ from typing import Any
 from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.tables import Table
-from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, StreamError, open_sink, open_source
+from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, StreamError, WeightedSource, open_sink, open_source
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.tables import Reading
 
@@ -58,16 +58,21 @@ class WithoutKey(WrappedSource):
 
 
 class WithoutMarks(WrappedSource):
-    """A source whose labels are none where they are marks of missing values, for streams that are not read as tables."""
+    """A source without labels and weights that are marks of missing values, for streams that are not read as tables."""
 
-    def __init__(self, source: Any, missing: Sequence[str]) -> None:
+    def __init__(self, source: Any, missing: Sequence[str], weight: str | None) -> None:
         super().__init__(source)
-        self._reading = Reading(missing=missing)
+        self._reading, self._weight = Reading(missing=missing), weight
 
     def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
         if isinstance(rows, Rows):
             return rows
-        return [row if isinstance(row, BadRow) else row._replace(y=self._reading.label(row.y)) for row in rows]
+        return [row if isinstance(row, BadRow) else self._without(*row) for row in rows]
+
+    def _without(self, x: Any, y: Any) -> Row:
+        if self._weight in x and self._reading.label(x[self._weight]) is None:
+            x = {name: value for name, value in x.items() if name != self._weight}
+        return Row(x, self._reading.label(y))
 
 
 def without_key(source: Any, saved: Any) -> Any:
@@ -95,10 +100,13 @@ def open_streams(
             source = _joined(job, job.labels, table, how, stack)
         else:
             weight = job.weight if isinstance(job, LearnJob) else None
-            source = open_source(job.source, **how, **job.options_of(job.source), weight=weight, **table.source)
+            read_as_table = None if job.format is None else weight
+            source = open_source(job.source, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
             stack.callback(source.close)
             if job.format is None and (missing := table.encoder.get("missing")):
-                source = WithoutMarks(source, missing)
+                source = WithoutMarks(source, missing, weight)
+            if job.format is None and weight is not None:
+                source = WeightedSource(source, weight)
 
         def opened(spec: str) -> Sink:
             sink_of = getattr(checkpoints, "sink_of", None)

@@ -140,8 +140,8 @@ def flags_of(options: Mapping[str, Any]) -> str:
         text = written(value) if isinstance(value, list) else str(value)
         if name == "columns" and not text:
             continue
-        flag, text = f"--{name.replace('_', '-')}", shlex.quote(text)
-        parts.append(f"{flag}={text}" if text.startswith("-") else f"{flag} {text}")
+        between = "=" if text.startswith("-") else " "
+        parts.append(f"--{name.replace('_', '-')}{between}{shlex.quote(text)}")
     return " ".join(parts)
 
 

@@ -123,6 +123,29 @@ def test_which_headers_and_times_are_kept(producer, source_of):
     assert source.message_of(0) == Message(None, None, [])
 
 
+def test_marks_of_missing_weights_and_labels(embedded, producer, tmp_path, call):
+    for i in range(60):
+        value = {"a": i % 7, "w": ["NA", 2, "0.5"][i % 3], "y": "NA" if i % 10 == 1 else str(i % 2)}
+        producer.send("rows", json.dumps(value).encode(), partition=0)
+    producer.flush()
+    words = ["learn", embedded.url("rows"), "--label", "y", "--weight", "w", "--missing", "NA", "--stop-at-end", "--quiet"]
+    done = call(*words, "--checkpoint", tmp_path / "state", "--learner", "bsgd")
+    assert (done.end["learned"], done.end["unlabelled"], done.end["refused"]) == (54, 6, {})
+
+
+def test_objects_within_a_message(embedded, producer, source_of, tmp_path):
+    for i in range(20):
+        within = {"at": {"ms": i}} if i == 7 else {"at": {"ms": i}, "id": i}
+        value = {"in": within, "b.c": i, "y": i % 7 > 3, "a": None}
+        producer.send("rows", json.dumps(value).encode(), partition=0)
+    producer.flush()
+    keep = ["in.id", "in", "in.at.ms", "b.c", "y", "a"]
+    learned(source_of("rows"), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10), keep=keep)
+    for i, line in enumerate(lines(tmp_path / "out.jsonl")):
+        assert [line[name] for name in ("in.id", "in.at.ms", "b.c", "y", "a")] == [None if i == 7 else i, i, i, i % 7 > 3, None]
+        assert json.loads(line["in"])["at"] == {"ms": i}
+
+
 def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypatch):
     send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
     monkeypatch.setattr(sink, "MAX_PENDING_BYTES", 3000)

@@ -44,8 +44,8 @@ class JSONCodec:
     def __init__(self, label: str | None) -> None:
         self.label = label
 
-    def decode(self, value: bytes) -> Row:
-        """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
+    def fields(self, value: bytes) -> dict[Any, Any]:
+        """Return the fields of a message as they came, objects within it too; raise a ValueError if it is no JSON object."""
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         try:
@@ -54,6 +54,11 @@ class JSONCodec:
             raise ValueError(f"not JSON: {error}") from None
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
+        return fields
+
+    def decode(self, value: bytes) -> Row:
+        """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
+        fields = self.fields(value)
         # Most messages have neither of these bytes inside, and their fields need no look.
         if value.find(b"{", 1) >= 0:
             fields = flat(fields, self.label)
