@@ -19,7 +19,7 @@ def learn(url, options, folder, predictions, *others):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
 
     Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
-    for `DelayedLabels`. With ``at_once`` the model is one that takes rows together.
+    for `DelayedLabels`. Predictions have the columns ``keep``. With ``at_once`` the model is one that takes rows together.
     """
     *on_error, announcements, most = others
     policy = {"on_error": on_error[0]} if on_error else {}
@@ -36,6 +36,7 @@ def learn(url, options, folder, predictions, *others):
 
     options = dict(options)
     labels, join, delayed, at_once = (options.pop(name, None) for name in ("labels", "join", "delayed", "at_once"))
+    policy["keep"] = options.pop("keep", ())
     source = open_source(url, **options)
     make_loop = LearningLoop
     if labels is not None:

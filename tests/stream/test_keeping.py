@@ -6,6 +6,7 @@ import math
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.endpoints import Prediction, RawRows, Row, Rows
 from streamsvm.stream.keeping import MOST_KEPT, keeping_of, kept_values
+from streamsvm.stream.prediction import FollowedModel
 from streamsvm.stream.rows import RowError
 
 N = 60
@@ -185,6 +187,20 @@ def test_batches_are_as_row_by_row(tmp_path, kind):
     assert refused == [{"malformed": 1}] * 2  # half of a surrogate pair is no text
     assert left[0] == left[1]
     assert [line["id"] for line in left[0]] == [f"id {i}" for i in range(500) if i != 400]
+
+
+def test_predictions_of_newer_models(tmp_path):
+    rows = [({"a": float(i % 7), "b": 1.0}, None) for i in range(100)]
+    learner = BSGDClassifier(budget=10)
+    learner.learn_one({"a": 1.0, "b": 1.0}, True)
+    follow = SimpleNamespace(newer=iter([None] * 10 + [FollowedModel(learner, 7)] + [None] * 200).__next__)
+    with FileSink(tmp_path / "out.jsonl") as sink:
+        PredictionLoop(Tables(rows, "list"), learner, sink, follow=follow, keep="id").run()
+    found = read(tmp_path / "out.jsonl")
+    assert list(found[0]) == ["row", "y_pred", "y_true", "probability", "model", "id"]
+    assert [line["id"] for line in found] == [f"id {i}" for i in range(100)]
+    assert [line["model"] for line in found] == sorted(line["model"] for line in found)
+    assert {line["model"] for line in found} == {0, 7}
 
 
 @pytest.mark.parametrize("kind", ["table", "raw", "list"])

@@ -86,7 +86,7 @@ def test_rows_without_a_label_are_predicted_only(tmp_path):
 
 @pytest.mark.thorough
 def test_killed_twenty_times_at_random(csv_file, tmp_path):
-    whole, killed = whole_and_killed(tmp_path, 20, 5300, str(csv_file), {"label": "y"})
+    whole, killed = whole_and_killed(tmp_path, 20, 5300, str(csv_file), {"label": "y", "keep": ["y"]})
     assert files(killed) == files(whole)
 
 
