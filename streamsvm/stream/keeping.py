@@ -145,7 +145,7 @@ def _kept(name: str, value: Any) -> Any:
         return value
     try:
         if isinstance(value, date | time):
-            return value.isoformat()
+            return None if value != value else value.isoformat()  # the NaT of pandas is not equal to itself
         if isinstance(value, bytes):
             return value.decode()
         text = value if type(value) is str else _json(value)

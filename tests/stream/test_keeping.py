@@ -309,3 +309,8 @@ def test_a_record_with_more_fields():
     assert made._asdict() == {"row": 3, "y_pred": 1, "y_true": 0, "probability": 0.5, "class": "x", "a b": None}
     assert repr(made) == "Prediction(row=3, y_pred=1, y_true=0, probability=0.5, class='x', a b=None)"
     assert keeping_of(IterableSource([]), Sink(), [], Prediction) is None
+
+
+def test_a_time_of_pandas_that_is_none_is_none():
+    pd = pytest.importorskip("pandas")
+    assert kept_values(["a", "b"], [pd.NaT, pd.Timestamp("2024-01-02")]) == [None, "2024-01-02T00:00:00"]
