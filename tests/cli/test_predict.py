@@ -156,9 +156,7 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
     followed = call(*predict, "--follow", "--max-rows", 60).rows
     assert followed == [row | {"model": 60} for row in found]
     call(*learn, "--keep", "id", status=2, says="--keep id copies columns into predictions: say where these go, --to SINK")
-    call(
-        *predict[:-1], "model", "--follow", status=1, says="'model' cannot be kept, because predictions have a field of that name"
-    )
+    call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be kept, because predictions have a field")
     call(*predict[:-1], "ide", status=1, says="no column 'ide' to keep. It has: id, since, a, y")
 
 
@@ -166,20 +164,8 @@ def test_a_key_by_which_labels_were_joined_can_be_kept(file, tmp_path, call):
     rows = file("rows.jsonl", *(json.dumps({"id": f"k{i}", "t": i, "a": i % 7}) for i in range(40)))
     labels = file("labels.jsonl", *(json.dumps({"id": f"k{i}", "t": i + 2, "y": i % 7 > 3}) for i in range(40)))
     out, keys = tmp_path / "out.jsonl", [f"k{i}" for i in range(40)]
-    learn = [
-        "learn",
-        rows,
-        "--label",
-        "y",
-        "--labels",
-        f"{labels}?key=id&time=t",
-        "--learner",
-        "bsgd",
-        "--to",
-        out,
-        "--keep",
-        "id,t",
-    ]
+    learn = ["learn", rows, "--label", "y", "--labels", f"{labels}?key=id&time=t", "--learner", "bsgd", "--to", out]
+    learn += ["--keep", "id,t"]
     call(*learn, "--checkpoint", tmp_path / "state")
     found = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["key"], row["id"], row["t"]) for row in found] == [(key, key, i) for i, key in enumerate(keys)]
