@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import warnings
 from collections.abc import Hashable, Iterator
@@ -172,19 +171,17 @@ class CSVSource(TextSource):
             if kept:
                 self._kept = [cells[i] or None for i in kept]
             y: Any = cells.pop(at) if at >= 0 else ""
+            reads = float if self._is_plain else number  # float takes more for numbers than is plain
             if self._reads:
                 y = reading.label(y)
-            y = None if y is None else parse_label(y)
-            if self._reads:
-                self._last = reading.row(zip(features, cells, strict=True))
+                self._last = reading.row(zip(features, cells, strict=True), reads)
                 self._row_given()
-                yield Row(self._last, y)
+                yield Row(self._last, None if y is None else parse_label(y))
                 continue
-            x: dict[Hashable, Any] | None = None
-            if self._is_plain:  # float reads nothing that is no number
-                with contextlib.suppress(ValueError):
-                    x = dict(zip(features, map(float, cells), strict=True))
-            if x is None:
+            y = parse_label(y)
+            try:
+                x: dict[Hashable, Any] = dict(zip(features, map(reads, cells), strict=True))
+            except ValueError:
                 x = {name: _cell(cell) for name, cell in zip(features, cells, strict=True) if cell.strip()}
             self._row_given()
             self._last = x

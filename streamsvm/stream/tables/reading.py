@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypedDict
 
@@ -154,8 +154,11 @@ class Reading:
         what = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
         return f"there is no column {what}. It has: {', '.join(columns)}"
 
-    def row(self, cells: Iterable[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
-        """Return the values of a row by column, without dropped columns and missing values."""
+    def row(self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = number) -> dict[Hashable, Any]:
+        """Return the values of a row by column, without dropped columns and missing values.
+
+        ``reads`` reads numbers in text: float does where the text has nothing that only Python takes for one.
+        """
         kinds, other, numbers = self._kinds, self._other, self._missing_numbers
         x = {}
         for name, value in cells:
@@ -165,11 +168,14 @@ class Reading:
             given = type(value)
             if given is str:
                 value = value.strip()
-                if not value or value in self._missing or (kind != _CATEGORY and value in _NANS):
+                if not value or value in self._missing:
                     continue
                 if kind == _NUMBER:
-                    with contextlib.suppress(ValueError):
-                        value = number(value if self.decimal is None else self.plain(value))
+                    try:
+                        value = reads(value) if self.decimal is None else number(self.plain(value))
+                    except ValueError:
+                        if value in _NANS:
+                            continue
             elif given is not float and given is not int and given is not bool:
                 value = plain_value(value)
                 if _is_absent(value):
@@ -181,8 +187,12 @@ class Reading:
             if kind == _CATEGORY:
                 value = _name(value)
             elif kind == _DATE:
-                with contextlib.suppress(ValueError, TypeError, OverflowError):
+                try:  # noqa: SIM105 - which takes longer
                     value = seconds(value, self.dates[str(name)])
+                except (ValueError, TypeError, OverflowError):
+                    pass
+                if value != value:
+                    continue
             x[name] = value
         return x
 
