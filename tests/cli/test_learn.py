@@ -105,10 +105,22 @@ def test_labels_are_many(file, tmp_path, call):
     path = file("rows.csv", "a,b,y", *(f"{i % 40},{i % 8},{names[i % 40]}" for i in range(400)))
     for learner in ("bsgd", "auto"):
         state = tmp_path / learner
-        words = ["--label", "y", "--learner", learner, "--labels-are", ",".join(names), "--checkpoint", state, "--quiet"]
-        call("learn", path, *words, "--max-rows", 37)  # a run that ends before all labels have come
-        assert call("learn", path, *words).end["learned"] == 400
-        assert load(state).labels == names
+        words = [
+            "--label",
+            "y",
+            "--learner",
+            f"{learner},seed=0",
+            "--labels-are",
+            ",".join(names),
+            "--checkpoint",
+            state,
+            "--quiet",
+        ]
+        for rows in (17, 3, 380):  # runs that end before all labels have come
+            call("learn", path, *words, "--max-rows", rows)
+        model, whole = load(state), tmp_path / f"whole-{learner}"
+        assert call("learn", path, *words, "--checkpoint", whole).end["learned"] == 400
+        assert (model.n_learned, model.labels, model._store.snapshot()) == (400, names, load(whole)._store.snapshot())
     call("learn", path, "--label", "y", "--labels-are", ",".join(map(str, range(129))), status=2, says="max_classes=128")
 
 

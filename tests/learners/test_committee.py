@@ -281,6 +281,13 @@ def test_states_that_compiled_code_could_not_trust_are_refused(kind, change, mat
     refused(match, reread, whole(kind), change)
 
 
+def test_an_expert_with_fewer_outputs_is_refused():
+    def change(model):
+        model._store.stores[0][0].live = 1
+
+    refused("live of an expert is 1, not 2", reread, made(SVMClassifier), change)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("change", "match"),
