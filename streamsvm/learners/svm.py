@@ -40,7 +40,7 @@ class SVMClassifier(OnlineClassifier, Committee):
     microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 10 with ``"normal"`` (seven
     and five), and 17 with ``"high"`` (the same as ``"normal"``, and least squares on 300, 100 and 100 landmarks). Time grows with
     labels: with ``"normal"`` and 20 features, a row takes about 35 microseconds with 10 labels, 75 with 26 and 250 with 100. So
-    does memory, by 41 KB with each label from the third on.
+    does memory, by 41 KB with each label from the third on. The first row of such a label takes some milliseconds more.
 
     The experts of second order use the first 64 features only, as their matrices grow with the square of the number of
     features. The sum of functions has 4 functions of each feature up to 16 features (piecewise linear ones that bend at .8

@@ -209,6 +209,9 @@ class Store(Generic[V]):
 
     def take(self, smaller: Any) -> None:
         """Become a copy of a store with fewer outputs; the numbers of those that it lacks stay as they are."""
+        if len(smaller.block) == len(self.block):  # it has no outputs
+            self.block[:] = smaller.block
+            return
         sizes = self._header.copy()
         self.block[:STATE_END] = smaller.block[:STATE_END]
         for name in self._layout.sizes:
