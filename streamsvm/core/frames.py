@@ -10,16 +10,20 @@ import numpy as np
 from river.utils import dataframe
 
 from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.sparse import Matrix, is_scipy, rows_of_pandas, rows_of_scipy, sparse_columns
 
 
-def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashable], Any]:
+def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], Any]:
     """Return a frame or an array of features as an array of a dtype [n, features], with the names of the features.
 
-    X is an eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ... The third that is
-    returned is the narwhals frame that results are to be like, None for an array. It is a ValueError if X is neither, is masked,
-    or has a column that is not numeric.
+    X is an eager frame that narwhals knows, a 2-D numpy array of numbers, or a sparse matrix or array of scipy; features of the
+    last two are named 0, 1, ... Of what is sparse in scipy, and of a frame of pandas with sparse columns, sparse rows are
+    returned. The third that is returned is the narwhals frame that results are to be like, None for an array. It is a ValueError
+    if X is none of these, is masked, or has a column that is not numeric.
     """
     frame = None
+    if is_scipy(X):
+        return rows_of_scipy(X, dtype), list(range(X.shape[1])), None
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
     if isinstance(X, np.ndarray):
@@ -30,10 +34,14 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashabl
         try:
             frame = dataframe.into_frame(X)
         except TypeError:
-            raise ValueError(f"X must be an eager frame or a 2-D numpy array, not {type(X).__name__}") from None
-        for name, kind in frame.schema.items():
-            if not (kind.is_numeric() or kind == nw.Boolean):
-                raise ValueError(f"feature {name!r} is of type {kind}: features must be numbers")
+            raise ValueError(f"X must be an eager frame or a 2-D array (numpy, scipy.sparse), not {type(X).__name__}") from None
+        others = {name: kind for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)}
+        if others:
+            sparse = sparse_columns(X)
+            for name, kind in others.items():
+                if name not in sparse:
+                    raise ValueError(f"feature {name!r} is of type {kind}: features must be numbers")
+            return rows_of_pandas(X, dtype), list(frame.columns), frame
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
     with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
         # Writable, as compiled code takes no other: a read-only array is copied.
@@ -65,8 +73,8 @@ def as_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
 class Batch(NamedTuple):
     """Rows to learn together. Rows of weight 0 are left out, and not checked."""
 
-    matrix: np.ndarray
-    """float32 or float64 [n, features]."""
+    matrix: Matrix
+    """float32 or float64 [n, features], or sparse rows."""
     names: list[Hashable]
     """Of the features."""
     y: list[Any]

@@ -11,6 +11,7 @@ from streamsvm.core.budget import Removal
 from streamsvm.core.checks import OutputName, check_number
 from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.kernels import kernel_matrix
+from streamsvm.core.sparse import in_columns, laid_out
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import HINGE
@@ -73,7 +74,7 @@ class DualAscent(BudgetedEstimator):
         -----
         The passes cost O(epochs n B d). The solution takes 4 d + 8 outputs + 32 bytes a row for as long as you keep it. Ctrl-C
         ends the passes, and the model keeps what it has learned. A gap that remains between the objectives is due to ``tol``,
-        to too few passes, and to the budget.
+        to too few passes, and to the budget. Sparse rows are made dense for it.
 
         References
         ----------
@@ -141,8 +142,9 @@ class DualSolution:
     """
 
     def __init__(self, model: DualAscent, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
-        self._model, self._columns, self._targets = model, columns, targets
-        self._X, self._weights, self._rows = batch.matrix.copy(), batch.weights, batch.numbers
+        X, self._columns = laid_out(batch.matrix, columns, model._store.used)
+        self._X = X.copy() if X is batch.matrix else X
+        self._model, self._targets, self._weights, self._rows = model, targets, batch.weights, batch.numbers
         self._n_given = batch.n_given
         self._coefficients = np.zeros((len(targets), model._outputs))
         self._stamps = np.full(len(targets), -1)
@@ -254,10 +256,7 @@ class DualSolution:
 
     def _rows_in_columns(self) -> np.ndarray:
         # float64 [n, columns in use], as the kernel takes them
-        X = np.zeros((len(self._X), self._model._store.used))
-        for j, column in enumerate(self._columns):
-            if column >= 0:
-                X[:, column] += self._X[:, j]
+        X = in_columns(self._X, self._columns, self._model._store.used, np.float64)
         scale = self._model.scale_in_use
         return X if scale is None else scale.of(X)
 

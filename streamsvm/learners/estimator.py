@@ -16,6 +16,7 @@ from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.core.memory.features import FeatureSpace
+from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
 from streamsvm.core.steps.rescale import BOUND, GIVEN
@@ -183,9 +184,9 @@ class OnlineEstimator(RiverEstimator):
                 if n != self._outputs:
                     self._resize(n)
                     self._get_ready(len(batch.matrix))
-                for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):
-                    part = slice(first, min(first + _ROWS_AT_ONCE, rows.stop))
-                    self._learn_rows(batch.matrix[part], columns, targets[part], batch.weights[part])
+                for part in parts(batch.matrix, self._store.used, rows, _ROWS_AT_ONCE):
+                    some = laid_out(batch.matrix[part], columns, self._store.used)
+                    self._learn_rows(*some, targets[part], batch.weights[part])
         finally:
             if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
                 self._resize(int(outputs[-1]))
@@ -259,9 +260,11 @@ class OnlineEstimator(RiverEstimator):
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
         self._store.used = len(features)
-        row = self._first_refused(matrix, columns)
-        if row >= 0:
-            self._complain_of(matrix[row], names, int(batch.numbers[row]))
+        for part in parts(matrix, len(features)):
+            row = self._first_refused(*laid_out(matrix[part], columns, len(features)))
+            if row >= 0:
+                row += part.start
+                self._complain_of(matrix[row], names, int(batch.numbers[row]))
         return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
@@ -271,7 +274,9 @@ class OnlineEstimator(RiverEstimator):
         if len(matrix) and len(self._features):
             self._warn_of_names(names, columns, like is None)
         decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
-        self._decide_matrix(matrix, columns, what, decisions)
+        for part in parts(matrix, len(self._features)):
+            some = laid_out(matrix[part], columns, len(self._features))
+            self._decide_matrix(*some, what, decisions[part])
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         if len(refused):
             self._complain_of(matrix[refused[0]], names, int(refused[0]))

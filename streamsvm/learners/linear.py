@@ -12,6 +12,7 @@ from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.weights import WeightStore
+from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import linear_step
 from streamsvm.core.steps.rule import Rule
 from streamsvm.learners.classifier import OnlineClassifier
@@ -83,7 +84,9 @@ class LinearEstimator(Mergeable):
         with self._undoing():
             targets, _ = self._targets(batch)
             columns = self._admit(batch)
-        linear_step.learn_many(self._block, batch.matrix, columns, targets, batch.weights)
+        for part in parts(batch.matrix, self._store.used):
+            some = laid_out(batch.matrix[part], columns, self._store.used)
+            linear_step.learn_many(self._block, *some, targets[part], batch.weights[part])
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         return int(linear_step.first_refused(self._block, matrix, columns))

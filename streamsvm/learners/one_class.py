@@ -143,7 +143,7 @@ class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
         return float(common["center"][iterate]), float(common["size"][iterate])
 
     def learn_many(self, X: Any) -> None:
-        """Learn the rows of a frame or of a 2-D numpy array in order, exactly as `learn_one` learns each."""
+        """Learn the rows of a frame or a 2-D array, sparse or not, in order, exactly as `learn_one` learns each."""
         matrix, names, _ = as_matrix(X, self._dtype)
         n = len(matrix)
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))

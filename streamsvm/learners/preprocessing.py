@@ -18,6 +18,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import as_frame, as_matrix
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
+from streamsvm.core.sparse import dense
 from streamsvm.core.transformers import Units, units_between
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
@@ -38,7 +39,8 @@ class BoundedScaler(base.MiniBatchTransformer):
     is bounded, this is river's StandardScaler, to rounding.
 
     A row costs O(features). Memory is 300 bytes for each feature name, whatever the number of rows. After at least eight equal
-    values, the first one that differs is learned as it is, because its scale is unknown.
+    values, the first one that differs is learned as it is, because its scale is unknown. Scaled rows are dense, also those of a
+    sparse matrix.
 
     Parameters
     ----------
@@ -232,12 +234,14 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def _matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
         """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
-        values, names, like = as_matrix(X, np.float64)
+        matrix, names, like = as_matrix(X, np.float64)
+        values = dense(matrix)
         fine = np.abs(values) <= _LARGEST
         if not fine.all():
             row, column = np.argwhere(~fine)[0]
             raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {_MUST_BE_FINITE}")
-        return values.copy(), names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
+        values = values.copy() if values is matrix else values
+        return values, names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
 
     def __getstate__(self) -> dict[str, Any]:
         n = len(self._columns)

@@ -19,6 +19,7 @@ from scipy import linalg
 
 from streamsvm.core.frames import as_batch
 from streamsvm.core.kernels import kernel_matrix
+from streamsvm.core.sparse import in_columns
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
 
@@ -135,14 +136,16 @@ class Rows(NamedTuple):
 
 
 def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
-    """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label."""
+    """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label.
+
+    All of them are dense at once: pass sparse rows in parts, whose sums are added.
+    """
     batch = as_batch(X, y, w, model._dtype)
     wanted = model._known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
         raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
     columns = model._features.columns_of(batch.names, False)
-    matrix = np.zeros((len(batch.y), model._store.used), model._dtype)
-    matrix[:, columns[columns >= 0]] = batch.matrix[:, columns >= 0]
+    matrix = in_columns(batch.matrix, columns, model._store.used, model._dtype)
     if not np.isfinite(matrix).all():
         raise ValueError("X has values that are not finite: fill them in, or leave those rows out")
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)

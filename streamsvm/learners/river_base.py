@@ -108,8 +108,9 @@ class SupervisedEstimator(RiverEstimator):
         Parameters
         ----------
         X
-            The rows [n, features]: an eager frame that narwhals knows (pandas, polars, pyarrow, ...), or a 2-D numpy array,
-            whose columns are the features 0, 1, ...
+            The rows [n, features]: an eager frame that narwhals knows (pandas, polars, pyarrow, ...); or a 2-D numpy array, or
+            a sparse matrix or array of scipy, whose columns are the features 0, 1, ... What is sparse, as columns of a pandas
+            frame may be too, is learned like the same rows dense, of which only some at a time are in memory.
         y
             The n labels or targets: a series, an array or a sequence.
         w

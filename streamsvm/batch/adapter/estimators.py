@@ -82,7 +82,8 @@ class BatchAdapter(Refitting):
     `learn_many` fits wherever a fit is due, as `learn_one` does row by row. If a fit that is due fails, all rows stay in the
     window, the last good model continues to predict, there is a warning, and the next attempt comes ``refit_every`` rows later.
     If there is no model yet, the model's exception is raised. If the window has only one class, the fit waits for the next row
-    that brings a second one. Ctrl-C during a fit leaves the last good model and all rows.
+    that brings a second one. Ctrl-C during a fit leaves the last good model and all rows. Sparse rows are made dense, all rows of
+    a call at once: give very many in several calls.
 
     With ``background=True``, a fit that is due copies the window and begins; `wait` describes how its model comes into use.
     Which row meets which model then depends on the machine, so two runs are no longer equal.

@@ -14,6 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 from streamsvm.core.checks import LARGEST_WEIGHT, Overflow, check_number, check_parameters, checked_weight, parameter
 from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.core.sparse import Matrix, in_columns
 from streamsvm.learners.river_base import SupervisedEstimator
 
 
@@ -108,16 +109,12 @@ class Window:
         self.n_put = n_put
 
 
-def placed(matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+def placed(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
     """Return rows float32 [n, features] with each feature in its column (-1: none), float32 [n, width]. Those of one add up.
 
     Where a value is not finite, a ValueError names the feature, and the row by its element of ``numbers``.
     """
-    out = np.zeros((len(matrix), width), np.float32)
-    with np.errstate(over="ignore"):  # a sum that is too large is refused below
-        for values, column in zip(matrix.T, columns.tolist(), strict=True):
-            if 0 <= column < width:
-                out[:, column] += values
+    out = in_columns(matrix, columns, width, np.float32)
     refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
     if len(refused):
         row = refused[0]

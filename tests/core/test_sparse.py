@@ -1,0 +1,107 @@
+"""Sparse rows are the rows that the same matrix has dense."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from refused import refused
+from streamsvm.core.sparse import (
+    MOST_COLUMNS,
+    dense,
+    in_columns,
+    is_scipy,
+    laid_out,
+    parts,
+    rows_of_pandas,
+    rows_of_scipy,
+    sparse_columns,
+)
+
+VALUES = st.sampled_from([0.0, 0.0, 0.0, 1.5, -2.0, 0.1, 1e30, -1e39, np.nan, np.inf, -np.inf])
+MATRICES = st.tuples(st.integers(0, 5), st.integers(0, 5)).flatmap(
+    lambda shape: st.lists(VALUES, min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]).map(
+        lambda values: np.array(values, np.float64).reshape(shape)
+    )
+)
+
+
+def single(X):
+    with np.errstate(over="ignore"):
+        return X.astype(np.float32)
+
+
+@given(MATRICES, st.data())
+def test_some_rows_and_columns(X, data):
+    n, d = X.shape
+    rows = rows_of_scipy(sparse.csr_array(X), np.float32)
+    assert len(rows) == n
+    np.testing.assert_array_equal(dense(rows), single(X))
+    numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=4) if n else st.just([]))
+    np.testing.assert_array_equal(dense(rows[np.array(numbers, np.int64)]), single(X)[numbers])
+    begin, end = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+    np.testing.assert_array_equal(dense(rows[begin:end]), single(X)[begin:end])
+    for number in numbers:
+        np.testing.assert_array_equal(rows[number], single(X)[number])
+    columns = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=d, max_size=d)), np.int64)
+    found, places = laid_out(rows, columns, 3)
+    np.testing.assert_array_equal(found, in_columns(single(X), columns, 3, np.float32))
+    np.testing.assert_array_equal(found, in_columns(rows, columns, 3, np.float32))
+    assert places.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.int64, np.float32, np.float64, np.longdouble])
+def test_formats_and_types(form, dtype):
+    X = (np.arange(12).reshape(3, 4) % 3).astype(dtype)
+    for kind in (sparse.csr_array, sparse.csr_matrix):
+        rows = rows_of_scipy(kind(X).asformat(form), np.float64)
+        np.testing.assert_array_equal(dense(rows), X.astype(np.float64))
+        assert dense(rows).dtype == np.float64
+
+
+def test_values_that_are_stored_twice_or_out_of_order():
+    X = sparse.csr_array((np.array([1.0, 2.0, 4.0, 8.0]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3))
+    assert dense(rows_of_scipy(X, np.float32)).tolist() == [[2.0, 0.0, 5.0], [0.0, 8.0, 0.0]]
+    assert X.indices.tolist() == [2, 0, 2, 1]  # which stays as it was
+
+
+def test_matrices_that_are_refused():
+    refused("2-D array of numbers, not a sparse 2-D of complex128", rows_of_scipy, sparse.csr_array(np.eye(2) * 1j), np.float32)
+    refused("not a sparse 1-D of float64", rows_of_scipy, sparse.coo_array(np.ones(3)), np.float32)
+    refused("hash its features", rows_of_scipy, sparse.csr_array((1, MOST_COLUMNS + 1)), np.float32)
+    corrupt = sparse.csr_array(np.eye(2))
+    corrupt.indices[0] = 7
+    refused("ind", rows_of_scipy, corrupt, np.float32)
+
+
+def test_only_what_is_sparse_is():
+    assert is_scipy(sparse.csr_array((2, 2)))
+    assert is_scipy(sparse.coo_matrix((2, 2)))
+    assert not is_scipy(np.eye(2))
+    assert sparse_columns(np.eye(2)) == set()
+    text = pd.arrays.SparseArray(["x"], fill_value="", dtype=pd.SparseDtype(object, ""))
+    assert sparse_columns(pd.DataFrame({"a": [1.0], "b": pd.arrays.SparseArray([0.0]), "c": text})) == {"b"}
+
+
+@given(MATRICES, st.data())
+def test_frames_with_sparse_columns(X, data):
+    fills = data.draw(st.lists(st.sampled_from([None, 0.0, 1.5, np.nan]), min_size=X.shape[1], max_size=X.shape[1]))
+    frame = pd.DataFrame(X)
+    for j, fill in enumerate(fills):
+        if fill is not None:
+            frame[j] = pd.arrays.SparseArray(X[:, j], fill_value=fill, kind=data.draw(st.sampled_from(["integer", "block"])))
+    np.testing.assert_array_equal(dense(rows_of_pandas(frame, np.float32)), single(X))
+
+
+def test_parts_of_sparse_rows_are_small():
+    rows = rows_of_scipy(sparse.csr_array((5000, 3)), np.float32)
+    sizes = [part.stop - part.start for part in parts(rows, 1000)]
+    assert sizes == [1000] * 5
+    assert list(parts(rows, 10**9, slice(3, 5))) == [slice(3, 4), slice(4, 5)]
+    assert list(parts(rows, 0)) == [slice(0, 5000)]
+    assert list(parts(np.empty((5000, 3)), 10**9)) == [slice(0, 5000)]
+    assert list(parts(np.empty((5, 3)), 1, slice(1, 5), 3)) == [slice(1, 4), slice(4, 5)]
+    assert list(parts(np.empty((0, 3)), 1)) == []
