@@ -33,7 +33,7 @@ class Graph:
         self._onnx = _onnx()
         self.nodes: list[Any] = []
         self.constants: dict[tuple[Any, ...], Any] = {}
-        self.outputs: list[tuple[str, str, int]] = []
+        self.outputs: list[tuple[str, int | None]] = []
         self.label_type: int = self._onnx.TensorProto.INT64
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
@@ -51,13 +51,9 @@ class Graph:
     def labels(self, labels: Sequence[Any]) -> str:
         """Return the name of the constant with the labels: int64, bool or float64 if all are such, else text."""
         types = self._onnx.TensorProto
-        kinds = {type(label) for label in labels}
-        kind = kinds.pop() if len(kinds) == 1 else str
-        if kind is int and any(not -(2**63) <= label < 2**63 for label in labels):
-            kind = str
-        self.label_type = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE}.get(kind, types.STRING)
-        texts = self.label_type == types.STRING
-        array: np.ndarray = np.array([str(label) for label in labels] if texts else labels, object if texts else kind)
+        kind, given = _as_given(labels)
+        self.label_type = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
+        array: np.ndarray = np.array(given, object if kind is str else kind)
         try:
             return self._keep(array, ("labels",))
         except UnicodeEncodeError as error:
@@ -69,20 +65,29 @@ class Graph:
             self.constants[key] = self._onnx.numpy_helper.from_array(array, name)
         return str(self.constants[key].name)
 
-    def output(self, name: str, value: str, dimensions: int) -> None:
-        """Make a value an output of the model."""
+    def output(self, name: str, value: str, columns: int | None = None) -> None:
+        """Make a value an output of the model: [rows], or [rows, columns]."""
         self.nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
-        self.outputs.append((name, value, dimensions))
+        self.outputs.append((name, columns))
+
+
+def _as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Return the type of the labels that a model gives, and the labels: int, bool or float if all are such, else text."""
+    kinds = {type(label) for label in labels}
+    kind = kinds.pop() if len(kinds) == 1 else str
+    if kind not in (bool, int, float) or (kind is int and any(not -(2**63) <= label < 2**63 for label in labels)):
+        kind = str
+    return kind, [kind(label) for label in labels]
 
 
 def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
     """Return a graph as the bytes of a model, checked by onnx's own checker."""
     onnx = _onnx()
     helper, types = onnx.helper, onnx.TensorProto
-    outputs = [
-        helper.make_tensor_value_info(name, graph.label_type if name == "label" else types.FLOAT, ["rows", None][:dimensions])
-        for name, _, dimensions in graph.outputs
-    ]
+    outputs = []
+    for name, width in graph.outputs:
+        shape = ["rows"] if width is None else ["rows", width]
+        outputs.append(helper.make_tensor_value_info(name, graph.label_type if name == "label" else types.FLOAT, shape))
     given = helper.make_tensor_value_info("X", types.FLOAT, ["rows", columns])
     body = helper.make_graph(graph.nodes, "streamsvm", [given], outputs, list(graph.constants.values()))
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
@@ -105,9 +110,15 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
     """Write a program as an ONNX model.
 
     The input is ``X``, float32 [rows, columns], in the order of the program's columns. A number that is not finite is missing,
-    and a number beyond 1e18 after scaling counts as 1e18. The outputs are ``label`` [rows] for a classifier (text, int64,
-    float64 or bool), ``decision``, float32 [rows] or [rows, labels], and ``probabilities``, float32 [rows, labels], if the
-    program has them. For a regressor, ``decision`` is the prediction.
+    and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
+
+    - Of a classifier: ``label`` [rows] (int64, bool or float64 if all labels are such, else text); ``probabilities``, float32
+      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several.
+    - Of a regressor: ``variable``, float32 [rows, 1].
+    - Of an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
+
+    The metadata holds JSON: ``columns``, the names of the input's columns; ``labels``, as ``label`` gives them, in the order of
+    the columns of ``probabilities``; and ``facts`` about the model.
 
     Parameters
     ----------
@@ -135,8 +146,12 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
     >>> path = Path(tempfile.mkdtemp(), "model.onnx")
     >>> write_onnx(program_of(model), path)
     >>> import onnxruntime
-    >>> onnxruntime.InferenceSession(path).run(["label"], {"X": np.array([[1.0], [9.0]], np.float32)})
-    [array(['small', 'large'], dtype=object)]
+    >>> session = onnxruntime.InferenceSession(path)
+    >>> label, probabilities, decision = session.run(None, {"X": np.array([[1.0], [9.0]], np.float32)})
+    >>> label, probabilities.shape
+    (array(['small', 'large'], dtype=object), (2, 2))
+    >>> session.get_modelmeta().custom_metadata_map["labels"]
+    '["small", "large"]'
     """
     if operators not in get_args(OnnxOperators):
         raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
@@ -154,6 +169,8 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
             values.append(_take(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
     _answer(graph, program, values)
     facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
+    if program.answer.kind == "class":
+        facts["labels"] = json.dumps(_as_given(program.answer.labels)[1])
     try:
         write(Path(path), made(graph, len(program.columns), facts))
     except ModelFileError as error:
@@ -358,11 +375,19 @@ def _answer(graph: Graph, program: Program, values: list[str]) -> None:
     answer, flat = program.answer, graph.constant(np.array([1]))
     decision, choice = values[answer.decision], values[answer.choice]
     several = len(answer.labels) > 2
-    graph.output("decision", decision if several else graph.op("Squeeze", decision, flat), 2 if several else 1)
-    if answer.kind == "anomaly":
-        graph.output("score", _score(graph, graph.op("Squeeze", decision, flat), answer.center, answer.size), 1)
-    if answer.kind != "class":
+    if answer.kind == "number":
+        graph.output("variable", decision, 1)
         return
+    values_of = decision if several else graph.op("Squeeze", decision, flat)
+    if answer.kind == "class":
+        _classify(graph, program, decision, choice)
+    else:
+        graph.output("score", _score(graph, values_of, answer.center, answer.size))
+    graph.output("decision", values_of, program.widths[answer.decision] if several else None)
+
+
+def _classify(graph: Graph, program: Program, decision: str, choice: str) -> None:
+    answer, flat, several = program.answer, graph.constant(np.array([1])), len(program.answer.labels) > 2
     if several:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
@@ -370,9 +395,11 @@ def _answer(graph: Graph, program: Program, values: list[str]) -> None:
         number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, flat), 0.0), to=7)
     if len(answer.labels) == 1:
         number = graph.op("Mul", number, np.array(0))
-    graph.output("label", graph.op("Gather", graph.labels(answer.labels), number), 1)
+    graph.output("label", graph.op("Gather", graph.labels(answer.labels), number))
     if answer.odds is not None:
-        graph.output("probabilities", _probabilities(graph, answer.odds, decision, several), 2)
+        graph.output("probabilities", _probabilities(graph, answer.odds, decision, several), len(answer.labels))
+    elif len(answer.labels) == 1:
+        graph.output("probabilities", graph.op("Add", graph.op("Mul", decision, 0.0), 1.0), 1)
 
 
 def _score(graph: Graph, f: str, center: float, size: float) -> str:

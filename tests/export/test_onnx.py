@@ -1,5 +1,7 @@
 """ONNX models answer as the programs do that they are made of."""
 
+import json
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -27,7 +29,13 @@ def check(given, tmp_path, **how):
     answers = dict(zip(names, found.run(names, {"X": X}), strict=True))
     predictor, (f, choice) = edge.Predictor(given), run(given, X.astype(np.float64))
     size = np.abs(f).max()
-    np.testing.assert_allclose(answers["decision"].reshape(f.shape), f, rtol=2e-4, atol=2e-4 * max(size, 1.0))
+    decisions = answers["variable" if given.answer.kind == "number" else "decision"]
+    np.testing.assert_allclose(decisions.reshape(f.shape), f, rtol=2e-4, atol=2e-4 * max(size, 1.0))
+    with_probabilities = ["probabilities"] if given.answer.odds is not None else []
+    expected = {"class": ["label", *with_probabilities, "decision"], "number": ["variable"], "anomaly": ["score", "decision"]}
+    assert names == expected[given.answer.kind]
+    for output in found.get_outputs():
+        assert output.shape == ["rows", *answers[output.name].shape[1:]]
     if given.answer.kind == "anomaly":
         np.testing.assert_allclose(answers["score"], predictor.predict_many(X), atol=2e-4)
     if given.answer.kind == "class":
@@ -72,8 +80,42 @@ def test_what_the_operators_for_svms_cannot_say_is_refused(tmp_path):
     ],
 )
 def test_labels_are_what_they_were(labels, found, tmp_path):
-    answers = session(program_of(labelled(labels)), tmp_path).run(["label"], {"X": np.array([[0.0], [1.0]], np.float32)})
+    opened = session(program_of(labelled(labels)), tmp_path)
+    answers = opened.run(None, {"X": np.array([[0.0], [1.0]], np.float32)})
     assert answers[0].tolist() == found
+    named = json.loads(opened.get_modelmeta().custom_metadata_map["labels"])
+    assert [named[place] for place in answers[1].argmax(axis=1)] == found
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"), [((0, 1), np.int64), ((False, True), np.bool_), ((0.5, 2.0), np.float64), (("a", "b"), np.object_)]
+)
+def test_outputs_come_as_users_of_skl2onnx_expect(labels, dtype, tmp_path):
+    """By place: labels, probabilities [rows, labels], and decision values last; of a regressor [rows, 1]."""
+    X = np.array([[0.0], [1.0], [1.0]], np.float32)
+    model = labelled(labels)
+    label, probabilities, decision = session(program_of(model), tmp_path).run(None, {"X": X})
+    assert label.dtype == dtype
+    assert label.tolist() == [labels[0], labels[1], labels[1]]
+    rows = [{"a": float(x)} for x in X[:, 0]]
+    expected = [list(model.predict_proba_one(x).values()) for x in rows]
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    assert probabilities.dtype == decision.dtype == np.float32
+    np.testing.assert_allclose(decision, [model.decision_function_one(x) for x in rows], atol=1e-5)
+
+    regressor = BSCARegressor(budget=5)
+    regressor.learn_one({"a": 0.0}, 1.0)
+    [variable] = session(program_of(regressor), tmp_path).run(None, {"X": X})
+    assert variable.shape == (3, 1)
+    np.testing.assert_allclose(variable[:, 0], [regressor.predict_one(x) for x in rows], atol=1e-5)
+
+
+def test_a_label_without_another(tmp_path):
+    X = np.array([[0.0], [1.0]], np.float32)
+    label, probabilities, decision = session(program_of(labelled(("a", "a"))), tmp_path).run(None, {"X": X})
+    assert label.tolist() == ["a", "a"]
+    assert probabilities.tolist() == [[1.0], [1.0]]
+    assert decision.shape == (2,)
 
 
 def test_a_label_that_is_no_text(tmp_path):
@@ -86,7 +128,7 @@ def test_rows_that_are_very_large(name, tmp_path):
     X = np.full((3, 5), 3e38, np.float32)
     X[1, ::2] = X[2, 0] = -3e38
     X[2, 1:] = 1e30
-    assert np.isfinite(session(program(name), tmp_path).run(["decision"], {"X": X})[0]).all()
+    assert np.isfinite(session(program(name), tmp_path).run(None, {"X": X})[-1]).all()
 
 
 def test_operators_for_svms_before_there_is_a_vector(tmp_path):
