@@ -12,7 +12,7 @@ import numpy as np
 #: The most columns of a sparse matrix: it costs nothing to declare more, but each has a name in a call.
 MOST_COLUMNS = 2**21
 
-_VALUES_AT_ONCE = 1_000_000  # that are dense at a time
+_VALUES_AT_ONCE = 200_000  # that are dense at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +52,24 @@ class SparseRows:
 
         Values of a row that meet in a column add up, in the order of the features.
         """
-        out, counts = np.zeros((len(self), used), self.dtype), self.ends - self.starts
-        before = np.cumsum(counts) - counts
-        stored = np.arange(counts.sum()) + np.repeat(self.starts - before, counts)
-        rows, at = np.repeat(np.arange(len(self)), counts), columns[self.features[stored]]
+        stored = self._stored()
+        return self._added_up(stored, columns[self.features[stored]], used)
+
+    def compact(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `laid` does, but only columns that occur; and these, int64, rising."""
+        stored = self._stored()
+        found, at = np.unique(columns[self.features[stored]], return_inverse=True)
+        if len(found) and found[0] < 0:
+            found, at = found[1:], at - 1
+        return self._added_up(stored, at, len(found)), found
+
+    def _stored(self) -> np.ndarray:
+        # The places in `values` of those of these rows.
+        counts = self.ends - self.starts
+        return np.arange(counts.sum()) + np.repeat(self.starts - (np.cumsum(counts) - counts), counts)
+
+    def _added_up(self, stored: np.ndarray, at: np.ndarray, width: int) -> np.ndarray:
+        out, rows = np.zeros((len(self), width), self.dtype), np.repeat(np.arange(len(self)), self.ends - self.starts)
         if (at < 0).any():
             stored, rows, at = (each[at >= 0] for each in (stored, rows, at))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by name, where it is learned
@@ -68,20 +82,29 @@ Matrix = np.ndarray | SparseRows
 
 
 def parts(matrix: Matrix, used: int, rows: slice | None = None, most: int | None = None) -> Iterator[slice]:
-    """Return rows in parts of at most so many, and sparse ones in parts that are small once they are laid out in ``used``."""
+    """Return rows in parts of at most so many. Sparse rows come in parts that `laid_out` makes a small array of.
+
+    ``used`` is the number of columns that features may have.
+    """
     begin, end = (0, len(matrix)) if rows is None else (rows.start, rows.stop)
-    size = len(matrix) if most is None else most
+    most = size = max(len(matrix) if most is None else most, 1)
+    stored = None
     if isinstance(matrix, SparseRows):
-        size = min(size, _VALUES_AT_ONCE // max(used, 1))
-    size = max(size, 1)
-    return (slice(first, min(first + size, end)) for first in range(begin, end, size))
+        stored, used = np.concatenate([[0], np.cumsum(matrix.ends - matrix.starts)]), min(used, matrix.n_features)
+    while begin < end:
+        size = min(size, end - begin)
+        while stored is not None and size > 1 and size * min(stored[begin + size] - stored[begin], used) > _VALUES_AT_ONCE:
+            size = (size + 1) // 2
+        yield slice(begin, begin + size)
+        begin, size = begin + size, min(2 * size, most)
 
 
-def laid_out(matrix: Matrix, columns: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows as a dense array, and the column of each of its features: those of sparse rows are laid out by columns."""
-    if isinstance(matrix, SparseRows):
-        return matrix.laid(columns, used), np.arange(used)
-    return matrix, columns
+def laid_out(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows as a dense array, and the column of each of its features, int64; of sparse rows, those that occur.
+
+    ``columns`` int64 [features] has the column of each feature, or -1.
+    """
+    return matrix.compact(columns) if isinstance(matrix, SparseRows) else (matrix, columns)
 
 
 def in_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np.ndarray:

@@ -185,7 +185,7 @@ class OnlineEstimator(RiverEstimator):
                     self._resize(n)
                     self._get_ready(len(batch.matrix))
                 for part in parts(batch.matrix, self._store.used, rows, _ROWS_AT_ONCE):
-                    some = laid_out(batch.matrix[part], columns, self._store.used)
+                    some = laid_out(batch.matrix[part], columns)
                     self._learn_rows(*some, targets[part], batch.weights[part])
         finally:
             if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
@@ -261,7 +261,7 @@ class OnlineEstimator(RiverEstimator):
         columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
         self._store.used = len(features)
         for part in parts(matrix, len(features)):
-            row = self._first_refused(*laid_out(matrix[part], columns, len(features)))
+            row = self._first_refused(*laid_out(matrix[part], columns))
             if row >= 0:
                 row += part.start
                 self._complain_of(matrix[row], names, int(batch.numbers[row]))
@@ -275,7 +275,7 @@ class OnlineEstimator(RiverEstimator):
             self._warn_of_names(names, columns, like is None)
         decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
         for part in parts(matrix, len(self._features)):
-            some = laid_out(matrix[part], columns, len(self._features))
+            some = laid_out(matrix[part], columns)
             self._decide_matrix(*some, what, decisions[part])
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         if len(refused):

@@ -85,7 +85,7 @@ class LinearEstimator(Mergeable):
             targets, _ = self._targets(batch)
             columns = self._admit(batch)
         for part in parts(batch.matrix, self._store.used):
-            some = laid_out(batch.matrix[part], columns, self._store.used)
+            some = laid_out(batch.matrix[part], columns)
             linear_step.learn_many(self._block, *some, targets[part], batch.weights[part])
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:

@@ -46,10 +46,14 @@ def test_some_rows_and_columns(X, data):
     for number in numbers:
         np.testing.assert_array_equal(rows[number], single(X)[number])
     columns = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=d, max_size=d)), np.int64)
-    found, places = laid_out(rows, columns, 3)
-    np.testing.assert_array_equal(found, in_columns(single(X), columns, 3, np.float32))
-    np.testing.assert_array_equal(found, in_columns(rows, columns, 3, np.float32))
-    assert places.tolist() == [0, 1, 2]
+    expected = in_columns(single(X), columns, 3, np.float32)
+    np.testing.assert_array_equal(in_columns(rows, columns, 3, np.float32), expected)
+    found, places = laid_out(rows, columns)
+    assert places.tolist() == sorted(
+        {column for column, values in zip(columns.tolist(), X.T, strict=True) if values.any()} - {-1}
+    )
+    np.testing.assert_array_equal(in_columns(found, places, 3, np.float32), expected)
+    assert laid_out(X, columns) == (X, columns)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
@@ -97,11 +101,18 @@ def test_frames_with_sparse_columns(X, data):
 
 
 def test_parts_of_sparse_rows_are_small():
-    rows = rows_of_scipy(sparse.csr_array((5000, 3)), np.float32)
-    sizes = [part.stop - part.start for part in parts(rows, 1000)]
-    assert sizes == [1000] * 5
-    assert list(parts(rows, 10**9, slice(3, 5))) == [slice(3, 4), slice(4, 5)]
-    assert list(parts(rows, 0)) == [slice(0, 5000)]
+    n, d = 5000, 1000
+    counts = np.random.default_rng(0).choice([0, 1, 10, d], size=n, p=[0.3, 0.3, 0.3, 0.1])
+    features = np.concatenate([np.arange(count) for count in counts])
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    rows = rows_of_scipy(sparse.csr_array((np.ones(len(features)), features, starts), shape=(n, d)), np.float32)
+    for used, most in ((d, None), (10, None), (0, 300), (10**6, 700)):
+        found = list(parts(rows, used, slice(7, n), most))
+        assert [row for part in found for row in range(part.start, part.stop)] == list(range(7, n))
+        assert max(part.stop - part.start for part in found) <= (most or n)
+        columns = np.arange(d) % used if used else np.full(d, -1)
+        assert all(laid_out(rows[part], columns)[0].size <= 200_000 for part in found)
+        assert len(found) < 40
     assert list(parts(np.empty((5000, 3)), 10**9)) == [slice(0, 5000)]
     assert list(parts(np.empty((5, 3)), 1, slice(1, 5), 3)) == [slice(1, 4), slice(4, 5)]
     assert list(parts(np.empty((0, 3)), 1)) == []
