@@ -77,7 +77,7 @@ def test_streams_without_a_row_to_write(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [b"bytes", np.int64(3), ("a", 1), 1.5, True])
+@pytest.mark.parametrize("name", [b"bytes", ("a", 1), 1.5, True])
 def test_names_that_cannot_be_saved_are_left_out(tmp_path, name):
     assert write_rows([({name: 1.0, "b": 2.0}, True), ({"b": 1.0}, False)], tmp_path / "rows") == (2, 2)
     with BlockFile(tmp_path / "rows") as file:
