@@ -101,7 +101,7 @@ def status() -> str:
     return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
 
 
-class Shipped(Placed, getattr(_load()[0], "Function", object)):  # type: ignore[misc]
+class _Shipped(Placed, getattr(_load()[0], "Function", object)):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
@@ -138,3 +138,7 @@ class Shipped(Placed, getattr(_load()[0], "Function", object)):  # type: ignore[
     def shipped_address(self, arguments: str, result: str) -> int:
         """Return the address of the machine code for a signature; 0 if there is none."""
         return int(self.shipped_entry(f"{arguments} -> {result}"))
+
+
+#: What `compiled` makes of a function where there is machine code.
+Shipped: Any = _Shipped
