@@ -93,8 +93,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except TooManyLabelsError as error:
             self._ignore(1, error)
         except BaseException as error:
-            # An interrupt may come when the row is learned: then its label has its output, and stays.
-            if isinstance(error, Exception) or labels.outputs != self._outputs:
+            # An interrupt may come when the row is learned, or its strategy fail: then its label has its output, and stays.
+            if labels.outputs != self._outputs or (isinstance(error, Exception) and self._outputs == 1):
                 labels.forget(n_labels)
             if weights is not None and isinstance(error, Exception):
                 weights.forget(y)

@@ -159,3 +159,5 @@ def test_a_strategy_that_fails_is_named_and_the_budget_holds():
         for _ in range(30):
             refused("Useless", learn, error=RuntimeError)
             assert model.n_support == 3
+    refused("Useless", lambda: model.learn_one({0: 9.0}, "third"), error=RuntimeError)  # the row is learned, but for its vector
+    assert (len(model.labels), len(model.decision_function_one({0: 1.0}))) == (3, 3)
