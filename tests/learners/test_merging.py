@@ -260,7 +260,7 @@ def test_one_model_with_rows_and_none_without_rows():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (([[1.0, 2.0]], [0]), "X must be an eager frame or a 2-D numpy array"),
+        (([[1.0, 2.0]], [0]), "X must be an eager frame or a 2-D array"),
         ((np.ones((2, 2)), [0]), "X has 2 rows, y 1"),
         ((np.ones((1, 2)), [7]), "y has labels that the model has not learned"),
         ((np.array([[1.0, np.nan]]), [0]), "X has values that are not finite"),
