@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
-from streamsvm.files.messages import shown
 from streamsvm.files.model_file import (
     CorruptFileError,
     ModelFileError,
@@ -222,7 +221,7 @@ def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
     if not any(hasattr(checkpoint.model, method) for method in ("predict_one", "score_one", "predict")):
-        raise CheckpointError(f"{path} holds {shown(checkpoint.model)}, which is no model")
+        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
 
 
 def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:

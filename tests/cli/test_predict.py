@@ -125,7 +125,7 @@ def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"at": 0}}
     facts = {"facts": json.dumps({"rows": 1, "position": {}})}
     (tmp_path / "seven").write_bytes(pack({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
-    call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds 7, which is no model")
+    call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is no model")
 
 
 def test_standard_input_is_not_overwritten(rows):
