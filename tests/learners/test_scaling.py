@@ -184,6 +184,19 @@ def test_flags_stay_as_they_are(make):
     assert model.scale_in_use.spread[1] == pytest.approx(1.9, rel=0.2)
 
 
+def test_flags_alone_count_more_if_they_are_rare():
+    """As words do; gamma is one over the sum of their variances. A number among them makes them flags like others."""
+    rng = np.random.default_rng(5)
+    draws = rng.random((1025, 2)) < [0.5, 0.04]
+    rows = [({"often": float(a), "rare": float(b)}, bool(a)) for a, b in draws.tolist()]
+    model = learned_by(BSGDClassifier(budget=20, scaling="auto", seed=0), rows[:1024])
+    deviations = draws[:1024].std(axis=0)
+    assert model.scale_in_use.spread == pytest.approx(np.sqrt(deviations), rel=0.1)
+    assert model.effective_gamma == pytest.approx(1.0 / deviations.sum(), rel=0.1)
+    learned_by(model, [({**x, "new": 2.0 + 0.1 * i}, y) for i, (x, y) in enumerate(rows)])
+    assert model.scale_in_use.spread[:2].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("make", [BSGDClassifier, BSCAClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("offset", [5.4e6, 1e9, -1e9])
 def test_a_large_mean_costs_nothing(make, offset):

@@ -64,13 +64,25 @@ def _is_flag(moments: np.ndarray) -> bool:
     return bool(moments[GRADED] == 0.0)
 
 
+@compiled
+def only_flags(moments: np.ndarray, used: int) -> bool:
+    """Whether all features are flags, as those of words are."""
+    for j in range(used):  # noqa: SIM110 - compiled
+        if not _is_flag(moments[j]):
+            return False
+    return True
+
+
 @compiled(inline=True)
-def _spread(moments: np.ndarray, scaling: bool) -> float:
-    # The standard deviation of a feature, 0 where it is constant. Flags stay 0 and 1 in rows that are scaled: one that is rare
-    # would outweigh all others.
+def _spread(moments: np.ndarray, scaling: bool, alone: bool) -> float:
+    # The standard deviation of a feature, 0 where it is constant. Flags stay 0 and 1 in rows that are scaled: beside numbers, one
+    # that is rare would outweigh all. Where flags are alone, a rare one says more, but not in proportion.
     if not _varies(moments):
         return 0.0
-    return 1.0 if scaling and _is_flag(moments) else math.sqrt(moments[2] / moments[0])
+    deviation = math.sqrt(moments[2] / moments[0])
+    if not scaling or not _is_flag(moments):
+        return deviation
+    return math.sqrt(deviation) if alone else 1.0
 
 
 @compiled(inline=True)
@@ -99,9 +111,9 @@ def scale_moved(
     """
     if t > _EVERY_ROW and t % _EVERY != 0:
         return False
-    moved = False
+    moved, alone = False, only_flags(moments, used)
     for j in range(used):
-        running, before = _spread(moments[j], scaling), spread[j]
+        running, before = _spread(moments[j], scaling, alone), spread[j]
         if (
             abs(running - before) > _OFF * before
             or moments[j, ANEW]
@@ -112,7 +124,7 @@ def scale_moved(
     if not moved:
         return False
     for j in range(used):
-        running, before = _spread(moments[j], scaling), spread[j]
+        running, before = _spread(moments[j], scaling, alone), spread[j]
         ratio[j], shift[j] = 1.0, 0.0
         if scaling:
             place = _location(moments[j], running, centred)
@@ -141,7 +153,7 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
     place, size = location[:used].copy(), spread[:used].copy()
     for j in range(used):
         if moments[j, ANEW] and size[j] > 0.0 and not _is_flag(moments[j]):
-            running = _spread(moments[j], True)
+            running = _spread(moments[j], True, False)
             place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
             size[j] = running
     return place, size
@@ -155,6 +167,11 @@ def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread:
         scaled[j] = np.float32(min(max(value, -np.float64(BOUND)), np.float64(BOUND)))
 
 
+@compiled(inline=True)
+def _variance(moments: np.ndarray, spread: float) -> float:
+    return moments[2] / moments[0] / (spread * spread)
+
+
 @compiled
 def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool) -> float:
     """One over the sum of the variances of scaled rows, or of rows as they are."""
@@ -163,7 +180,7 @@ def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool) 
         if not scaling:
             total += spread[j] * spread[j]
         elif spread[j] > 0.0:
-            total += moments[j, 2] / moments[j, 0] if _is_flag(moments[j]) else 1.0
+            total += _variance(moments[j], spread[j]) if _is_flag(moments[j]) else 1.0
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
@@ -246,7 +263,10 @@ def follow_gamma(block: np.ndarray, t: int) -> None:
     for j in range(h["used"]):
         flag = v.moments[j, 0] > 0.0 and _is_flag(v.moments[j])
         flags = flags or flag
-        total += v.moments[j, 2] / v.moments[j, 0] if flag else 1.0
+        if not flag:
+            total += 1.0
+        elif v.spread[j] > 0.0:
+            total += _variance(v.moments[j], v.spread[j])
     gamma = min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
     if h["gamma"] != gamma and (not flags or t & (t - 1) == 0):
         h["gamma"] = gamma
@@ -263,10 +283,11 @@ def follow_scale(block: np.ndarray) -> bool:
     h = v.header[0]
     used = h["used"]
     learn_moments(v.moments, v.first, v.given, used, REACH)
+    centred = h["kernel"] == LINEAR or h["kernel"] == POLY  # for the others only differences of rows count
+    moved = scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, c["t"])
     if c["gamma_rows"] == FOLLOWS:
         follow_gamma(block, c["t"])
-    centred = h["kernel"] == LINEAR or h["kernel"] == POLY  # for the others only differences of rows count
-    if not scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, c["t"]):
+    if not moved:
         return False
     if h["kernel"] != FOURIER:
         h["largest_norm"] = move_vectors(v.vectors, v.norms, h["n_support"], used, v.ratio, v.shift)
