@@ -114,6 +114,8 @@ class PredictJob(Job):
 
 def _common(arguments: argparse.Namespace) -> dict[str, Any]:
     _check_sinks(arguments)
+    if len(set(arguments.keep)) < len(arguments.keep):
+        raise UsageError(f"--keep {','.join(arguments.keep)} names a column twice")
     if arguments.keep and arguments.to is None:
         raise UsageError(f"--keep {','.join(arguments.keep)} copies columns into predictions: say where these go, --to SINK")
     same = ("source", "label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")

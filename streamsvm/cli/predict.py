@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from streamsvm.cli import CommandError
 from streamsvm.cli.job import PredictJob, predict_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
@@ -26,6 +27,8 @@ def run(arguments: argparse.Namespace) -> bool:
         saved = read_model(job.model, job.trusted) if models is None else _first(models, job)
         if saved is None:
             return True
+        if not any(hasattr(saved.model, method) for method in ("predict_one", "score_one", "predict")):
+            raise CommandError(f"{job.model} holds a {type(saved.model).__name__}, which is no model")
         follow = models if job.follow else None
         table = table_of(job.columns, job.format, job.label, saved, predict=True)
         usual_label = None if job.format == "libsvm" else label_of(saved)

@@ -60,9 +60,12 @@ class WithoutKey(WrappedSource):
 class WithoutMarks(WrappedSource):
     """A source without labels and weights that are marks of missing values, for streams that are not read as tables."""
 
-    def __init__(self, source: Any, missing: Sequence[str], weight: str | None) -> None:
+    def __init__(self, source: Any, missing: Sequence[str], weight: str | None = None) -> None:
         super().__init__(source)
         self._reading, self._weight = Reading(missing=missing), weight
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        return (row if isinstance(row, BadRow) else self._without(*row) for row in self._source)
 
     def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
         if isinstance(rows, Rows):
@@ -127,7 +130,7 @@ def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], st
     if rows.get("features"):
         rows["features"] = list(dict.fromkeys([*rows["features"], *labels.columns]))
     rows["drop"] = [name for name in rows.get("drop", ()) if name not in labels.columns]
-    known = {"csv": ("encoding", "delimiter"), "jsonl": ("encoding",)}.get(labels.format or "", ())
+    known = {"csv": ("encoding", "delimiter", "decimal"), "jsonl": ("encoding",)}.get(labels.format or "", ())
     reading = rows, {name: rows[name] for name in known if name in rows}
     for options, kind in zip(reading, formats, strict=True):
         if kind == "csv":
@@ -139,7 +142,8 @@ def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], st
         start = job.start if "://" in place else None
         source = open_source(place, **(how | {"format": kind, "start": start} | more), **job.options_of(place), **options)
         stack.callback(source.close)
-        found.append(source)
+        missing = table.encoder.get("missing", ()) if found else ()
+        found.append(WithoutMarks(source, missing) if missing else source)
     return JoinedSource(*found, key=labels.key, time=labels.time)
 
 

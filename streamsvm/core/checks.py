@@ -198,7 +198,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic) and type(value.item()) in PLAIN:
         return value.item()
     if isinstance(value, Decimal) and value.is_finite():
-        return int(value) if value == value.to_integral_value() else float(value)
+        return int(value) if int(value.as_tuple().exponent) >= 0 else float(value)
     if isinstance(value, Enum) and isinstance(value, str | int | float | bytes):
         return plain(value.value)
     if isinstance(value, datetime):

@@ -77,7 +77,10 @@ def _as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
     kind = kinds.pop() if len(kinds) == 1 else str
     if kind not in (bool, int, float) or (kind is int and any(not -(2**63) <= label < 2**63 for label in labels)):
         kind = str
-    return kind, [kind(label) for label in labels]
+    given = [kind(label) for label in labels]
+    if len(set(given)) < len(given):
+        raise ProgramError("two labels are one text in ONNX, such as 1 and '1': rename one")
+    return kind, given
 
 
 def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:

@@ -164,11 +164,11 @@ class Labels:
             self._positive = y
         else:
             self._negative = y
-        if n == 0 and isinstance(y, int) and not isinstance(y, bool):
+        if n == 0 and type(y) in (int, float):
             if sign > 0.0:
-                self._negative = 0
+                self._negative = type(y)(0)
             else:
-                self._positive = 1
+                self._positive = type(y)(1)
         return sign
 
     def _admissible(self, y: Any) -> Any:

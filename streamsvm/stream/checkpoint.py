@@ -220,8 +220,6 @@ def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
     """Raise a CheckpointError where a checkpoint is that of a run of predictions."""
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
-    if not any(hasattr(checkpoint.model, method) for method in ("predict_one", "score_one", "predict")):
-        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
 
 
 def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:

@@ -136,3 +136,7 @@ def test_operators_for_svms_before_there_is_a_vector(tmp_path):
     model.learn_one({"a": 0.0}, 0.0)
     with pytest.raises(edge.ProgramError, match="need a support vector: export with primitive operators"):
         write_onnx(program_of(model), tmp_path / "model.onnx", operators="ml")
+
+
+def test_labels_that_are_one_text_are_told(tmp_path):
+    refused("two labels are one text in ONNX", write_onnx, program_of(labelled([1, "1", 2])), tmp_path / "model.onnx")

@@ -251,3 +251,10 @@ def test_a_rare_class_is_found_more_often(kind):
         found = answers(kind(class_weight=class_weight, seed=0), zip(dicts(X), y.tolist(), strict=True))
         recalls.append(np.mean(np.array(found)[y] == 1))
     assert recalls[1] > recalls[0] + 0.2
+
+
+def test_a_label_of_0_alone_has_the_other_number_on_its_other_side():
+    for zero, one in ((0, 1), (0.0, 1.0)):
+        model = streamsvm.BSGDClassifier(budget=10, seed=0)
+        model.learn_one({"a": 1.0}, zero)
+        assert [(type(label), label) for label in model.predict_proba_one({"a": 1.0})] == [(type(zero), zero), (type(one), one)]

@@ -247,7 +247,8 @@ class FeatureSpace:
                     raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
                 raise ValueError(
                     f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
-                    "Encode it (river.preprocessing.OneHotEncoder) or leave it out"
+                    "If it is a name, encode it (streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a "
+                    "missing value, say so (missing=, --missing TEXT)"
                 ) from None
         raise AssertionError("every feature is a number")
 

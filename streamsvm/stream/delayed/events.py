@@ -13,11 +13,13 @@ import numpy as np
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
+from streamsvm.stream.tables.values import UNITS, unit_of
 
 #: The most characters of a row that waits, as `pack_row` writes it.
 MOST_ROW_BYTES = 2**20
 _LONGEST_KEY = 256  # characters
-_LARGEST = 2**63
+_LARGEST, _LARGEST_WHOLE = 2**63, 2**53  # of ints, and of floats that tell whole numbers apart
+_LARGEST_TIME = 1e21  # in ns
 _LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
 
 
@@ -53,12 +55,14 @@ def checked_key(value: Any) -> str:
     kind = type(value)
     if kind is str:
         text: str = value.strip()
-    elif (kind is int or (kind is float and value.is_integer())) and abs(value) < _LARGEST:
+    elif (kind is int and abs(value) < _LARGEST) or (kind is float and value.is_integer() and abs(value) < _LARGEST_WHOLE):
         text = str(int(value))
     elif value is None:
         raise RowError("key", "the key is missing: rows and labels are joined by it")
     else:
-        raise RowError("key", f"the key is {shown(value)}: it must be a text or a whole number of 64 bits")
+        raise RowError(
+            "key", f"the key is {shown(value)}: it must be a text or a whole number of 64 bits, and no float beyond 2**53"
+        )
     if not 0 < len(text) <= _LONGEST_KEY:
         raise RowError("key", f"the key is {shown(value)}: it must have from 1 to {_LONGEST_KEY} characters")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -68,6 +72,8 @@ def checked_key(value: Any) -> str:
 
 def checked_time(value: Any, latest: float = math.inf) -> float:
     """Return an event time in seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC if it names no zone).
+
+    The size of a number tells whether it is in seconds, or in ms, us or ns.
 
     A RowError says that it is missing, no time, or later than ``latest``.
 
@@ -85,7 +91,7 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
     if isinstance(value, datetime):
         time = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     elif type(value) in (int, float):
-        time = math.inf if value > _LATEST else -math.inf if value < -_LATEST else float(value)
+        time = math.inf if value > _LARGEST_TIME else -math.inf if value < -_LARGEST_TIME else float(value)
     elif type(value) is str and len(value) < 64 and "_" not in value:
         try:
             time = float(value)
@@ -95,12 +101,12 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
                 time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
             except (ValueError, OverflowError):
                 time = math.nan
+    time /= UNITS[unit_of(time)][0] if math.isfinite(time) else 1.0
     if math.isnan(time):
         raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
     if not -_LATEST <= time <= min(latest, _LATEST):
-        hint = ". Is it in milliseconds?" if abs(time) > _LATEST / 10 or time > 20 * latest else ""
         when = "too long ago" if time < 0.0 else "in the future"
-        raise RowError("time", f"the event time is {shown(value)}, which is {when}{hint}")
+        raise RowError("time", f"the event time is {shown(value)}, which is {when}")
     return time
 
 

@@ -225,14 +225,16 @@ class Reading:
         Examples
         --------
         >>> reading = Reading(missing=["NA", "-999"], decimal=",")
-        >>> [reading.label(y) for y in ("NA", -999.0, "spam", "1.209,28", 1)]
-        [None, None, 'spam', '1209.28', 1]
+        >>> [reading.label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", 1)]
+        [None, None, None, 'spam', '1209.28', 1]
         """
         if isinstance(y, str):
             if y.strip() in self._missing:
                 return None
             with contextlib.suppress(ValueError):
                 y = self.plain(y)
+                if self._missing_numbers and number(y) in self._missing_numbers:
+                    return None
             return y
         is_number = self._missing_numbers and isinstance(y, int | float) and not isinstance(y, bool)
         return None if is_number and y in self._missing_numbers else y
