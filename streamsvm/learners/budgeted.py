@@ -41,7 +41,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. Location and standard
     deviation follow about the last 10,000 rows, even if absurd values are among them. When they have moved by a few per cent,
     all support vectors move to the new scale too, so that yesterday's rows are compared on today's scale. A feature counts from
-    the first row in which it varies. None leaves rows as they are. The targets of a regressor are not scaled in either case.
+    the first row in which it varies. Binary features, of which all values are 0 or 1, stay so; if all features are binary, rare
+    ones count more. None leaves rows as they are. The targets of a regressor are not scaled in either case.
     """
 
     _strategy: Strategy = field(init=False)

@@ -204,7 +204,8 @@ class Committee(ScalingEstimator):
     """
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
     """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
-    deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows are
+    deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. Binary features,
+    of which all values are 0 or 1, stay so; if all features are binary, rare ones count more. None: rows are
     learned as they are. The targets of a regressor are scaled in either case.
     """
     max_features: int = 256

@@ -425,7 +425,8 @@ class KernelEstimator(OnlineEstimator):
     """The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
     a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances
     (scikit-learn's "scale", for features of equal mean and variance). With ``scaling="auto"`` that is one over the number of
-    features. Without scaling it is estimated from the first 500 rows, updated with each of them and fixed from then on.
+    features, of which binary ones count by their variance. Without scaling it is estimated from the first 500 rows, updated
+    with each of them and fixed from then on.
     """
     degree: int = parameter(default=3, least=1, high=100, integer=True)
     """The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it."""

@@ -162,7 +162,7 @@ def test_a_feature_that_is_rarely_not_0_does_not_vanish():
     assert model.scale_in_use.spread[1] == pytest.approx(2.0 * math.sqrt(0.005), rel=0.2)
 
 
-def flags(values):
+def beside_a_number(values):
     rng = np.random.default_rng(4)
     a = rng.normal(size=2000)
     chosen = rng.choice(values, size=2000)
@@ -170,9 +170,9 @@ def flags(values):
 
 
 @pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
-def test_flags_stay_as_they_are(make):
+def test_binary_features_stay_as_they_are(make):
     """A feature of 0 and 1 is not scaled, but its variance counts in gamma; with another value it is one like others."""
-    rows = flags([0.0, 1.0])
+    rows = beside_a_number([0.0, 1.0])
     model = learned_by(make(scaling="auto", seed=0), rows[:1100])
     scale = model.scale_in_use
     assert (scale.location[1], scale.spread[1]) == (0.0, 1.0)
@@ -180,12 +180,12 @@ def test_flags_stay_as_they_are(make):
     if make is BSGDClassifier:
         assert model.effective_gamma == pytest.approx(1.0 / 1.25, rel=0.01)
         assert 0.0 <= model.support_vectors[:, 1].min() < model.support_vectors[:, 1].max() <= 1.0
-    learned_by(model, flags([0.0, 5.0])[1100:])
+    learned_by(model, beside_a_number([0.0, 5.0])[1100:])
     assert model.scale_in_use.spread[1] == pytest.approx(1.9, rel=0.2)
 
 
-def test_flags_alone_count_more_if_they_are_rare():
-    """As words do; gamma is one over the sum of their variances. A number among them makes them flags like others."""
+def test_binary_features_alone_count_more_if_they_are_rare():
+    """As words do; gamma is one over the sum of their variances. A number among them ends that."""
     rng = np.random.default_rng(5)
     draws = rng.random((1025, 2)) < [0.5, 0.04]
     rows = [({"often": float(a), "rare": float(b)}, bool(a)) for a, b in draws.tolist()]

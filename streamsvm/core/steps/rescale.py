@@ -59,35 +59,35 @@ def _varies(moments: np.ndarray) -> bool:
 
 
 @compiled(inline=True)
-def _is_flag(moments: np.ndarray) -> bool:
+def _is_binary(moments: np.ndarray) -> bool:
     """Whether a feature says yes or no: it was only 0 or 1 yet."""
     return bool(moments[GRADED] == 0.0)
 
 
 @compiled
-def only_flags(moments: np.ndarray, used: int) -> bool:
-    """Whether all features are flags, as those of words are."""
+def only_binary(moments: np.ndarray, used: int) -> bool:
+    """Whether all features are binary, as those of words are."""
     for j in range(used):  # noqa: SIM110 - compiled
-        if not _is_flag(moments[j]):
+        if not _is_binary(moments[j]):
             return False
     return True
 
 
 @compiled(inline=True)
 def _spread(moments: np.ndarray, scaling: bool, alone: bool) -> float:
-    # The standard deviation of a feature, 0 where it is constant. Flags stay 0 and 1 in rows that are scaled: beside numbers, one
-    # that is rare would outweigh all. Where flags are alone, a rare one says more, but not in proportion.
+    # The standard deviation of a feature, 0 where it is constant. Binary ones stay 0 and 1 in rows that are scaled: beside
+    # numbers, one that is rarely 1 would outweigh all. Where they are alone, that says more, but not in proportion.
     if not _varies(moments):
         return 0.0
     deviation = math.sqrt(moments[2] / moments[0])
-    if not scaling or not _is_flag(moments):
+    if not scaling or not _is_binary(moments):
         return deviation
     return math.sqrt(deviation) if alone else 1.0
 
 
 @compiled(inline=True)
 def _location(moments: np.ndarray, spread: float, centred: bool) -> float:
-    if _is_flag(moments):
+    if _is_binary(moments):
         return 0.0
     return moments[1] if centred or abs(moments[1]) > _NEAR * spread else 0.0
 
@@ -111,14 +111,14 @@ def scale_moved(
     """
     if t > _EVERY_ROW and t % _EVERY != 0:
         return False
-    moved, alone = False, only_flags(moments, used)
+    moved, alone = False, only_binary(moments, used)
     for j in range(used):
         running, before = _spread(moments[j], scaling, alone), spread[j]
         if (
             abs(running - before) > _OFF * before
             or moments[j, ANEW]
             or (scaling and abs(_location(moments[j], running, centred) - location[j]) > 2.0 * _OFF * running)
-            or (scaling and _is_flag(moments[j]) and t & (t - 1) == 0)  # whose variance counts in gamma
+            or (scaling and _is_binary(moments[j]) and t & (t - 1) == 0)  # whose variance counts in gamma
         ):
             moved = True
     if not moved:
@@ -130,7 +130,7 @@ def scale_moved(
             place = _location(moments[j], running, centred)
             ratio[j] = shift[j] = 0.0
             if (
-                running > 0.0 and moments[j, ANEW] and not _is_flag(moments[j])
+                running > 0.0 and moments[j, ANEW] and not _is_binary(moments[j])
             ):  # as far from the new level as it was from the old one
                 ratio[j] = 1.0 if before > 0.0 else 0.0
                 shift[j] = (moments[j, 1] - place) / running
@@ -152,7 +152,7 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
     """
     place, size = location[:used].copy(), spread[:used].copy()
     for j in range(used):
-        if moments[j, ANEW] and size[j] > 0.0 and not _is_flag(moments[j]):
+        if moments[j, ANEW] and size[j] > 0.0 and not _is_binary(moments[j]):
             running = _spread(moments[j], True, False)
             place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
             size[j] = running
@@ -180,7 +180,7 @@ def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool) 
         if not scaling:
             total += spread[j] * spread[j]
         elif spread[j] > 0.0:
-            total += _variance(moments[j], spread[j]) if _is_flag(moments[j]) else 1.0
+            total += _variance(moments[j], spread[j]) if _is_binary(moments[j]) else 1.0
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
@@ -254,21 +254,21 @@ def too_large(row: np.ndarray, used: int) -> bool:
 def follow_gamma(block: np.ndarray, t: int) -> None:
     """Set gamma="scale" for row number t: one over the sum of the variances of scaled rows.
 
-    A feature that is no flag has a variance of 1, or will have: gamma is not to change where it begins to vary. That of flags is
-    looked at after 1, 2, 4, 8, ... rows.
+    A feature that is not binary has a variance of 1, or will have: gamma is not to change where it begins to vary. That of others
+    is looked at after 1, 2, 4, 8, ... rows.
     """
     v = views(block)
     h = v.header[0]
-    total, flags = 0.0, False
+    total, some = 0.0, False
     for j in range(h["used"]):
-        flag = v.moments[j, 0] > 0.0 and _is_flag(v.moments[j])
-        flags = flags or flag
-        if not flag:
+        binary = v.moments[j, 0] > 0.0 and _is_binary(v.moments[j])
+        some = some or binary
+        if not binary:
             total += 1.0
         elif v.spread[j] > 0.0:
             total += _variance(v.moments[j], v.spread[j])
     gamma = min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
-    if h["gamma"] != gamma and (not flags or t & (t - 1) == 0):
+    if h["gamma"] != gamma and (not some or t & (t - 1) == 0):
         h["gamma"] = gamma
         v.cache[0] = 0
 
