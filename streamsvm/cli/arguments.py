@@ -122,8 +122,16 @@ def names(text: str) -> list[str]:
     --------
     >>> names('age, "last, first",job')
     ['age', 'last, first', 'job']
+
+    Raises
+    ------
+    UsageError
+        The text is no such list.
     """
-    return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+    try:
+        return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+    except csv.Error as error:
+        raise UsageError(f"{text[:80]} is no list with commas: {error}") from None
 
 
 def written(values: Iterable[str]) -> str:
@@ -135,8 +143,9 @@ def written(values: Iterable[str]) -> str:
     'age,"last, first"'
     """
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
+    csv.writer(line, lineterminator="\r\n").writerow(values)  # quotes what has one of these
+    text = line.getvalue()[:-2]
+    return text if text != "--" else '"--"'  # which alone means something else on a command line
 
 
 class Config(NamedTuple):

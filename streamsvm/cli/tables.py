@@ -152,7 +152,7 @@ def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
         found |= columns_of(*arguments.columns)
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
-            found[name] = names(text)
+            found[name] = names(text if text != [] else "--")  # which argparse takes away
     for name in ("when_missing", "decimal", *_TEXT):
         if (text := getattr(arguments, name)) is not None:
             found[name] = text

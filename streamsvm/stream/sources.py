@@ -20,6 +20,8 @@ from streamsvm.stream.tables.values import at_path, flat, number
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 
+_OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
+
 
 class TableSource:
     """A source whose rows have columns, read with `Reading`; it remembers the label and how columns are read."""
@@ -277,13 +279,13 @@ class JSONLinesSource(TextSource):
     def _parse(self, line: str) -> Row | None:
         if line.isspace():
             return None
+        hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
         try:
             x = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON ({error}): {shown(line)}") from None
+            raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
         if not isinstance(x, dict):
-            hint = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
-            raise ValueError(f"not a JSON object{hint * isinstance(x, list)}: {shown(line)}")
+            raise ValueError(f"not a JSON object{hint}: {shown(line)}")
         if self._keep:
             self._kept = [at_path(x, name) for name in self._keep]
         if "{" in line[1:]:

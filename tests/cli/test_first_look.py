@@ -1,5 +1,6 @@
 """The first look at a table: what its columns are taken for, what looks odd, and flags that serve."""
 
+import importlib
 import json
 import re
 import shlex
@@ -11,37 +12,7 @@ import pytest
 
 from command_words import with_a_model
 from streamsvm import load
-from streamsvm.cli.first_look import column_of
 from streamsvm.files.messages import quoted
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "answer"),
-    [
-        ([float(i) for i in range(30)], "number", None),
-        ([1.0] * 30, "number", None),
-        ([1.0, "NA", 2.0, "-", 3.0, 4.0], "number", ("missing", ["NA", "-"])),
-        ([1.0, "NA", "N/A", "NA", "-", "none"], "number", ("missing", ["NA", "N/A", "-", "none"])),
-        ([1.0, "low", "low"], "number", ("missing", ["low"])),
-        ([1.0, "a", "b", "c", "d"], "text", ("categorical", "c")),
-        (["NA", "NA"], "text", ("categorical", "c")),
-        ([1.0, [1, 2]], "nested", ("drop", "c")),
-        (["a", "b", "a"], "text", ("categorical", "c")),
-        ([f"n{i}" for i in range(30)], "text", ("drop", "c")),
-        (["2024-01-01", "2024-01-02T03:04:05Z"], "date", ("dates", ("c", None))),
-        (["31.12.2024", "01.02.2024"], "date", ("dates", ("c", "%d.%m.%Y"))),
-        (["12/31/2024"], "date", ("dates", ("c", "%m/%d/%Y"))),
-        ([datetime(2024, 1, 1)], "date", ("dates", ("c", None))),
-        (["1", "2.5"], "number", ("features", "c")),
-        ([[1, 2]], "nested", ("drop", "c")),
-        ([True, False], "number", None),
-        ([], "number", None),
-    ],
-)
-def test_what_columns_are_taken_for(values, kind, answer):
-    column = column_of("c", values)
-    assert (column.kind, column.answer) == (kind, answer)
-
 
 CASES = {
     "a text among numbers": (["a,y", *(f"{'oops' if i == 7 else i},{i % 2}" for i in range(60))], "--missing oops"),
@@ -228,3 +199,114 @@ def test_marks_of_missing_values_are_no_labels(file, call, suffix, regression):
     assert (end["learned"], end["unlabelled"]) == (80, 20)
     if regression:
         assert end["metric"] < 3.0
+
+
+def rows_of(values, n=60):
+    """Lines of CSV, with semicolons, of a column of these values in turns."""
+    return ["a;b;y", *(f"{value if (value := values[i % len(values)]) is not None else ''};{i % 7};{i % 2}" for i in range(n))]
+
+
+DATES = [f"2024-03-{day:02d}" for day in range(1, 26)]
+
+
+@pytest.mark.parametrize(
+    ("values", "served"),
+    [
+        ([*DATES, "NA"], "--columns a:date --missing NA"),
+        (["2024-03-01", "NA"], "--columns a:date --missing NA"),
+        (["2024-03-01", "NaT", "2024-03-02", "0000-00-00"], "--columns a:date --missing NaT,0000-00-00"),
+        (["31.12.2024", "30.12.2024", "00.00.0000"], "--columns a:date=%d.%m.%Y --missing 00.00.0000"),
+        ([*DATES, "soon", "never", "no idea", "-"], "--columns a:date --missing 'soon,never,no idea,-'"),
+        (["1,234.50", "12", "NA"], "--decimal . --missing NA"),
+        (["1,234.50", "2,234.50", "N/A", "null", "unknown"], "--decimal . --missing N/A,null,unknown"),
+        (["$1,234.50", "$12", "$-"], "--decimal . --missing '$-'"),
+        (["1,5", "NA"], "--decimal , --missing NA"),
+        (["1,5", "-", "12,25"], "--decimal , --missing=-"),
+        (["5", "--", "6"], "--missing '\"--\"'"),
+        (["5", "inf", "6"], "--missing inf"),
+        (["5", "-inf", "6", "NA"], "--missing=-inf,NA"),
+    ],
+)
+def test_marks_of_missing_values_beside_dates_and_amounts(file, call, values, served):
+    learn = ["learn", file("rows.csv", *rows_of(values)), "--label", "y", "--delimiter", ";"]
+    said = call(*learn, status=1).stderr
+    assert said.endswith(f"Try: {served}\n")
+    assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
+
+
+@pytest.mark.parametrize(("values", "kind"), [(["1", "none", "2"], "category"), ([*map(str, range(100)), "none"], "drop")])
+def test_a_label_is_never_called_missing(file, call, values, kind):
+    lines = ["a,b,y", *(f"{values[i % len(values)]},{i % 7},{['none', 'some'][i % 7 > 3]}" for i in range(150))]
+    learn = ["learn", file("rows.csv", *lines), "--label", "y"]
+    said = call(*learn, status=1).stderr
+    assert "a ('none' is also a label)" in said
+    assert said.endswith(f"Try: --columns a:{kind}\n")
+    assert call(*learn, "--columns", f"a:{kind}", "--quiet").end["learned"] == 150
+
+
+@pytest.mark.parametrize(
+    ("values", "served"),
+    [
+        ([1, "", 2], "--columns a:number"),
+        ([1, " ", "NA"], "--missing NA"),
+        ([1, 2, " - "], "--missing=-"),
+        (["1", "2.5", "NA"], "--missing NA"),
+        ([1, 2, "--"], "--missing '\"--\"'"),
+        (["2024-03-01", ""], "--columns a:date"),
+        ([1, 2, float("inf")], "--missing inf"),
+        ([1, 2, float("-inf"), float("nan")], "--missing=-inf,nan"),
+        ([10**400, 1], "--columns a:drop"),
+        ([10**400], "--columns a:drop"),
+        ([10**400, 10**13, "NA"], "--columns a:drop"),
+    ],
+)
+def test_odd_values_of_json(file, call, values, served):
+    lines = [json.dumps({"a": values[i % len(values)], "b": i % 7, "y": i % 2}) for i in range(60)]
+    learn = ["learn", file("rows.jsonl", *lines), "--label", "y"]
+    assert call(*learn, status=1).stderr.endswith(f"Try: {served}\n")
+    assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
+
+
+def test_lone_dashes_as_a_mark(file, call):
+    learn = ["learn", file("rows.csv", *rows_of(["5", "--", "6"])), "--label", "y", "--delimiter", ";", "--quiet"]
+    for flag in ("--missing=--", "--missing=NA,--"):
+        assert call(*learn, flag).end["learned"] == 60
+    call(*learn, "--missing", "a\rb", status=2, says="is no list with commas")
+
+
+def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
+    rows = [{"m": {"id": i, "z": "t", "in": {"k": "v"}}, "b": i % 7, "y": i % 2} for i in range(60)]
+    paths = [file("rows.jsonl", *map(json.dumps, rows)), tmp_path / "rows.parquet"]
+    pyarrow = pytest.importorskip("pyarrow")
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), paths[1])
+    for path in paths:
+        learn = ["learn", path, "--label", "y"]
+        assert "2 columns need a flag: m.z (one value only), m.in.k (one value only)" in call(*learn, status=1).stderr
+        said = call(*learn, "--columns", "m:drop").stderr
+        assert "m.z" not in said
+        assert re.search(r"^  m +dropped$", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["(1,200.50)", "950.00"],
+        ["$(1,200.50)", "$3.00"],
+        ["\u221212.50", "3.25"],
+        ["12.50-", "3.00"],
+        ["EUR 12.50", "EUR 3.00"],
+        ["1,200 USD", "3 USD"],
+        ["1\u2019200.50", "3.00"],
+    ],
+)
+def test_amounts_of_many_kinds_are_told(file, call, texts):
+    learn = ["learn", file("rows.csv", *rows_of(texts)), "--label", "y", "--delimiter", ";"]
+    assert call(*learn, status=1).stderr.endswith("Try: --decimal .\n")
+    assert call(*learn, "--decimal", ".", "--quiet").end["learned"] == 60
+
+
+def test_a_name_that_no_flag_can_have(file, call):
+    path = file("rows.csv", '"two\nlines",b,y', *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))
+    said = call("learn", path, "--label", "y", status=1).stderr
+    assert "its name cannot be written in one: give it another name" in said
+    assert "Try:" not in said

@@ -82,6 +82,7 @@ GOOD = {"csv": b"2,1\n", "jsonl": b'{"a": 2, "y": 1}\n', "libsvm": b"1 1:2\n"}
         ("csv", b"\xff,1\n", "not UTF-8: invalid start byte at byte 0 of the line"),
         ("csv", b"1" * (17 * 2**20) + b",1\n", "longer than 16,777,216 bytes"),
         ("jsonl", b'{"a": \n', "not JSON"),
+        ("jsonl", b"[\n", "in a list of rows, write each on a line of its own"),
         ("jsonl", b'{"a": 1' + b"0" * 5000 + b"}\n", "not JSON"),
         ("jsonl", b"[1, 2]\n", "not a JSON object"),
         ("jsonl", b'{"a": "\xff"}\n', "not UTF-8"),

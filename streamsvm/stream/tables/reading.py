@@ -15,18 +15,23 @@ from streamsvm.stream.tables.values import number, seconds
 Names = str | Iterable[str]
 Dates = str | Iterable[str] | Mapping[str, str | None]
 
-_CURRENCIES = "$€£¥₹"
-#: Numbers as people write them, by their decimal mark: with marks between groups of three digits, a currency or a percent sign.
+_SIGN = "[-+\u2212]"
+_CODES = "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
+_CURRENCY = f"(?:[$€£¥₹]|{_CODES.replace(' ', '|')})"
+_BLANKS = " \u00a0\u2009\u202f"
+_GROUPS = {".": ",", ",": "."}  # what stands between groups of three digits, by the decimal mark
+#: Numbers as people write them, by their decimal mark: with marks between groups of three digits, a currency or a percent sign,
+#: and the sign before or after.
 _WRITTEN = {
     mark: re.compile(
-        rf"[-+]?[{_CURRENCIES}]?\s?[-+]?([1-9]\d{{0,2}}([{group}'\s]\d{{3}})+|\d+)?({re.escape(mark)}\d*)?([eE][-+]?\d+)?\s?[%{_CURRENCIES}]?"
+        rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
+        rf"(?P<digits>(?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+|[0-9]+)?"
+        rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
     )
-    for mark, group in ((".", ","), (",", "."))
+    for mark, group in _GROUPS.items()
 }
-_PLAIN = {
-    mark: str.maketrans({**dict.fromkeys([*"'% \u00a0\u202f", *_CURRENCIES, group]), mark: "."})
-    for mark, group in ((".", ","), (",", "."))
-}
+_IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # of accountants: a negative number
+_PLAIN = {mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."}) for mark, group in _GROUPS.items()}
 _DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
 _NANS = frozenset({"nan", "NaN", "NAN"})
 
@@ -77,7 +82,8 @@ class Reading:
     decimal
         The decimal mark of numbers that come as text, ``"."`` or ``","``, if they are written for people: then the other mark,
         blanks and apostrophes between groups of three digits are ignored, and so are a currency and a percent sign
-        (``"$1,200.50"``). None: numbers are plain, with a point.
+        (``"$1,200.50"``, ``"EUR 12"``); a minus may stand at the end, and parentheses mean one (``"(1,200.50)"``). None: numbers
+        are plain, with a point.
 
     Raises
     ------
@@ -206,8 +212,8 @@ class Reading:
 
         Examples
         --------
-        >>> Reading(decimal=",").plain("1.209,28 €"), Reading(decimal=".").plain("1,200")
-        ('1209.28', '1200')
+        >>> Reading(decimal=",").plain("1.209,28 €"), Reading(decimal=".").plain("$(1,200)"), Reading(decimal=".").plain("12.50-")
+        ('1209.28', '-1200', '-12.50')
         >>> Reading(decimal=",").plain("0.512")
         Traceback (most recent call last):
             ...
@@ -215,9 +221,14 @@ class Reading:
         """
         if self.decimal is None:
             return text
-        if not (any(map(str.isdecimal, text)) and _WRITTEN[self.decimal].fullmatch(text.strip())):
+        given = text.strip()
+        if (negative := _IN_PARENTHESES.fullmatch(given)) is not None:
+            given = f"-{negative[1]}{negative[2]}"
+        found = _WRITTEN[self.decimal].fullmatch(given)
+        signs = [] if found is None else [sign for sign in found.groups()[:2] + found.groups()[3:] if sign]
+        if found is None or len(signs) > 1:
             raise ValueError(f"{text!r} is no number with the decimal mark {self.decimal!r}")
-        return text.translate(_PLAIN[self.decimal])
+        return "-" * (signs not in ([], ["+"])) + found["digits"].translate(_PLAIN[self.decimal])
 
     def label(self, y: Any) -> Any:
         """Return a label as a number is written in this table, or None if it is one of the marks for no value.

@@ -202,12 +202,14 @@ def is_date(value: Any, form: str | None) -> bool:
 _MONTHS = "January|February|March|April|June|July|August|September|October|November|December"
 _WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _TOKEN = re.compile(
-    rf"(?P<A>{_WEEKDAYS})|(?P<a>Mon|Tue|Wed|Thu|Fri|Sat|Sun)|(?P<B>{_MONTHS})"
-    r"|(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    rf"(?P<A>(?i:{_WEEKDAYS}))|(?P<a>(?i:Mon|Tue|Wed|Thu|Fri|Sat|Sun))|(?P<B>(?i:{_MONTHS}))"
+    r"|(?P<b>(?i:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec))"
     r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,6})?)(?!\d)|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
     r"|(?P<z>(?<=[\d ])[+-]\d\d:?\d\d\b)|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
 )
 _BETWEEN = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bde\b)*")
+_MACHINES = ("%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H.%M.%S.%f", "%Y-%m-%d-%H.%M.%S")  # of cameras and of DB2
+_LONGEST = 64  # characters of a date
 _ORDERS = {
     ("Y", "n", "n"): ("Ymd",),
     ("n", "n", "Y"): ("dmY", "mdY"),
@@ -244,6 +246,9 @@ def formats_of(texts: Sequence[str]) -> list[str | None]:
 
 def _guesses(text: str) -> Iterable[str]:
     """The formats that a text may have, in the order of their likelihood."""
+    if len(text) > _LONGEST:
+        return
+    yield from (form for form in _MACHINES if is_date(text, form))
     parts: list[str] = []  # text between tokens, and tokens, in turns
     end, half_days = 0, False
     for token in _TOKEN.finditer(text):
@@ -253,7 +258,7 @@ def _guesses(text: str) -> Iterable[str]:
         half_days = half_days or kind == "p"
         end = token.end()
     parts.append(text[end:])
-    if len(text) > 64 or not all(_BETWEEN.fullmatch(between) for between in parts[::2]):
+    if not all(_BETWEEN.fullmatch(between) for between in parts[::2]):
         return
     tokens = parts[1::2]
     places = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
@@ -265,7 +270,7 @@ def _guesses(text: str) -> Iterable[str]:
         forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if half_days else kind for kind in found]
         form = "".join(between + form for between, form in zip(parts[::2], [*forms, ""], strict=True))
         yield form
-        if "May" in text:  # which is short and long
+        if "may" in text.lower():  # which is short and long
             yield form.replace("%b", "%B")
 
 

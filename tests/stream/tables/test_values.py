@@ -77,6 +77,20 @@ def test_a_format_reads_what_it_has_written(day, clock, times):
     assert any([seconds(text, form) for text in texts] == [seconds(time) for time in meant] for form in forms)
 
 
+@pytest.mark.parametrize(
+    ("texts", "form"),
+    [
+        (["01-JAN-2024", "15-MAY-2024"], "%d-%b-%Y"),
+        (["01-jan-24"], "%d-%b-%y"),
+        (["2024-03-01-10.00.00.000000"], "%Y-%m-%d-%H.%M.%S.%f"),
+        (["2024-03-01-10.00.00"], "%Y-%m-%d-%H.%M.%S"),
+        (["2024:03:01 10:00:00"], "%Y:%m:%d %H:%M:%S"),
+    ],
+)
+def test_dates_of_databases_and_cameras(texts, form):
+    assert formats_of(texts) == [form]
+
+
 @pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 PST", "5 to 10", "1-2", "", "x"])
 def test_what_is_no_date_has_no_format(text):
     assert formats_of([text]) == []

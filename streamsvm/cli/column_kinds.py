@@ -1,0 +1,275 @@
+"""What a column is taken for, by its values in a few rows, and the flags that it needs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+from streamsvm.cli.tables import flags_of
+from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, unit_of
+
+#: So many rows at least make a constant or an id of a column.
+ENOUGH = 20
+#: How the note begins on a column of numbers that may be ids.
+NUMBERED = "looks like an id: leave it out with "
+#: The name of a column of ids, which few rows do not show by their values.
+_ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
+_LONGEST_VALUE = 20  # characters
+_MOSTLY = 10  # times as many of one kind
+_MOST_MARKS = 3  # texts among numbers or dates that may mean "missing", beside those that usually do
+_USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
+_POINTED = re.compile(r"\d[.,]\d")
+_DECIMALS = (".", ",")
+_TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
+
+
+class Column(NamedTuple):
+    """A column as it was seen."""
+
+    name: str
+    kind: str
+    """The kind that the column is taken for."""
+    values: str
+    note: str = ""
+    answers: tuple[tuple[str, Any], ...] = ()
+    """The flags to try and their values, if the column cannot be learned without any."""
+
+
+def column_of(
+    name: str,
+    values: Sequence[Any],
+    reads_text: bool = False,
+    rows_may_fail: bool = False,
+    forms: list[str | None] | None = None,
+) -> Column:
+    """Say what a column of these values, without the missing ones, is taken for.
+
+    Text that comes among ten times as many numbers is not what the column is for: where rows may fail, it needs no answer.
+    ``forms`` are the formats of its dates, where more rows have told them.
+
+    Examples
+    --------
+    >>> column_of("age", [31.0, "?", 40.0, 29.0])
+    Column(name='age', kind='number', values='29 to 40', note="'?' in 1 row is not a number", answers=(('missing', ['?']),))
+    >>> column_of("since", ["02.01.2024", "31.12.2023", "NA"]).answers
+    (('dates', ('since', '%d.%m.%Y')), ('missing', ['NA']))
+    >>> column_of("amount", [950.0, "1,200", "$2,000.50"]).answers
+    (('decimal', '.'),)
+    """
+    n_given = len(values)
+    values = [value for value in values if not isinstance(value, str) or value.strip()]
+    as_text = () if reads_text else (("features", name),)
+    numbers: list[Any] = []
+    others: list[Any] = []
+    for value in values:
+        (numbers if _is_finite(value) else others).append(value)
+    if not values:
+        return Column(name, "number", "", "no value in these rows", as_text if n_given else ())
+    if not others:
+        suspicion = _suspicion(name, numbers, len(set(numbers)))
+        return Column(name, "number", _range(numbers), suspicion, as_text if len(values) < n_given else ())
+    if any(isinstance(value, dict | list) for value in others):
+        return Column(name, "nested", "", "no number", (("drop", name),))
+    if huge := [value for value in others if isinstance(value, int)]:
+        answers = () if rows_may_fail else (("drop", name),)
+        return Column(name, "number", _range(numbers + huge), "has numbers that are too large", answers)
+    marks, rest = parted(values)
+    missing = (("missing", list(marks)),) if marks else ()
+    if not numbers and all(isinstance(value, float) for value in others):  # NaN, inf
+        return Column(name, "number", "", "no value in these rows", missing)
+    texts = list(dict.fromkeys(str(value).strip() for value in rest))
+    if decimals := _decimals(numbers, texts):
+        what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
+        note = f"{what}, or with a decimal comma: --decimal ," if len(decimals) > 1 else what
+        return Column(name, "text", most_common(values), note + _beside(marks), (("decimal", decimals[0]), *missing))
+    if rest and all(is_number(value) for value in rest):
+        return Column(name, "number", most_common(values), "numbers as text" + _beside(marks), missing or as_text)
+    if numbers and len(texts) <= _MOST_MARKS:
+        marks = Counter(str(value).strip() for value in others)
+        verb = "is not a number" if len(marks) == 1 else "are not numbers"
+        return Column(name, "number", _range(numbers), f"{_counted(marks)} {verb}", (("missing", list(marks)),))
+    if len(numbers) >= _MOSTLY * len(others) and rows_may_fail:
+        return Column(name, "number", _range(numbers), f"not a number in {len(others)} rows")
+    if not numbers and rest and (forms := forms or date_formats(rest)):
+        either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
+        note = f"looks like a date{either}{_beside(marks)}"
+        return Column(name, "date", most_common(values, 1), note, (("dates", (name, forms[0])), *missing))
+    distinct = len({str(value) for value in values})
+    if distinct == len(values) >= ENOUGH:
+        note = "numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id"
+        return Column(name, "text", most_common(values), note, (("drop", name),))
+    note = "one value only" if distinct == 1 and len(values) >= ENOUGH else ""
+    return Column(name, "text", most_common(values), note, (("drop" if note else "categorical", name),))
+
+
+def parted(values: Iterable[Any]) -> tuple[dict[str, int], list[Any]]:
+    """Return the texts that seem to mean "missing", with their numbers of rows, and the other values that are no numbers.
+
+    A mark is usual, or one of a few texts that are neither a number nor a date, in fewer rows than those.
+    """
+    others = [value for value in values if not _is_finite(value)]
+    n_read = len(list(values)) - len(others)
+    texts = Counter(str(value).strip() for value in others)
+    marks = {text for text in texts if text.lower() in _USUAL_MARKS or not text}
+    rare: set[str] = set()
+    for text, count in texts.items():
+        if text not in marks and len(rare) <= _MOST_MARKS:
+            if _is_readable(text):
+                n_read += count
+            else:
+                rare.add(text)
+    if len(rare) <= _MOST_MARKS and sum(texts[text] for text in rare) < n_read:
+        marks |= rare
+    found = {text: count for text, count in texts.items() if text in marks and text}
+    return found, [value for value in others if str(value).strip() not in marks]
+
+
+def _is_readable(text: str) -> bool:
+    return any(_written_in(mark, text) is not None for mark in _DECIMALS) or bool(formats_of([text]))
+
+
+def _written_in(mark: str, text: str) -> float | None:
+    """The number that a text is to people with a decimal mark."""
+    found: float | None = _or_none(number, _or_none(Reading(decimal=mark).plain, text))
+    return found
+
+
+def _like_numbers(values: Sequence[Any]) -> bool:
+    """Whether texts are mostly digits, with a point or a comma among them."""
+    texts = [str(value) for value in values]
+    return all(2 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_POINTED.search, texts))
+
+
+def _counted(marks: Mapping[str, int]) -> str:
+    return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
+
+
+def _beside(marks: Mapping[str, int]) -> str:
+    return f", beside {_counted(marks)}" if marks else ""
+
+
+def _decimals(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
+    """The decimal marks with which all texts are numbers as people write them, beside numbers that are plain.
+
+    There is one if both read the same numbers.
+    """
+    if not texts or all(is_number(text) for text in texts):
+        return []
+    found: dict[str, list[float | None]] = {}
+    for mark in _DECIMALS:
+        plain = mark == "." or all(map(_may_be_thousands, numbers))
+        read = [_written_in(mark, text) for text in texts]
+        if plain and None not in read and read not in found.values():
+            found[mark] = read
+    return list(found)
+
+
+def _may_be_thousands(value: float) -> bool:
+    """Whether a number may be whole, with a point between thousands if it has one."""
+    return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
+
+
+def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
+    whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
+    numbered = NUMBERED + flags_of({"drop": [name]})
+    if len(numbers) < ENOUGH:
+        return numbered if whole and _ID.search(name) else ""
+    if distinct == 1:
+        return "one value only"
+    if whole and (unit := _unit(numbers)) is not None:
+        as_time = flags_of({"dates": {name: unit}})
+        return (
+            f"looks like a date: read it with {flags_of({'dates': {name: None}})}"
+            if not unit
+            else f"a time since 1970, with {as_time}"
+        )
+    rising = all(a < b for a, b in itertools.pairwise(numbers))
+    return numbered if whole and rising else ""
+
+
+def _unit(numbers: Sequence[float]) -> str | None:
+    """The unit of whole numbers that look like times since 1970; an empty text if they look like days such as 20240131."""
+    if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
+        return ""
+    units = {unit_of(number) for number in numbers}
+    unit = units.pop()
+    if units or unit == "s":  # which are whole numbers like others
+        return None
+    return unit if all(_TIMES[0] < number / UNITS[unit][0] < _TIMES[1] for number in numbers) else None
+
+
+def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Say what is wrong with the dates of a column in a format, and the answers to it."""
+    wrong = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), form)]
+    if form is None or form in UNITS:
+        wrong = [value for value in wrong if not is_number(value)]
+    if not wrong:
+        return "", ()
+    note = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}"
+    marks = list(dict.fromkeys(value.strip() for value in wrong))
+    others = [text for text in marks if text.lower() not in _USUAL_MARKS]
+    forms = date_formats(others) if others else []
+    if not forms and len(others) <= _MOST_MARKS:
+        return note, (("missing", marks),)
+    usual = [text for text in marks if text not in others]
+    return note, (("dates", (name, forms[0] if forms else "FORMAT")), *([("missing", usual)] if usual else []))
+
+
+def date_formats(values: Sequence[Any]) -> list[str | None]:
+    """The formats in which all values are dates, as of `formats_of`."""
+    if all(isinstance(value, date) for value in values):
+        return [None]
+    return formats_of(values) if all(isinstance(value, str) for value in values) else []
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, or one in text."""
+    return _or_none(number if isinstance(value, str) else float, value) is not None
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a value is a number that a float can hold."""
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _or_none(reads: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return reads(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _range(numbers: Sequence[float]) -> str:
+    if not numbers:
+        return "none"
+    low, high = _short(min(numbers)), _short(max(numbers))
+    return low if low == high else f"{low} to {high}"
+
+
+def _short(number: float) -> str:
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return "a huge number"
+
+
+def most_common(values: Sequence[Any], most: int = 3) -> str:
+    """Return the values that come most often, as they are shown."""
+    counts = Counter(str(value) for value in values)
+    texts = [cut(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
+    return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")
+
+
+def cut(text: str, most: int) -> str:
+    """A text on one line, and no longer than so many characters."""
+    text = " ".join(text[: 10 * most].split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
