@@ -24,6 +24,7 @@ _LONGEST_VALUE = 20  # characters
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers or dates that may mean "missing", beside those that usually do
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
+_SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _POINTED = re.compile(r"\d[.,]\d")
 _DECIMALS = (".", ",")
 _TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
@@ -168,6 +169,19 @@ def _decimals(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
         if plain and None not in read and read not in found.values():
             found[mark] = read
     return list(found)
+
+
+def have_thousands(texts: Iterable[str]) -> bool:
+    """Whether points may stand between thousands: each has three digits after it, and numbers without a point are below 1000.
+
+    Examples
+    --------
+    >>> have_thousands(["12.345", "567"]), have_thousands(["12.345", "0.567", "8"]), have_thousands(["12.345", "1.500"])
+    (True, False, False)
+    """
+    numbers = [text.strip() for text in texts if is_number(text)]
+    n_small = sum(_SMALL.fullmatch(text) is not None for text in numbers)
+    return 0 < n_small < len(numbers) and all(_SMALL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in numbers)
 
 
 def _may_be_thousands(value: float) -> bool:

@@ -17,6 +17,7 @@ from streamsvm.cli.column_kinds import (
     column_of,
     cut,
     date_formats,
+    have_thousands,
     is_number,
     most_common,
     not_read,
@@ -30,6 +31,7 @@ from streamsvm.stream.tables.values import is_date
 
 ROWS = 200
 _LONGEST_NAME = 40  # characters
+_POINTED = "or with points between thousands: --decimal ,"
 _NOT_THERE = "not in this row"
 _MOST_COLUMNS = 40
 _MOST_NAMES = 64  # that have a feature of their own
@@ -78,7 +80,33 @@ def look(
         ]
         forms = _settled(rows, given, {label, *table.encoder.get("dates", ())})
         names = [*getattr(source, "columns", ()), *(str(name) for row in rows for name in row), *dropped]
-    return len(rows), _described(rows, names, label, table, regression, rows_may_fail, forms)
+    columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
+    if text_format == "csv" and "decimal" not in options:
+        pointed = _pointed(path, label, options, rows, columns)
+        columns = [_noted(column, _POINTED) if column.name in pointed else column for column in columns]
+    return len(rows), columns
+
+
+def _pointed(
+    path: str, label: str | None, options: Mapping[str, Any], rows: Sequence[Mapping[Any, Any]], columns: Iterable[Column]
+) -> set[str]:
+    """The columns of numbers of a CSV file whose points may stand between thousands, by their texts."""
+    named = [
+        column.name
+        for column in columns
+        if column.kind == "number"
+        and all(flag == "missing" for flag, _ in column.answers)
+        and any(isinstance(value := row.get(column.name), float) and not value.is_integer() for row in rows)
+    ]
+    if not named:
+        return set()
+    with contextlib.closing(open_source(path, label=label, format="csv", **options, categorical=named)) as source:
+        seen = [row.x for row in itertools.islice(source, ROWS) if isinstance(row, Row)]
+    return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
+
+
+def _noted(column: Column, note: str) -> Column:
+    return column._replace(note="; ".join(filter(None, (column.note, note))))
 
 
 def _settled(
@@ -134,8 +162,7 @@ def _described(
             kind = "categorical" if len({str(value) for value in values}) <= _MOST_NAMES else "drop"
             columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
-            column = columns[-1]
-            columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
+            columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
     return columns
 
 

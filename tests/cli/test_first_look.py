@@ -310,3 +310,35 @@ def test_a_name_that_no_flag_can_have(file, call):
     said = call("learn", path, "--label", "y", status=1).stderr
     assert "its name cannot be written in one: give it another name" in said
     assert "Try:" not in said
+
+
+def test_points_between_thousands(file, call):
+    def say(values, *words, **checks):
+        return call("learn", file("rows.csv", *rows_of(values)), "--label", "y", "--delimiter", ";", *words, **checks).stderr
+
+    note = "or with points between thousands: --decimal ,"
+    assert note in say(["12.345", "567", "1.000"])
+    assert note in say(["12.345", "567", "NA"], "--missing", "NA")
+    for values in (["12.345", "567", "1.5"], ["12.345", "0.567", "8"], ["12.345", "4567"], ["12.345", "1.500"]):
+        assert note not in say(values)
+    assert note not in say(["12.345", "567"], "--decimal", ".")
+    assert say(["12.345", "567", "1.234.567"], status=1).endswith("Try: --decimal ,\n")
+    assert re.search(r"^  a +number +567 to 1.23457e\+06$", say(["12.345", "567", "1.234.567"], "--decimal", ","), re.MULTILINE)
+
+
+def test_numbers_that_are_not_read_are_no_ids(file, call):
+    path = file("rows.csv", *rows_of([f"{i}.50 kg" for i in range(1000, 1060)]))
+    said = call("learn", path, "--label", "y", "--delimiter", ";", status=1).stderr
+    assert said.endswith("a (numbers written in a way that is not read). Try: --columns a:drop\n")
+    assert (
+        "looks like an id"
+        in call(
+            "learn",
+            file("rows.csv", *rows_of([f"INV-{i}" for i in range(1000, 1060)])),
+            "--label",
+            "y",
+            "--delimiter",
+            ";",
+            status=1,
+        ).stderr
+    )
