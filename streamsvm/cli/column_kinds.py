@@ -23,6 +23,7 @@ _ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
 _LONGEST_VALUE = 20  # characters
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers or dates that may mean "missing", beside those that usually do
+_LONGEST_MARK = 40  # characters
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
 _SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _POINTED = re.compile(r"\d[.,]\d")
@@ -73,8 +74,9 @@ def column_of(
     if not values:
         return Column(name, "number", "", "no value in these rows", as_text if n_given else ())
     if not others:
-        suspicion = _suspicion(name, numbers, len(set(numbers)))
-        return Column(name, "number", _range(numbers), suspicion, as_text if len(values) < n_given else ())
+        if len(values) < n_given:
+            return Column(name, "number", _range(numbers), f"empty text in {_rows(n_given - len(values))}", as_text)
+        return Column(name, "number", _range(numbers), _suspicion(name, numbers, len(set(numbers))))
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", (("drop", name),))
     if huge := [value for value in others if isinstance(value, int)]:
@@ -91,7 +93,7 @@ def column_of(
         return Column(name, "text", most_common(values), note + _beside(marks), (("decimal", decimals[0]), *missing))
     if rest and all(is_number(value) for value in rest):
         return Column(name, "number", most_common(values), "numbers as text" + _beside(marks), missing or as_text)
-    if numbers and len(texts) <= _MOST_MARKS:
+    if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
         return Column(name, "number", _range(numbers), f"{_counted(marks)} {verb}", (("missing", list(marks)),))
@@ -125,10 +127,15 @@ def parted(values: Iterable[Any]) -> tuple[dict[str, int], list[Any]]:
                 n_read += count
             else:
                 rare.add(text)
-    if len(rare) <= _MOST_MARKS and sum(texts[text] for text in rare) < n_read:
+    if len(rare) <= _MOST_MARKS and all(map(_can_be_written, rare)) and sum(texts[text] for text in rare) < n_read:
         marks |= rare
     found = {text: count for text, count in texts.items() if text in marks and text}
     return found, [value for value in others if str(value).strip() not in marks]
+
+
+def _can_be_written(text: str) -> bool:
+    """Whether a text can stand in a flag that is shown."""
+    return text.isprintable() and len(text) <= _LONGEST_MARK
 
 
 def _is_readable(text: str) -> bool:
@@ -148,7 +155,11 @@ def _like_numbers(values: Sequence[Any]) -> bool:
 
 
 def _counted(marks: Mapping[str, int]) -> str:
-    return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
+    return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {_rows(count)}" for text, count in marks.items())
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count > 1)}"
 
 
 def _beside(marks: Mapping[str, int]) -> str:

@@ -273,6 +273,11 @@ def _options(open_: Sequence[Column], numbered: Sequence[str], table: Table) -> 
     if columns_text(options):  # which is one flag
         said = table.encoder | ({"numbers": table.numbers} if table.numbers else {})
         options = {name: said[name] for name in ROLES if name in said} | options
+        new = {column.name for column in open_ if dict(column.answers).keys() & {"drop", "categorical"}}
+        if "dates" in options:
+            options["dates"] = {name: form for name, form in options["dates"].items() if name not in new}
+        for role in {"categorical", "features"} & {*options}:
+            options[role] = [name for name in options[role] if name not in options.get("drop", ())]
     return options if decimal is None else {"decimal": decimal, **options}
 
 

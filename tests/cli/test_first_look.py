@@ -255,6 +255,8 @@ def test_a_label_is_never_called_missing(file, call, values, kind):
         (["2024-03-01", ""], "--columns a:date"),
         ([1, 2, float("inf")], "--missing inf"),
         ([1, 2, float("-inf"), float("nan")], "--missing=-inf,nan"),
+        ([1, "x" * 1000], "--columns a:category"),  # marks that cannot be written, or read by people
+        ([1, "n\u200b"], "--columns a:category"),
         ([10**400, 1], "--columns a:drop"),
         ([10**400], "--columns a:drop"),
         ([10**400, 10**13, "NA"], "--columns a:drop"),
@@ -342,3 +344,13 @@ def test_numbers_that_are_not_read_are_no_ids(file, call):
             status=1,
         ).stderr
     )
+
+
+def test_an_answer_may_contradict_what_was_said(file, call):
+    rows = [{"a": ["2024-03-01", "none"][i % 2], "l": [1], "b": i % 7, "y": ["none", "some"][i % 2]} for i in range(60)]
+    learn = ["learn", file("rows.jsonl", *map(json.dumps, rows)), "--label", "y"]
+    said = call(*learn, "--columns", "a:date,l:drop", status=1).stderr
+    assert said.endswith("Try: --columns l:drop,a:category\n")
+    said = call(*learn, "--columns", "b:number,l:number,*:drop", status=1).stderr
+    assert said.endswith("Try: --columns 'l:drop,b:number,*:drop'\n")
+    call(*learn, "--columns", "l:drop,b:number,*:drop")
