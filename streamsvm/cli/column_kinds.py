@@ -27,7 +27,7 @@ _LONGEST_MARK = 40  # characters
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
 _SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _POINTED = re.compile(r"\d[.,]\d")
-_DECIMALS = (".", ",")
+_BY_MARK = {mark: Reading(decimal=mark) for mark in (".", ",")}  # of decimals
 _TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
 
 
@@ -121,10 +121,11 @@ def parted(values: Iterable[Any]) -> tuple[dict[str, int], list[Any]]:
     texts = Counter(str(value).strip() for value in others)
     marks = {text for text in texts if text.lower() in _USUAL_MARKS or not text}
     rare: set[str] = set()
-    for text, count in texts.items():
-        if text not in marks and len(rare) <= _MOST_MARKS:
+    unusual = [text for text in texts if text not in marks]
+    for text in [] if formats_of(unusual) else unusual:  # which is soon told
+        if len(rare) <= _MOST_MARKS:
             if _is_readable(text):
-                n_read += count
+                n_read += texts[text]
             else:
                 rare.add(text)
     if len(rare) <= _MOST_MARKS and all(map(_can_be_written, rare)) and sum(texts[text] for text in rare) < n_read:
@@ -139,12 +140,12 @@ def _can_be_written(text: str) -> bool:
 
 
 def _is_readable(text: str) -> bool:
-    return any(_written_in(mark, text) is not None for mark in _DECIMALS) or bool(formats_of([text]))
+    return any(_written_in(mark, text) is not None for mark in _BY_MARK) or bool(formats_of([text]))
 
 
 def _written_in(mark: str, text: str) -> float | None:
     """The number that a text is to people with a decimal mark."""
-    found: float | None = _or_none(number, _or_none(Reading(decimal=mark).plain, text))
+    found: float | None = _or_none(number, _or_none(_BY_MARK[mark].plain, text))
     return found
 
 
@@ -174,7 +175,7 @@ def _decimals(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
     if not texts or all(is_number(text) for text in texts):
         return []
     found: dict[str, list[float | None]] = {}
-    for mark in _DECIMALS:
+    for mark in _BY_MARK:
         plain = mark == "." or all(map(_may_be_thousands, numbers))
         read = [_written_in(mark, text) for text in texts]
         if plain and None not in read and read not in found.values():

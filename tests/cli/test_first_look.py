@@ -1,18 +1,29 @@
 """The first look at a table: what its columns are taken for, what looks odd, and flags that serve."""
 
+import argparse
 import importlib
 import json
+import math
 import re
 import shlex
 import subprocess
 import sys
 from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from command_words import with_a_model
 from streamsvm import load
+from streamsvm.cli.arguments import add_table_flags
+from streamsvm.cli.first_look import look, tried, unanswered
+from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted
+from streamsvm.stream import open_source
+from streamsvm.stream.tables import TableEncoder
 
 CASES = {
     "a text among numbers": (["a,y", *(f"{'oops' if i == 7 else i},{i % 2}" for i in range(60))], "--missing oops"),
@@ -305,6 +316,45 @@ def test_amounts_of_many_kinds_are_told(file, call, texts):
     learn = ["learn", file("rows.csv", *rows_of(texts)), "--label", "y", "--delimiter", ";"]
     assert call(*learn, status=1).stderr.endswith("Try: --decimal .\n")
     assert call(*learn, "--decimal", ".", "--quiet").end["learned"] == 60
+
+
+CELLS = "1|2.5|NA|-|--|none|2024-03-01|31.12.2024|03/04/2024|1,234.50|1.234,50|1,5|12.345|1.234.567|$5|(1,200.50)|EUR 3|5%|x|y"
+CELLS += "|inf|-inf|nan|0000-00-00|| - |a,b|true|NaT|20240131|1709251200|$-|1-|unknown"
+VALUES = [1, 2.5, True, None, 10**400, math.inf, -math.inf, math.nan, [1], {"z": 1}, {"z": "t"}, *CELLS.split("|")]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4), min_size=2, max_size=3),
+    st.sampled_from([("0", "1"), ("none", "some")]),
+)
+def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
+    """With the flags, nothing more is asked, and every row has finite numbers and its label."""
+    path = str(tmp_path_factory.mktemp("table") / "rows.jsonl")
+    rows = [{str(k): pool[i % len(pool)] for k, pool in enumerate(pools)} | {"y": labels[i % 2]} for i in range(30)]
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parser = argparse.ArgumentParser()
+    add_table_flags(parser)
+
+    def ask(words):
+        table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
+        error = unanswered("rows", look(path, "jsonl", "y", table)[1], table, False, partial(tried, path, "jsonl", "y", table))
+        return table, "" if error is None else str(error)
+
+    table, said = ask([])
+    if "no column is left" in said:
+        return
+    if said:
+        table, again = ask(shlex.split(said.partition("Try: ")[2]))
+        assert again == ""
+    model = TableEncoder(**table.encoder)
+    with open_source(path, label="y", format="jsonl", **table.source) as source:
+        for row in source:
+            x = row.x
+            if table.encoder:
+                model.learn_one(x)
+                x = model.transform_one(x)
+            assert all(math.isfinite(value) for value in x.values())
+            assert row.y in labels
 
 
 def test_a_name_that_no_flag_can_have(file, call):
