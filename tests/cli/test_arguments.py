@@ -4,9 +4,11 @@ import json
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.cli.arguments import names
+from streamsvm.cli.arguments import names, written
 from streamsvm.cli.main import _parser
 from streamsvm.cli.screens import EXAMPLES
 
@@ -203,3 +205,8 @@ def test_what_help_says_and_examples_that_parse(call):
     parser, _ = _parser()
     for command in re.findall(r"streamsvm (.*)", EXAMPLES.replace("\\\n", "")):
         parser.parse_args([word.strip("'") for word in command.split()])
+
+
+@given(st.lists(st.text().map(str.strip).filter(bool)))
+def test_lists_are_read_as_they_are_written(values):
+    assert names(written(values)) == values

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.cli.arguments import names, written
 from streamsvm.cli.tables import columns_of, columns_text, flags_of
 from streamsvm.stream.tables import Reading
 
@@ -198,11 +197,6 @@ def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
         return
     float(plain)
     assert (plain[0] == "-") == any(sign in text.lower().replace("e-", "e") for sign in ("-", "\u2212", "("))
-
-
-@given(st.lists(st.text().map(str.strip).filter(bool)))
-def test_lists_are_read_as_they_are_written(values):
-    assert names(written(values)) == values
 
 
 FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")
