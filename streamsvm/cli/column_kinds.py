@@ -241,7 +241,7 @@ def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, t
     marks = list(dict.fromkeys(value.strip() for value in wrong))
     others = [text for text in marks if text.lower() not in _USUAL_MARKS]
     forms = date_formats(others) if others else []
-    if not forms and len(others) <= _MOST_MARKS:
+    if not forms and len(others) <= _MOST_MARKS and all(map(_can_be_written, others)):
         return note, (("missing", marks),)
     usual = [text for text in marks if text not in others]
     return note, (("dates", (name, forms[0] if forms else "FORMAT")), *([("missing", usual)] if usual else []))

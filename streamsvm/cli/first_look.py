@@ -72,7 +72,7 @@ def look(
     options = {name: table.source[name] for name in _TEXT_OPTIONS if name in table.source}
     dropped = table.encoder.get("drop", [])
     if dropped:
-        options["drop"] = dropped
+        options["drop"] = dropped  # with all that lies in it
     with contextlib.closing(open_source(path, label=label, format=text_format, **options)) as source:
         given = (row for row in source if isinstance(row, Row))
         rows: list[Mapping[Any, Any]] = [
@@ -149,7 +149,7 @@ def _described(
             is_target = len(floats) > ENOUGH and not all(map(float.is_integer, floats))
             note = "looks like a number to predict: --regression" if is_target and not regression else ""
             columns.append(Column(name, "label", most_common(values), note))
-        elif _is_dropped(name, answered.get("drop", ())) or name not in answered.get("features", [name]):
+        elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
             columns.append(Column(name, "dropped", ""))
         elif name in answered.get("categorical", ()):
             columns.append(Column(name, "category", most_common(values)))
@@ -164,11 +164,6 @@ def _described(
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
             columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
     return columns
-
-
-def _is_dropped(name: str, dropped: Collection[str]) -> bool:
-    """Whether a column, or an object that it lies in, is left out."""
-    return any(name == path or name.startswith(f"{path}.") for path in dropped)
 
 
 class FirstRow(WrappedSource):

@@ -41,6 +41,12 @@ WITH_FLAGS = {
     "what is said to be a number": (CASES["a number that counts up"][0], "id:number", "--columns city:category,id:number"),
     "dates": (["at,y", "31.12.2024,0", "30.11.2024,1"], "at:date", "--columns at:date=%d.%m.%Y"),
     "a date that is none": (["at,y", "2024-12-31,0", "never,1"], "at:date", "--missing never"),
+    "a date that is none, and cannot be written": (["at,y", "2024-12-31,0", "n\u200b,1"], "at:date", "--columns at:date=FORMAT"),
+    "dates in another format, and a mark": (
+        ["at,y", "31.12.2024,0", "NA,1"],
+        "at:date",
+        "--columns at:date=%d.%m.%Y --missing NA",
+    ),
     "texts for dates": (["at,y", "1st,0", "2nd,1", "3rd,0", "4th,1"], "at:date", "--columns at:date=FORMAT"),
     "an ISO date": (["at,y", "2024-12-31,0"], "at:date=%d.%m.%Y", "--columns at:date"),
 }
@@ -298,6 +304,8 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
         said = call(*learn, "--columns", "m:drop").stderr
         assert "m.z" not in said
         assert re.search(r"^  m +dropped$", said, re.MULTILINE)
+    path = file("rows.csv", "m,m.z,b,y", *(f"1,{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))  # which is another column
+    assert call("learn", path, "--label", "y", "--columns", "m:drop", status=1).stderr.endswith("m:drop,m.z:category\n")
 
 
 @pytest.mark.parametrize(

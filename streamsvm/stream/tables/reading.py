@@ -25,7 +25,7 @@ _GROUPS = {".": ",", ",": "."}  # what stands between groups of three digits, by
 _WRITTEN = {
     mark: re.compile(
         rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
-        rf"(?P<digits>(?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+|[0-9]+)?"
+        rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+|[0-9]+)?"
         rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
     )
     for mark, group in _GROUPS.items()
@@ -222,13 +222,13 @@ class Reading:
         if self.decimal is None:
             return text
         given = text.strip()
-        if (negative := _IN_PARENTHESES.fullmatch(given)) is not None:
+        if ")" in given and (negative := _IN_PARENTHESES.fullmatch(given)) is not None:
             given = f"-{negative[1]}{negative[2]}"
         found = _WRITTEN[self.decimal].fullmatch(given)
-        signs = [] if found is None else [sign for sign in found.groups()[:2] + found.groups()[3:] if sign]
-        if found is None or len(signs) > 1:
+        sign, inner, digits, after = ("", "", "", "") if found is None else found.groups("")
+        if found is None or len(signs := sign + inner + after) > 1:
             raise ValueError(f"{text!r} is no number with the decimal mark {self.decimal!r}")
-        return "-" * (signs not in ([], ["+"])) + found["digits"].translate(_PLAIN[self.decimal])
+        return "-" * (signs not in ("", "+")) + digits.translate(_PLAIN[self.decimal])
 
     def label(self, y: Any) -> Any:
         """Return a label as a number is written in this table, or None if it is one of the marks for no value.
