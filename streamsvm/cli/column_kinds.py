@@ -111,23 +111,24 @@ def column_of(
     return Column(name, "text", most_common(values), note, (("drop" if note else "categorical", name),))
 
 
-def parted(values: Iterable[Any]) -> tuple[dict[str, int], list[Any]]:
+def parted(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
     """Return the texts that seem to mean "missing", with their numbers of rows, and the other values that are no numbers.
 
     A mark is usual, or one of a few texts that are neither a number nor a date, in fewer rows than those.
     """
     others = [value for value in values if not _is_finite(value)]
-    n_read = len(list(values)) - len(others)
+    n_read = len(values) - len(others)
     texts = Counter(str(value).strip() for value in others)
     marks = {text for text in texts if text.lower() in _USUAL_MARKS or not text}
     rare: set[str] = set()
     unusual = [text for text in texts if text not in marks]
-    for text in [] if formats_of(unusual) else unusual:  # which is soon told
-        if len(rare) <= _MOST_MARKS:
-            if _is_readable(text):
-                n_read += texts[text]
-            else:
-                rare.add(text)
+    for text in [] if formats_of(unusual) else unusual:  # if all are dates, which is soon told, there is no other mark
+        if _is_readable(text):
+            n_read += texts[text]
+        else:
+            rare.add(text)
+        if len(rare) > _MOST_MARKS:
+            break
     if len(rare) <= _MOST_MARKS and all(map(_can_be_written, rare)) and sum(texts[text] for text in rare) < n_read:
         marks |= rare
     found = {text: count for text, count in texts.items() if text in marks and text}
