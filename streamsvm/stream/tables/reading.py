@@ -32,6 +32,7 @@ _WRITTEN = {
 }
 _IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # of accountants: a negative number
 _PLAIN = {mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."}) for mark, group in _GROUPS.items()}
+_DIGITS = re.compile(r"[-+]?\d[\d.,'\s]*")
 _DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
 _NANS = frozenset({"nan", "NaN", "NAN"})
 
@@ -236,14 +237,15 @@ class Reading:
         Examples
         --------
         >>> reading = Reading(missing=["NA", "-999"], decimal=",")
-        >>> [reading.label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", 1)]
-        [None, None, None, 'spam', '1209.28', 1]
+        >>> [reading.label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", "3 %", 1)]
+        [None, None, None, 'spam', '1209.28', '3 %', 1]
         """
         if isinstance(y, str):
             if y.strip() in self._missing:
                 return None
             with contextlib.suppress(ValueError):
-                y = self.plain(y)
+                if _DIGITS.fullmatch(y.strip()):  # a name such as "EUR 3" stays one
+                    y = self.plain(y)
                 if self._missing_numbers and number(y) in self._missing_numbers:
                     return None
             return y
