@@ -90,6 +90,7 @@ ALIKE = [  # pairs of values, and the plain ones that they equal
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("given", "plain_ones"), ALIKE)
 @pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier, OnlineLinearSVC], ids=lambda kind: kind.__name__)
 def test_what_is_learned_can_be_saved(make, given, plain_ones):

@@ -189,6 +189,7 @@ def test_kinds_that_cannot_become_one_are_refused(model, other, reason):
 # Rules of the online kernel family ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_the_damage_of_a_forgetron_is_that_of_all():
     models = parts(Forgetron)
     mistakes, damage = (sum(float(model._own[name][0]) for model in models) for name in ("mistakes", "damage"))

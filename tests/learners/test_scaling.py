@@ -169,6 +169,7 @@ def beside_a_number(values):
     return [({"a": x, "b": z}, bool(x + z > 0.5)) for x, z in zip(a.tolist(), chosen.tolist(), strict=True)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
 def test_binary_features_stay_as_they_are(make):
     """A feature of 0 and 1 is not scaled, but its variance counts in gamma; with another value it is one like others."""
@@ -184,6 +185,7 @@ def test_binary_features_stay_as_they_are(make):
     assert model.scale_in_use.spread[1] == pytest.approx(1.9, rel=0.2)
 
 
+@pytest.mark.once
 def test_binary_features_alone_count_more_if_they_are_rare():
     """As words do; gamma is one over the sum of their variances. A number among them ends that."""
     rng = np.random.default_rng(5)
@@ -197,6 +199,7 @@ def test_binary_features_alone_count_more_if_they_are_rare():
     assert model.scale_in_use.spread[:2].tolist() == [1.0, 1.0]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", [BSGDClassifier, BSCAClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("offset", [5.4e6, 1e9, -1e9])
 def test_a_large_mean_costs_nothing(make, offset):
@@ -220,6 +223,7 @@ def test_a_large_mean_costs_nothing(make, offset):
         assert together.predict_many(pd.DataFrame([*far[600:]])).tolist() == answers[1]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
 def test_values_whose_squares_are_too_large_are_scaled(make):
     """Amounts in wei, and hashes of 64 bits; beyond float32 a row is refused."""
