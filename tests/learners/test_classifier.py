@@ -103,6 +103,7 @@ LEARNERS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", LEARNERS, ids=lambda model: type(model).__name__)
 def test_labels_that_come_late_give_the_same_bytes_however_they_are_learned(kind):
     X, y = blobs(60 if config.DISABLE_JIT else 200, classes=12)

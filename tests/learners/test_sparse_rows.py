@@ -51,6 +51,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(core_sparse, "_VALUES_AT_ONCE", 100)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))
 def test_sparse_and_dense_are_the_same(name):
@@ -72,6 +73,7 @@ def test_sparse_and_dense_are_the_same(name):
                 np.testing.assert_array_equal(np.asarray(answer), expected)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
 @pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))

@@ -284,6 +284,7 @@ def test_values_that_refuse_their_row(value):
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates() | st.datetimes()
 
 
+@pytest.mark.once
 @given(st.lists(st.recursive(values, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))))
 def test_any_value_is_kept_as_plain_json_or_refused(found):
     names = list(map(str, range(len(found))))
