@@ -1,24 +1,13 @@
 """Values in messages, and counts and mappings of a header."""
 
-from datetime import datetime
-from decimal import Decimal
-from enum import Enum, IntEnum
-from fractions import Fraction
-from uuid import UUID
-
-import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from river import preprocessing
 
 from refused import refused
-from saved import dumps, loads
-from streamsvm import BSGDClassifier, SVMClassifier
-from streamsvm.core.checks import checked_count, checked_mapping, plain
+from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.files.messages import shown
-from streamsvm.learners import OnlineLinearSVC
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5),
@@ -67,53 +56,3 @@ def test_what_is_no_count_is_refused(value):
 @pytest.mark.parametrize("value", [[], "{}", None, 5, (("a", 1),)])
 def test_what_is_no_mapping_is_refused(value):
     refused(r"^sink is .*, and no mapping$", checked_mapping, "sink", value)
-
-
-class Text(str, Enum):  # noqa: UP042 - as others write it
-    A, B = "a", "b"
-
-
-class Number(IntEnum):
-    A, B = 1, 2
-
-
-ALIKE = [  # pairs of values, and the plain ones that they equal
-    ((np.str_("a"), np.str_("b")), ("a", "b")),
-    ((np.int64(3), np.uint8(4)), (3, 4)),
-    ((np.bool_(False), np.bool_(True)), (False, True)),
-    ((np.float32(1.5), np.float64(2.5)), (1.5, 2.5)),
-    ((Decimal("1.50"), Decimal(2)), (1.5, 2)),
-    ((Text.A, Text.B), ("a", "b")),
-    ((Number.A, Number.B), (1, 2)),
-    ((pd.Timestamp("2020-01-01"), np.datetime64("2021-01-01T00:00:00", "ns")), (datetime(2020, 1, 1), datetime(2021, 1, 1))),
-    ((("a", np.int64(1)), frozenset({np.str_("b")})), (("a", 1), frozenset({"b"}))),
-]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("given", "plain_ones"), ALIKE)
-@pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier, OnlineLinearSVC], ids=lambda kind: kind.__name__)
-def test_what_is_learned_can_be_saved(make, given, plain_ones):
-    """Labels and names of any type that equals a plain one: learned, saved and loaded, the model is that of the plain ones."""
-    assert [plain(value) for value in given] == list(plain_ones)
-    assert [type(plain(value)) for value in given] == [type(value) for value in plain_ones]
-    seed = {} if make is OnlineLinearSVC else {"seed": 0}
-    of_labels, of_names, plainly = (make(**seed) for _ in range(3))
-    for i in range(40):
-        of_labels.learn_one({"a": float(i % 2), "b": 1.0}, given[i % 2])
-        of_names.learn_one({given[0]: float(i % 2), given[1]: float(i % 3)}, bool(i % 2))
-        plainly.learn_one({plain_ones[0]: float(i % 2), plain_ones[1]: float(i % 3)}, bool(i % 2))
-    assert dumps(of_names) == dumps(plainly)
-    assert (
-        loads(dumps(of_labels)).predict_one({"a": 1.0, "b": 1.0}) == of_labels.predict_one({"a": 1.0, "b": 1.0}) == plain_ones[1]
-    )
-    x = {given[0]: 1.0, given[1]: 2.0}
-    assert loads(dumps(of_names)).decision_function_one(x) == plainly.decision_function_one(
-        dict(zip(plain_ones, x.values(), strict=True))
-    )
-
-
-@pytest.mark.parametrize("value", [UUID(int=1), Fraction(1, 2), object(), Exception])
-def test_what_no_file_can_hold_is_refused_at_once(value):
-    refused("which no file can hold", BSGDClassifier().learn_one, {"a": 1.0}, value)
-    refused("the name of a feature, .* which no file can hold", BSGDClassifier().learn_one, {value: 1.0}, True)
