@@ -61,11 +61,17 @@ class Expert(NamedTuple):
             return Place(self.kind, 2, linear=True)
         if self.kind == kinds.LANDMARKS:
             return Place(self.kind, 2, landmarks=self.budget, corrects=self.corrects)
+        if self.kind == kinds.NEIGHBOURS:
+            return Place(self.kind, 1, rows=(self.budget, 2 * self.budget))
+        if self.kind == kinds.LAST_LABEL:
+            return Place(self.kind, 2)
         return Place(self.kind, 1, second_order=self.kind in (kinds.NEWTON, kinds.SLOW_NEWTON, kinds.ADDITIVE))
 
     @property
     def outputs(self) -> list[str]:
         """The names of its inputs to the stack."""
+        if self.kind == kinds.LAST_LABEL:
+            return ["last", "what follows it"]
         return ["last", "average"] if self.place.inputs == 2 else ["last"]
 
 
@@ -96,20 +102,20 @@ _SECOND_ORDER = (
     Expert("linear of second order, 10,000 rows", kinds.SLOW_NEWTON),
 )
 _ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
+_NEIGHBOURS = Expert("nearest neighbours", kinds.NEIGHBOURS, budget=2000)
 
 
 def _of_labels(budget: int) -> tuple[Expert, ...]:
     # Two kernel machines have more support vectors: where there is much to resolve, they resolve it.
     return (
-        _ascent(0.25, 1.0),
-        _ascent(1.0, 0.1),
         *(_ascent(width, 1.0)._replace(budget=budget) for width in (1.0, 4.0)),
         *(_ascent(width, 1.0, kinds.RESETTING) for width in (1.0, 4.0)),
         Expert("fading gradient descent", kinds.DESCENT, 1.0, _FADING),
         _linear(0.01),
         _linear(1.0),
-        *_SECOND_ORDER,
+        _SECOND_ORDER[1],
         _ADDITIVE,
+        _NEIGHBOURS,
         Expert("last label", kinds.LAST_LABEL),
     )
 
@@ -158,6 +164,8 @@ def states(store: Any, kind: int) -> tuple[np.ndarray, np.ndarray]:
 
 def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None:
     """Set the state of an expert's new store; ``number`` is its place, from which its random numbers follow."""
+    if expert.kind == kinds.NEIGHBOURS:  # which begins with no rows
+        return
     common, own = states(store, expert.kind)
     common["scale"] = common["average_v"] = 1.0
     common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, loss
@@ -354,6 +362,8 @@ class Committee(ScalingEstimator):
                 self._check_expert(expert, store, others[0])
 
     def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
+        if expert.kind == kinds.NEIGHBOURS:
+            return
         learned = {**LEARNED, **least_squares.LEARNED} if expert.kind == kinds.LANDMARKS else LEARNED
         for record, other in zip(states(store, expert.kind), states(fresh, expert.kind), strict=True):
             check_record(record[0], other[0], learned)

@@ -79,6 +79,8 @@ class SVMClassifier(OnlineClassifier, Committee):
             weights = v.newton_weights
             half = 0.5 * weights[:, 0]
             weights[:, positive], weights[:, negative] = half, -half
+            if positive == 0:
+                v.follows[:2, :2] = v.follows[1::-1, 1::-1].copy()
             v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._own["last"][0]
             if last >= 0:
@@ -94,6 +96,10 @@ class SVMClassifier(OnlineClassifier, Committee):
                     begin(expert, one, number, int(states(stores[0], expert.kind)[0]["random"][0]) - number, self._loss)
             elif expert.kind == kinds.LANDMARKS:
                 kernel_rls.widen(stores[0].block, before, outputs, positive)
+            elif expert.kind == kinds.NEIGHBOURS:
+                targets = stores[0].views.targets[: stores[0].held]
+                if before == 1:
+                    targets[:] = np.where(targets == 1.0, positive, negative)
             elif stores:
                 if before == 1:
                     split_output(stores[0].views, positive)
@@ -114,6 +120,10 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
         super()._check_expert(expert, store, fresh)
+        if expert.kind == kinds.NEIGHBOURS:
+            targets = store.views.targets
+            if not (np.isin(targets, np.arange(max(self._outputs, 2)))).all():
+                raise ValueError("the saved model is corrupt: its memory of rows holds targets that are no labels")
         if expert.kind == kinds.LANDMARKS and not kernel_rls.holds_labels(store, states(store, expert.kind)[1][0]):
             raise ValueError("the saved model is corrupt: an expert holds targets that are no labels")
 

@@ -10,6 +10,7 @@ import numpy as np
 from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, rounded_up
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
+from streamsvm.core.memory.neighbours import NeighbourStore
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore
 
@@ -24,8 +25,12 @@ LARGEST_ERROR = 20.0
 
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
 #: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
-#: too, the last label, recursive least squares on kernel values with landmarks, and the last target.
-ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET = range(10)
+#: too, the last label and what followed it before, recursive least squares on kernel values with landmarks, the last target, and
+#: a memory of rows.
+ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS = range(11)
+
+#: Labels that the table of which label follows which has room for: the first ones.
+MOST_FOLLOWED = 64
 
 #: The state of a committee, beside what all learners have.
 STATE = np.dtype(
@@ -47,6 +52,7 @@ HEADER = np.dtype(
         ("experts", "i8"),
         ("inputs", "i8"),  # of the stacks: 1, the outcome of the votes, and the outputs of the experts
         ("outputs", "i8"),  # room for classes; 1 for two classes
+        ("followed", "i8"),  # classes whose order is followed
         ("newtons", "i8"),  # experts of second order
         ("side", "i8"),  # of their matrices
         ("targets", "i8"),  # 1 where targets are learned, which have a scale; 0 for labels
@@ -87,6 +93,8 @@ class CommitteeViews(NamedTuple):
     """The state of each resetting expert's detector of drift."""
     counts: Annotated[np.ndarray, Array(np.float64, ("outputs",), 0.0, 1e100)]
     """The rows of each class, by weight; of one output those of the positive one."""
+    follows: Annotated[np.ndarray, Array(np.float64, ("followed", "followed"), 0.0, 1e6)]
+    """How often the class of the column followed that of the row, fading."""
     given: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
     """The row at hand as it is given, and the one that ``at_hand`` belongs to."""
     scaled: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
@@ -120,7 +128,7 @@ class CommitteeViews(NamedTuple):
 
 
 _LAYOUT = Layout(CommitteeViews, in_lines=("columns",))
-_SIZES = ("experts", "columns", "inputs", "outputs", "newtons", "side", "targets")
+_SIZES = ("experts", "columns", "inputs", "outputs", "followed", "newtons", "side", "targets")
 
 #: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
 committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
@@ -135,6 +143,8 @@ class Place(NamedTuple):
     """Of its support vectors; 0: it has none."""
     landmarks: int = 0
     """The most that it has."""
+    rows: tuple[int, int] = (0, 0)
+    """Those that it remembers at most, of up to two outputs and of more; 0: none."""
     linear: bool = False
     """Whether it has a weight for each feature, and each output."""
     second_order: bool = False
@@ -144,7 +154,7 @@ class Place(NamedTuple):
 
     def stores(self, outputs: int) -> int:
         """The number of its stores: support vectors and landmarks are shared by all outputs."""
-        return 1 if self.budget or self.landmarks else outputs if self.linear else 0
+        return 1 if self.budget or self.landmarks or self.rows[0] else outputs if self.linear else 0
 
     def nbytes(self, max_features: int, outputs: int) -> int:
         """The bytes of one of them; 0 where it has none."""
@@ -152,6 +162,8 @@ class Place(NamedTuple):
             return SupportVectorStore.nbytes_of(self.budget, max_features, 2 * outputs)
         if self.landmarks:
             return LandmarkStore.nbytes_of(self.landmarks, max_features, outputs)
+        if self.rows[0]:
+            return NeighbourStore.nbytes_of(self.rows[outputs > 1], max_features)
         return WeightStore.nbytes_of(max_features) if self.linear else 0
 
     def make(self, max_features: int, outputs: int, within: np.ndarray) -> Any:
@@ -160,6 +172,8 @@ class Place(NamedTuple):
             return SupportVectorStore(self.budget, max_features, 2 * outputs, within=within)
         if self.landmarks:
             return LandmarkStore(self.landmarks, max_features, outputs, within)
+        if self.rows[0]:
+            return NeighbourStore(self.rows[outputs > 1], max_features, within)
         return WeightStore(max_features, within)
 
 
@@ -181,6 +195,7 @@ class CommitteeStore(Store[CommitteeViews]):
             "experts": len(places),
             "inputs": 2 + sum(place.inputs for place in places),
             "outputs": outputs,
+            "followed": 0 if targets else min(max(outputs, 2), MOST_FOLLOWED),
             "newtons": sum(place.second_order for place in places),
             "side": min(4 * int(max_features), MOST_SQUARED) + 1,
             "targets": int(targets),

@@ -28,6 +28,7 @@ from streamsvm.core.memory.committee import (
     LAST_LABEL,
     LAST_TARGET,
     LINEAR,
+    NEIGHBOURS,
     NEWTON,
     RESETTING,
     STATE,
@@ -35,13 +36,13 @@ from streamsvm.core.memory.committee import (
     committee_views,
 )
 from streamsvm.core.memory.landmarks import landmark_views
+from streamsvm.core.memory.neighbours import MOST_COLUMNS, neighbour_views
 from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.memory.weights import weight_views
-from streamsvm.core.steps import kernel_rls, least_squares, linear_step
+from streamsvm.core.steps import kernel_rls, least_squares, linear_step, neighbours
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.descent import step as descent
-from streamsvm.core.steps.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
 from streamsvm.core.steps.rescale import (
@@ -56,12 +57,14 @@ from streamsvm.core.steps.rescale import (
 )
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
-from streamsvm.core.steps.stack import answer, bounded, robust_weight
+from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
 from streamsvm.core.steps.step import compute_scores, differ
 
 _FAST, _SLOW = 0.02, 0.002  # rates of the two means
 _DEVIATIONS = 3.0
 _LEAST_ROWS = 200
+_FADING = 0.998  # of what followed a label, each time that something follows it
+_PRIOR_ROWS = 2.0  # that the frequencies of labels count as, where one follows another
 
 
 @compiled(inline=True)
@@ -90,9 +93,11 @@ LARGEST_WEIGHT = 1e4
 
 # Places in `calls`, those of experts and of what combines them, and how what is there is called.
 _ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(9)
+_NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS = range(9, 12)
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
-_call_inputs, _call_move, _call_consult = (caller(of, "i8") for of in (_INPUTS, _MOVE, BLOCK))
+_NEIGHBOUR = f"{BLOCK} {BLOCK} i8 f8 f8"
+_call_inputs, _call_move, _call_neighbour, _call_block = (caller(of, "i8") for of in (_INPUTS, _MOVE, _NEIGHBOUR, BLOCK))
 
 
 @compiled(inline=True)
@@ -132,15 +137,50 @@ def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
 @compiled(inline=True)
 def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
     v = committee_views(block)
-    live, used = v.header[0]["live"], v.header[0]["used"]
+    live = v.header[0]["live"]
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
     for k in range(live):
-        store = _part(block, expert, k)
-        w = weight_views(store)
-        for j in range(used):
-            w.row[j] = v.scaled[j]
-        v.at_hand[k, first] = half * linear_step.decide_packed(store, LAST)
-        v.at_hand[k, first + 1] = half * linear_step.decide_packed(store, AVERAGE)
+        last, average = linear_step.decide_dense(_part(block, expert, k), v.scaled)
+        v.at_hand[k, first], v.at_hand[k, first + 1] = half * last, half * average
+
+
+@compiled
+def _last_inputs(block: np.ndarray, first: int) -> None:
+    # The last label, and the log odds of what followed it before, over equal shares.
+    v, s = committee_views(block), state_of(block, STATE)
+    last, live = s["last"], v.header[0]["live"]
+    for k in range(live):
+        v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        v.at_hand[k, first + 1] = 0.0
+    if last < 0 or last >= v.header[0]["followed"]:
+        return
+    labels, total = max(live, 2), _PRIOR_ROWS
+    for k in range(min(labels, v.header[0]["followed"])):
+        total += v.follows[last, k]
+    negative = 0.0
+    for k in range(labels):
+        rows = v.counts[k] if live > 1 else v.counts[0] if k == 1 else s["rows"] - v.counts[0]
+        often = v.follows[last, k] if k < v.header[0]["followed"] else 0.0
+        odds = math.log((often + _PRIOR_ROWS * (rows + 0.5) / (s["rows"] + 0.5 * labels)) / total * labels)
+        if live > 1:
+            v.at_hand[k, first + 1] = odds
+        elif k == 0:
+            negative = odds
+        else:
+            v.at_hand[0, first + 1] = odds - negative
+
+
+@compiled
+def follow_label(block: np.ndarray, label: int, weight: float) -> None:
+    """Count which label follows which, and keep the last one."""
+    v, s = committee_views(block), state_of(block, STATE)
+    last, n = s["last"], v.header[0]["followed"]
+    if 0 <= last < n:
+        for k in range(n):
+            v.follows[last, k] *= _FADING
+        if label < n:
+            v.follows[last, label] += min(weight, MOST_ROWS)
+    s["last"] = label
 
 
 @compiled(inline=True)
@@ -158,10 +198,10 @@ def _fill_inputs(block: np.ndarray) -> None:
             _linear_inputs(block, e, first)
         elif kind == LANDMARKS:
             _call_inputs(v.calls[_LANDMARK_INPUTS], block, _part(block, e, 0), first)
+        elif kind == NEIGHBOURS:
+            _call_inputs(v.calls[_NEIGHBOUR_INPUTS], block, _part(block, e, 0), first)
         elif kind == LAST_LABEL:
-            last = state_of(block, STATE)["last"]
-            for k in range(live):
-                v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+            _last_inputs(block, first)
         elif kind == LAST_TARGET:
             v.at_hand[0, first] = state_of(block, STATE)["last_target"]
         else:
@@ -205,6 +245,10 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
         calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, "i8")
         calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, "i8")
         calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, "i8")
+    if NEIGHBOURS in kinds:
+        calls[_NEIGHBOUR_INPUTS] = address_of(neighbours.say, _INPUTS, "i8")
+        calls[_ADAPT_NEIGHBOURS] = address_of(neighbours.adapt, _INPUTS, "i8")
+        calls[_LEARN_NEIGHBOURS] = address_of(neighbours.learn_one, _NEIGHBOUR, "i8")
     calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
     calls[_LEARN] = address_of(answers.learn, RULE, "i8")
     calls[_DECIDE] = address_of(answers.decide, DECIDE, "f8")
@@ -225,6 +269,8 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
                 h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
         elif v.experts[e, 0] == LANDMARKS:
             _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
+        elif v.experts[e, 0] == NEIGHBOURS and scaling:
+            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.MOVED)
     v.cache[0] = 0
 
 
@@ -253,6 +299,10 @@ def follow_scale(block: np.ndarray) -> None:
     count_functions(block)
     v = committee_views(block)
     used, t = v.header[0]["used"], common(block)["t"]
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] == NEIGHBOURS and neighbour_views(_part(block, e, 0)).header[0]["laid"] < min(used, MOST_COLUMNS):
+            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.GROWN)
+            v.cache[0] = 0
     learn_moments(v.moments, v.first, v.given[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale(block, scaling)
@@ -286,14 +336,19 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
                 restart(common(store))
         call_rule(v.calls[_ASCEND], store, part, weight)
     elif kind == LINEAR:
+        norm, half = 0.0, 1.0 if live == 1 else 0.5  # as in `_linear_inputs`
+        for j in range(v.header[0]["used"]):
+            norm += np.float64(v.scaled[j]) * np.float64(v.scaled[j])
         for k in range(live):
             sign = part if live == 1 else (1.0 if k == label else -1.0)
-            linear_step.learn_packed(_part(block, e, k), sign, weight)
+            linear_step.learn_dense(_part(block, e, k), v.scaled, norm, v.at_hand[k, first] / half, sign, weight)
     elif kind == LANDMARKS:
         weight = min(weight, LARGEST_WEIGHT)
         if numbers:
             weight *= robust_weight(abs(target - v.at_hand[0, first + 1]), v.errors[first + 1])
         call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), part, weight)
+    elif kind == NEIGHBOURS:
+        _call_neighbour(v.calls[_LEARN_NEIGHBOURS], block, _part(block, e, 0), first, target if numbers else float(label), weight)
     elif NEWTON <= kind <= ADDITIVE:
         if numbers:
             learn_target(block, e, target, min(weight, LARGEST_WEIGHT))
@@ -311,7 +366,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
         return REFUSED
     common(block)["t"] += 1
     follow_scale(block)
-    _call_consult(v.calls[_CONSULT], block)
+    _call_block(v.calls[_CONSULT], block)
     call_rule(v.calls[_LEARN], block, target, weight)
     v.cache[0] = 0
     return LEARNED
@@ -323,7 +378,7 @@ def decide(block: np.ndarray, what: int) -> float:
     v = committee_views(block)
     if refused(block):
         return np.nan
-    _call_consult(v.calls[_CONSULT], block)
+    _call_block(v.calls[_CONSULT], block)
     return call_decide(v.calls[_DECIDE], block, what)
 
 

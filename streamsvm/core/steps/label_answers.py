@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.committee import STACKS, STATE, committee_views
-from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, learn_experts
+from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, follow_label, learn_experts
 from streamsvm.core.steps.iterates import PROBABILITY, common
 from streamsvm.core.steps.newton import logistic
 from streamsvm.core.steps.rule import state_of
@@ -61,7 +61,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     for i in range(STACKS):
         learn_stack(v.at_hand, live, label, bounded, t, i, v.odds, v.losses, v.weights, v.curvatures, v.inverses, v.row_inputs)
     learn_experts(block, target, label, weight)
-    s["last"] = label
+    follow_label(block, label, weight)
     s["rows"] += bounded
     v.counts[label if live > 1 else 0] += bounded if live > 1 else bounded * label
     return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import LARGEST_NORM
+from streamsvm.core.kernels import FAST, LARGEST_NORM
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.weights import weight_views
 from streamsvm.core.steps.iterates import (
@@ -69,6 +69,11 @@ def _products(block: np.ndarray, n: int) -> tuple[float, float]:
     return a, b
 
 
+@compiled(inline=True)
+def _bounded_step(step: float, limit: float) -> float:
+    return min(max(step, -limit), limit)
+
+
 @compiled
 def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
     v, c, s = weight_views(block), common(block), state_of(block, STATE)
@@ -80,8 +85,7 @@ def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float)
     track_output(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
     missing, curvature = shortfall(c, f, target), norm + s["fit_intercept"]
     if missing != 0.0 and curvature > 0.0:
-        limit = s["C"] * weight
-        step = min(max(missing / curvature, -limit), limit)
+        step = _bounded_step(missing / curvature, s["C"] * weight)
         for k in range(n):
             j = v.active[k]
             add_to_iterates(c, v.weights[0], v.weights[1], j, step * np.float64(v.row[j]))
@@ -132,6 +136,42 @@ def decide_packed(block: np.ndarray, what: int) -> float:
     v = weight_views(block)
     n = scan_row(v.row, v.header[0]["used"], v.active)[0]
     return _decide(block, n, what) if n >= 0 else np.nan
+
+
+@compiled(fastmath=FAST)
+def _dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[float, float]:
+    a = b = 0.0
+    for j in range(used):
+        x = np.float64(row[j])
+        a += x * weights[0, j]
+        b += x * weights[1, j]
+    return a, b
+
+
+@compiled
+def decide_dense(block: np.ndarray, row: np.ndarray) -> tuple[float, float]:
+    """The decision values of a row that has all features, float32 [used or more], by the last and by the average iterate."""
+    v, c = weight_views(block), common(block)
+    a, b = _dense_products(row, v.weights, v.header[0]["used"])
+    return c["scale"] * a + v.biases[0], c["average_v"] * b + c["average_u"] * a + v.biases[1]
+
+
+@compiled
+def learn_dense(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
+    """Learn a row that has all features, of squared norm ``norm``, whose decision value by the last iterate is f.
+
+    This is for committees: recent errors and probabilities are not followed, as nobody asks for those of an expert.
+    """
+    v, c, s = weight_views(block), common(block), state_of(block, STATE)
+    used = v.header[0]["used"]
+    c["t"] += 1
+    missing, curvature = shortfall(c, f, target), norm + s["fit_intercept"]
+    if missing != 0.0 and curvature > 0.0:
+        step = _bounded_step(missing / curvature, s["C"] * weight)
+        for j in range(used):
+            add_to_iterates(c, v.weights[0], v.weights[1], j, step * np.float64(row[j]))
+        v.biases[0] += step * s["fit_intercept"]
+    finish_step(c, v.weights, v.biases, 2, used)
 
 
 @compiled

@@ -1,0 +1,159 @@
+"""The fixed-size memory of an expert that remembers rows: one block with rows, their targets, and what each feature counts.
+
+Rows lie feature by feature: feature j of all rows is one run of memory, ``stride`` numbers long. The room for numbers is fixed:
+the more features there are, the fewer rows are held (`stride_of`). When features come, the rows are laid out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, rounded_up
+
+#: Features that are remembered at most, and the numbers that a memory has room for: those of 2,000 rows with 64 features.
+MOST_COLUMNS, MOST_CELLS = 512, 128_000
+#: The rows that an answer is taken from.
+NEAREST = 13
+
+_LINE = 16  # numbers of 4 bytes
+_LARGEST_VALUE = 1e30
+
+#: The first bytes of a block; ``columns``, ``cells`` and ``rows`` are fixed at construction.
+HEADER = np.dtype(
+    [
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("cells", "i8"),  # room for the numbers of rows
+        ("rows", "i8"),  # room for rows, if features are few
+        ("used", "i8"),  # columns that have a feature
+        ("laid", "i8"),  # columns that the rows are laid out for
+        ("held", "i8"),  # rows
+        ("next", "i8"),  # the place of the next row, once all places are taken
+        ("passed", "i8"),  # rows since one was kept
+        ("told", "f8"),  # rows that said something of the features
+    ]
+)
+
+
+class NeighbourViews(NamedTuple):
+    """The arrays inside a block, by the sizes of its `HEADER`."""
+
+    header: Annotated[np.ndarray, Array(HEADER)]
+    cells: Annotated[np.ndarray, Array(np.float32, ("cells",), -_LARGEST_VALUE, _LARGEST_VALUE)]
+    """The rows: feature j of row i is at ``j * stride + i``."""
+    targets: Annotated[np.ndarray, Array(np.float32, ("rows",), -_LARGEST_VALUE, _LARGEST_VALUE)]
+    """Numbers of their classes (of two labels 0 and 1), or their targets."""
+    weights: Annotated[np.ndarray, Array(np.float32, ("rows",), 0.0, LARGEST_WEIGHT)]
+    relevance: Annotated[np.ndarray, Array(np.float64, ("columns",))]
+    """How much a feature tells rows of unlike targets apart: the mean over rows, which may be below 0."""
+    row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
+    """The row at hand."""
+    units: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
+    """The standard deviation of each feature in rows; 0 of one that is constant."""
+    factors: Annotated[np.ndarray, Array(np.float32, (2, "columns"), saved=False)]
+    """What a difference of 1 in each feature adds to a distance, and the difference beyond which it adds no more."""
+    distances: Annotated[np.ndarray, Array(np.float32, ("rows",), saved=False)]
+    nearest: Annotated[np.ndarray, Array(np.int64, (NEAREST,), saved=False)]
+    """Places of the rows nearest to the row at hand, of which there are ``found[0]``."""
+    votes: Annotated[np.ndarray, Array(np.float64, (2, NEAREST), saved=False)]
+    """Their distances, and the votes that they have."""
+    found: Annotated[np.ndarray, Array(np.int64, (1,), saved=False)]
+
+
+_LAYOUT = Layout(NeighbourViews, in_lines=("columns", "cells", "rows"))
+
+#: Opens a block (uint8 [nbytes]) as `NeighbourViews` in Python and in compiled code, without a copy.
+neighbour_views: Callable[[np.ndarray], NeighbourViews] = _LAYOUT.views
+
+
+def stride_of(cells: int, rows: int, laid: int) -> int:
+    """Return how many rows there is room for where they have so many features: whole cache lines."""
+    return min(rows, cells // laid // _LINE * _LINE) if laid > 0 else rows
+
+
+def _sizes(rows: int, max_features: int) -> dict[str, int]:
+    rows, columns = rounded_up(int(rows)), rounded_up(int(max_features))
+    return {"rows": rows, "cells": min(rows * columns, MOST_CELLS)}
+
+
+class NeighbourStore(Store[NeighbourViews]):
+    """Room for ``rows`` rows, or for fewer of many features: 128,000 numbers in all. It is allocated at construction.
+
+    Of more than 512 features, it takes the first 512. ``within`` is as in `Store`. It is a ValueError if a size is not a positive
+    integer, or would not fit into memory.
+
+    Notes
+    -----
+    With N = rows and D = max_features, rounded up to multiples of 16, it has about ``4 min(N D, 128,000) + 12 N + 24 D + 1,000``
+    bytes.
+
+    >>> store = NeighbourStore(rows=2000, max_features=20)
+    >>> store.held, store.used, store.nbytes
+    (0, 0, 281544)
+    """
+
+    def __init__(self, rows: int, max_features: int, within: np.ndarray | None = None) -> None:
+        check_size("rows", rows, _LINE)
+        super().__init__(_LAYOUT, max_features, _sizes(rows, max_features), f"max_features={max_features}", within)
+
+    @staticmethod
+    def nbytes_of(rows: int, max_features: int) -> int:
+        """Return the ``nbytes`` of a store of these sizes."""
+        return _LAYOUT.end({**_sizes(rows, max_features), "columns": rounded_up(max_features)})
+
+    @property
+    def held(self) -> int:
+        """The number of rows."""
+        return int(self._header["held"][0])
+
+    @property
+    def stride(self) -> int:
+        """The number of rows that there is room for, with the features that there are."""
+        h = self._header[0]
+        return stride_of(int(h["cells"]), int(h["rows"]), int(h["laid"]))
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """A copy of the rows, float32 [held, laid]."""
+        laid, stride = int(self._header["laid"][0]), self.stride
+        return np.ascontiguousarray(self.views.cells[: laid * stride].reshape(laid, stride)[:, : self.held].T)
+
+    def take(self, smaller: NeighbourStore) -> None:
+        """Become a copy of a store that has room for as many rows or fewer."""
+        h, other, v = self._header, smaller._header, smaller.views
+        for name in ("used", "laid", "held", "passed", "told"):
+            h[name] = other[name]
+        self.views.relevance[:] = v.relevance
+        held, laid, stride = self.held, int(h["laid"][0]), self.stride
+        age = (np.arange(held) + (other["next"][0] if held == smaller.stride else 0)) % max(held, 1)
+        self.views.targets[:held], self.views.weights[:held] = v.targets[age], v.weights[age]
+        self.views.cells[: laid * stride].reshape(laid, stride)[:, :held] = smaller.vectors[age].T
+
+    def snapshot(self) -> bytes:
+        """Return all that the store holds as bytes. Equal stores give equal bytes."""
+        return self._saved.tobytes()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
+        if len(snapshot) != len(self._saved):
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store that saves {len(self._saved):,}")
+        block = np.zeros_like(self.block)
+        block[: len(snapshot)] = np.frombuffer(snapshot, np.uint8)
+        h = block[: self._header.nbytes].view(HEADER)[0]
+        self._check_sizes(h, self._layout.sizes)
+        used, laid, held = int(h["used"]), int(h["laid"]), int(h["held"])
+        if not (0 <= used <= self.max_features and 0 <= laid <= min(used, MOST_COLUMNS)):
+            raise ValueError(f"a snapshot of rows with {laid} of {used} features does not fit the store")
+        stride = stride_of(int(h["cells"]), int(h["rows"]), laid)
+        counted = 0 <= h["passed"] < 2**62 and 0.0 <= h["told"] < 2**62
+        if not (counted and 0 <= held <= stride and 0 <= h["next"] < max(stride, 1)):
+            raise ValueError(f"the snapshot is corrupt: {held} rows, where there is room for {stride}")
+        v = _LAYOUT.views(block)
+        _LAYOUT.check(v, {"rows": held, "columns": laid})
+        cells = v.cells[: laid * stride].reshape(laid, stride)
+        if cells[:, held:].any() or v.cells[laid * stride :].any() or block[HEADER.itemsize : STATE_END].any():
+            raise ValueError("the snapshot is corrupt: cells hold numbers beyond the rows")
+        self._saved[:] = block[: len(snapshot)]

@@ -1,0 +1,261 @@
+"""An expert that remembers rows, compiled: what the nearest of them say, how much each feature counts, which rows are kept.
+
+A distance is the sum over features of what the feature counts times the difference, which is in standard deviations and bounded:
+so a feature whose numbers are names only says whether two rows have the same, and an outlier is far in one feature alone. The
+nearest rows vote, each by its weight over the third power of its distance.
+
+What a feature counts is learned as ReliefF does (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among
+the nearest rows, a feature that is relevant differs more where the target differs. The most relevant feature counts 1, and one
+that says nothing `_LEAST`, as it may yet.
+
+Rows that the committee or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
+oldest makes room.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST
+from streamsvm.core.memory.committee import STATE, committee_views
+from streamsvm.core.memory.neighbours import MOST_COLUMNS, NEAREST, neighbour_views, stride_of
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
+from streamsvm.core.steps.rescale import move_vectors
+from streamsvm.core.steps.rule import state_of
+from streamsvm.core.steps.stack import STACK, answer, share_of
+
+#: Deviations to which a difference in a feature is bounded.
+REACH = 1.0
+#: What is added to a distance before its power is taken, and the power.
+OFFSET, POWER = 1e-3, 3
+
+_LEAST = 0.2  # what a feature counts at least
+_FIRST_TOLD = 50.0  # rows that must have said something of the features before these count unequally
+_TOLD = 2000.0  # rows that relevance remembers
+_KEPT = 10  # one in so many rows that were not missed is kept
+_ZERO = np.float32(0.0)
+
+_stride_of = compiled(stride_of)
+
+
+@compiled(inline=True)
+def _stride(block: np.ndarray) -> int:
+    h = neighbour_views(block).header[0]
+    return _stride_of(h["cells"], h["rows"], h["laid"])
+
+
+@compiled
+def fill_factors(relevance: np.ndarray, units: np.ndarray, laid: int, told: float, factors: np.ndarray) -> None:
+    """Compute ``factors`` float32 [2, laid or more]: what a difference of 1 in each feature counts, and up to which one."""
+    largest = 0.0
+    for j in range(laid if told > _FIRST_TOLD else 0):
+        largest = max(largest, relevance[j])
+    for j in range(laid):
+        unit = np.float64(units[j])
+        counts = _LEAST + (1.0 - _LEAST) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
+        factors[0, j], factors[1, j] = (counts / unit, REACH * unit) if unit > 0.0 else (0.0, 0.0)
+
+
+@compiled(fastmath=FAST)
+def add_distances(
+    row: np.ndarray, factors: np.ndarray, cells: np.ndarray, laid: int, stride: int, n: int, out: np.ndarray
+) -> None:
+    """Compute the distances of a row, float32 [laid], to n rows into ``out`` float32 [n or more]. O(n laid)."""
+    for i in range(n):
+        out[i] = _ZERO
+    for j in range(laid):
+        x, factor, reach, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
+        for i in range(n):
+            out[i] += factor * min(abs(x - column[i]), reach)
+
+
+@compiled
+def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.ndarray) -> int:
+    """Find the smallest of n distances, in their order, of equal ones the first: places into ``nearest`` int64 [`NEAREST`],
+    distances into ``found`` float64 [`NEAREST`]; how many there are.
+    """
+    count = 0
+    for i in range(n):
+        d = np.float64(distances[i])
+        if count == NEAREST and d >= found[NEAREST - 1]:
+            continue
+        p = count if count < NEAREST else NEAREST - 1
+        while p > 0 and found[p - 1] > d:
+            found[p], nearest[p] = found[p - 1], nearest[p - 1]
+            p -= 1
+        found[p], nearest[p] = d, i
+        count = min(count + 1, NEAREST)
+    return count
+
+
+@compiled
+def find(block: np.ndarray) -> float:
+    """Find the rows nearest to the row at hand, which is in ``row``, and their votes; the sum of these."""
+    v = neighbour_views(block)
+    h = v.header[0]
+    fill_factors(v.relevance, v.units, h["laid"], h["told"], v.factors)
+    add_distances(v.row, v.factors, v.cells, h["laid"], _stride(block), h["held"], v.distances)
+    n = find_nearest(v.distances, h["held"], v.nearest, v.votes[0])
+    v.found[0] = n
+    total = 0.0
+    for p in range(n):
+        far = v.votes[0, p] + OFFSET
+        v.votes[1, p] = np.float64(v.weights[v.nearest[p]]) / (far * far * far)
+        total += v.votes[1, p]
+    return total
+
+
+@compiled(inline=True)
+def _differ(a: float, b: float, numbers: bool) -> float:
+    return abs(a - b) if numbers else (1.0 if a != b else 0.0)
+
+
+@compiled
+def _learn(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
+    # Learn the row at hand, of which `find` has found the nearest rows: what features count, and the row itself. ``missed``:
+    # whether its target was predicted badly. ``numbers``: whether targets are numbers, rather than classes.
+    _tell(block, target, weight, numbers)
+    v = neighbour_views(block)
+    h = v.header[0]
+    stride = _stride(block)
+    h["passed"] += 1
+    if weight <= 0.0 or stride == 0 or not (missed or h["passed"] >= _KEPT or 2 * h["held"] < stride):
+        return
+    place = h["held"]
+    if place < stride:
+        h["held"] += 1
+    else:
+        place = h["next"]
+        h["next"] = (place + 1) % stride
+    h["passed"] = 0
+    for j in range(h["laid"]):
+        v.cells[j * stride + place] = v.row[j]
+    v.targets[place], v.weights[place] = target, weight
+
+
+@compiled
+def _tell(block: np.ndarray, target: float, weight: float, numbers: bool) -> None:
+    # ReliefF's step: the covariance, among the nearest rows, of the difference in a feature with that of the target.
+    v = neighbour_views(block)
+    h = v.header[0]
+    n = v.found[0]
+    mean = square = 0.0
+    for p in range(n):
+        error = _differ(v.targets[v.nearest[p]], target, numbers)
+        mean += error
+        square += error * error
+    if n == 0 or weight <= 0.0:
+        return
+    mean /= n
+    variance = square / n - mean * mean
+    if variance <= 1e-12 * square:
+        return
+    h["told"] += 1.0
+    rate, stride = share_of(weight, 1.0 / min(h["told"], _TOLD)), _stride(block)
+    size = 1.0 / (n * math.sqrt(variance))
+    for j in range(h["laid"]):
+        covariance = 0.0
+        for p in range(n):
+            i = v.nearest[p]
+            difference = min(abs(v.row[j] - v.cells[j * stride + i]), v.factors[1, j])
+            covariance += (_differ(v.targets[i], target, numbers) - mean) * np.float64(difference)
+        unit = np.float64(v.units[j])
+        v.relevance[j] += rate * ((size * covariance / unit if unit > 0.0 else 0.0) - v.relevance[j])
+
+
+@compiled(inline=True)
+def _move(block: np.ndarray, ratio: np.ndarray, shift: np.ndarray) -> None:
+    # Bring the rows to the scale that has come into use.
+    v = neighbour_views(block)
+    laid, stride = v.header[0]["laid"], _stride(block)
+    move_vectors(v.cells[: laid * stride].reshape(laid, stride), v.distances, v.header[0]["held"], laid, ratio, shift)
+
+
+@compiled
+def _turn(values: np.ndarray, first: int, dropped: int, spare: np.ndarray, out: np.ndarray) -> None:
+    # The values of rows from the oldest on, which is at ``first``, without so many of the oldest.
+    n = len(values)
+    for i in range(n - dropped):
+        spare[i] = values[(first + dropped + i) % n]
+    for i in range(n - dropped):
+        out[i] = spare[i]
+
+
+@compiled
+def _lay_out(block: np.ndarray) -> None:
+    # Lay out the rows for all features that there are, the new ones 0; where there is room for fewer rows, the newest stay.
+    v = neighbour_views(block)
+    h = v.header[0]
+    before, held, old = h["laid"], h["held"], _stride(block)
+    h["laid"] = min(h["used"], MOST_COLUMNS)
+    new = _stride(block)
+    first, kept = h["next"] if held == old else 0, min(held, new)
+    for j in range(before):
+        _turn(v.cells[j * old : j * old + held], first, held - kept, v.distances, v.cells[j * new : j * new + kept])
+        v.cells[j * new + kept : (j + 1) * new] = _ZERO
+    v.cells[before * new :] = _ZERO
+    for values in (v.weights, v.targets):
+        _turn(values[:held], first, held - kept, v.distances, values[:kept])
+        values[kept:] = _ZERO
+    h["held"], h["next"] = kept, 0
+
+
+@compiled
+def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
+    """Fill in what the nearest rows say of the row at hand of a committee; 0.
+
+    That is twice the share of the votes that each label has, less 1; or the mean of targets, which is weighted by the votes.
+    """
+    v, s = committee_views(block), neighbour_views(store)
+    scaling, live = state_of(block, STATE)["scaling"] != 0, v.header[0]["live"]
+    for j in range(s.header[0]["laid"]):
+        s.row[j] = v.scaled[j]
+        s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
+    total = find(store)
+    for k in range(live):
+        v.at_hand[k, first] = 0.0
+    if total <= 0.0:
+        return 0
+    for p in range(s.found[0]):
+        target, share = np.float64(s.targets[s.nearest[p]]), s.votes[1, p] / total
+        if live > 1:
+            v.at_hand[int(target), first] += share
+        else:
+            v.at_hand[0, first] += share * target
+    if common(block)["loss"] != EPSILON_INSENSITIVE:
+        for k in range(live):
+            v.at_hand[k, first] = 2.0 * v.at_hand[k, first] - 1.0
+    return 0
+
+
+#: What `adapt` follows: features that have come, or another scale.
+GROWN, MOVED = np.int64(0), np.int64(1)
+
+
+@compiled
+def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:
+    """Lay out the rows for features that have come, or bring them to the scale that has come into use; 0."""
+    v = committee_views(block)
+    if change == MOVED:
+        _move(store, v.ratio, v.shift)
+    else:
+        _lay_out(store)
+    return 0
+
+
+@compiled
+def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, weight: float) -> int:
+    """Learn the row at hand of a committee, whose target is a number or that of its class; 0.
+
+    It is missed where the stacks or the nearest rows miss its label, or the stacks its number by more than they do on average.
+    """
+    v, label = committee_views(block), int(target)
+    if common(block)["loss"] == EPSILON_INSENSITIVE:
+        _learn(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
+    else:
+        missed = v.answers[STACK] != label or answer(v.at_hand, v.header[0]["live"], first) != label
+        _learn(store, target, weight, missed, False)
+    return 0
