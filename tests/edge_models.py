@@ -9,7 +9,9 @@ from sklearn.datasets import make_classification
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.export.describe import program_of
+from streamsvm.export.learners import add_neighbours, add_scale
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
@@ -163,6 +165,30 @@ MAKERS = makers()
 def program(name):
     """The program of a model of `MAKERS`."""
     return program_of(MAKERS[name]())
+
+
+def memory(labels, n=40, features=5, seed=0, **options):
+    """A program of stored rows whose nearest vote, of the numbers of labels (0: of numbers); some rows are there twice."""
+    rng = np.random.default_rng(seed)
+    made = Program([Column(name, name) for name in "abcdefgh"[:features]])
+    value = add_scale(made, made.add("fill", 0, single=True), np.arange(features, dtype=float), np.full(features, 3.0))
+    vectors = rng.normal(size=(n, features)).astype(np.float32)
+    vectors[n // 2 :: 3] = vectors[: len(vectors[n // 2 :: 3])]
+    targets = rng.integers(0, labels, n).astype(float) if labels else rng.normal(size=n)
+    weights = rng.uniform(0.1, 2.0, n).astype(np.float32)
+    value = add_neighbours(made, value, vectors, rng.uniform(0.0, 2.0, features), targets, weights, labels, **options)
+    made.answer = Answer("class", value, value, tuple(range(labels))) if labels else Answer("number", value, value)
+    return made
+
+
+MEMORIES = {
+    **{f"memory of {labels}": {"labels": labels} for labels in (0, 2, 3, 12)},
+    "memory of one feature": {"labels": 3, "features": 1},
+    "memory of fewer rows than vote": {"labels": 2, "n": 7},
+    "memory of one row": {"labels": 0, "n": 1},
+    "memory of which one votes": {"labels": 3, "neighbours": 1, "reach": 0.3},
+    "memory of full groups": {"labels": 2, "n": 64, "features": 8, "neighbours": 20, "offset": 0.1, "power": 8},
+}
 
 
 def matrix(program, n=200, seed=0):

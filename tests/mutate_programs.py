@@ -1,7 +1,8 @@
 """Changes saved models in all ways that no checksum tells, reads them, and predicts: no crash, no hang, no memory without bound.
 
-``python tests/mutate_programs.py N SEED`` changes N files of ``golden``, and prints what became of them as JSON. It fails where
-a reader raises anything but its own errors, takes more than a second or more memory than a limit, or gives what is no answer.
+``python tests/mutate_programs.py N SEED`` changes N files, those of ``golden`` and a few more, and prints what became of them as
+JSON. It fails where a reader raises anything but its own errors, takes more than a second or more memory than a limit, or gives
+what is no answer.
 """
 
 import copy
@@ -21,9 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_models import memory
 from mutated_files import at, nodes
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM
+from streamsvm.export.quantise import quantised
 from streamsvm.files.container import DTYPES, pack, unpack
 
 GOLDEN = Path(__file__).parent / "edge" / "golden"
@@ -37,7 +40,7 @@ EXTREMES = [
 ]
 STEPS = [
     *("fill", "scale", "select", "clip", "bend", "kernel", "fourier"),
-    *("trees", "linear", "join", "votes", "pair_scores", "experts"),
+    *("neighbours", "trees", "linear", "join", "votes", "pair_scores", "experts"),
 ]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 5e-324]
 
@@ -219,7 +222,10 @@ def whole_fate(data, path):
 
 
 def files():
-    """The golden files that are small, each as bytes, and its parts."""
+    """The golden files that are small, each as bytes, and its parts; and programs of steps that no golden file has."""
+    for labels, bits in ((0, 8), (2, 32), (3, 32), (3, 16)):
+        text, arrays = quantised(memory(labels), bits).parts()
+        yield f"memory of {labels}, {bits} bits", pack(arrays, {PROGRAM: text}), {PROGRAM: text}, arrays
     for path in sorted(GOLDEN.glob("*/*.*")):
         if path.suffix == ".safetensors":
             data = path.read_bytes()

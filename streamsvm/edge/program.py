@@ -15,6 +15,7 @@ bend         for each number x: x, |x| - knot, and with 4 ``functions`` max(x - 
 kernel       values of the kernel ``kind`` with ``vectors``, which are multiplied by ``unit`` if they are whole numbers
 fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
 trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
+neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as described there
 linear       ``weights`` x + ``biases``
 join         several values, one after the other
 votes        from a number for each pair of ``classes``, 0 or more for the second: the votes that each class has

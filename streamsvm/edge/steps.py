@@ -8,6 +8,11 @@ follows; decision values of labels are log odds, in which the answer leads.
 ``trees`` walk from a root to a leaf: from node i to i + 1 if the product of x with the axis of its cut is at most the threshold,
 else to ``right``; of a leaf that is -1, and ``cut`` the leaf's number. The ``rows`` of the vectors from one of the ``starts`` to
 the next have weights there.
+
+In ``neighbours`` the ``vectors`` nearest to x vote: as many as the option ``neighbours`` says, or all where there are fewer; of
+equally near ones the first. The distance is the sum over j of relevance_j min(|x_j - vector_j|, reach), and a vote is weight /
+(distance + offset)^power. With ``labels``, the targets are their numbers, and the value is the share of the votes that each label
+has. Where ``labels`` is 0, it is the mean of the targets, weighted by the votes.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import numpy as np
 MOST_AT_ONCE = 2**21
 
 _LARGEST_KERNEL = 1e30
+_LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
 _SAID, _SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of numbers is bounded
 _LEAD = 2.0**-40  # of the answer before others that are as probable
 _ABOVE_HALF = 0.5 + 2.0**-52
@@ -181,6 +187,25 @@ def _check_trees(step: Step, width: int) -> int:
     return len(weights)
 
 
+def _check_neighbours(step: Step, width: int) -> int:
+    n, labels = _check_vectors(step, width), _option(step, "labels", 0, MOST_CLASSES, whole=True)
+    if not n or labels == 1:
+        raise ProgramError("a step 'neighbours' has no vectors, or one label")
+    _option(step, "neighbours", 1, whole=True)
+    _option(step, "power", 1, 8, whole=True)
+    _option(step, "offset", _LEAST, _MOST)
+    reach = _option(step, "reach", _LEAST, _MOST)
+    sizes = {"relevance": width, "targets": n, "weights": n}
+    relevance, targets, weights = (_numbers(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
+    if (relevance < 0.0).any() or (relevance > _MOST).any() or relevance.sum() * reach > _MOST:
+        raise ProgramError("relevance of a step 'neighbours' is below 0, or its distances are too large")
+    if (weights < _LEAST).any() or (weights > _MOST).any():
+        raise ProgramError("weights of a step 'neighbours' are not above 0, or too large")
+    if labels and not ((targets >= 0.0) & (targets < labels) & (targets == np.floor(targets))).all():
+        raise ProgramError("targets of a step 'neighbours' are not the numbers of labels")
+    return int(labels) or 1
+
+
 def _check_fourier(step: Step, width: int) -> int:
     _option(step, "factor")
     return 2 * _check_vectors(step, width)
@@ -298,6 +323,33 @@ def _leaves(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray
     return a["cut"][nodes]
 
 
+def _neighbours(step: Step, x: np.ndarray) -> np.ndarray:
+    vectors, labels = vectors_of(step), step.options["labels"]
+    at_once = max(MOST_AT_ONCE // vectors.size, 1)
+    out = np.empty((len(x), labels or 1))
+    for begin in range(0, len(x), at_once):
+        part = x[begin : begin + at_once]
+        targets, shares = _nearest(step, vectors, part)
+        if labels:
+            places = np.arange(len(part))[:, None] * labels + targets.astype(np.int64)
+            counted = np.bincount(places.ravel(), shares.ravel(), minlength=len(part) * labels)
+            out[begin : begin + at_once] = counted.reshape(len(part), labels)
+        else:
+            out[begin : begin + at_once, 0] = (shares * targets).sum(axis=1)
+    return out
+
+
+def _nearest(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the targets of the vectors that are nearest to each row, and their shares of the votes, [n, neighbours] each."""
+    ways = x[:, None] - vectors
+    np.minimum(np.abs(ways, out=ways), step.options["reach"], out=ways)
+    distances = np.einsum("ijk,k->ij", ways, step.arrays["relevance"])  # the same sum for each vector, so that ties stay ties
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, : step.options["neighbours"]]
+    away = np.take_along_axis(distances, nearest, axis=1) + step.options["offset"]
+    votes = step.arrays["weights"][nearest] * (away[:, :1] / away) ** step.options["power"]  # of any size, shares are the same
+    return step.arrays["targets"][nearest], votes / votes.sum(axis=1, keepdims=True)
+
+
 def _fourier(step: Step, x: np.ndarray) -> np.ndarray:
     angles = step.options["factor"] * (x @ vectors_of(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
@@ -385,6 +437,7 @@ _KINDS: Mapping[str, _Kind] = {
     "kernel": _Kind(_check_kernel, lambda step, x: kernel_values(step, vectors_of(step), x)),
     "fourier": _Kind(_check_fourier, _fourier),
     "trees": _Kind(_check_trees, _trees),
+    "neighbours": _Kind(_check_neighbours, _neighbours),
     "linear": _Kind(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
     "join": _Kind(lambda _, width: width, lambda _, x: x),
     "votes": _Kind(_check_pairs, _votes),

@@ -9,7 +9,10 @@ import numpy as np
 
 from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
 from streamsvm.core.memory import committee as kinds
+from streamsvm.core.memory.neighbours import NEAREST
 from streamsvm.core.steps import label_answers, second_order, stack, target_answers
+from streamsvm.core.steps.committee import say_last
+from streamsvm.core.steps.neighbours import OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.program import Answer, Program, ProgramError
@@ -124,6 +127,30 @@ def add_weights(
     return program.add("linear", value, weights=weights, biases=biases)
 
 
+def add_neighbours(
+    program: Program,
+    value: int,
+    vectors: np.ndarray,
+    relevance: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray,
+    labels: int,
+    *,
+    nearest: int = NEAREST,
+    reach: float = REACH,
+    offset: float = OFFSET,
+    power: int = POWER,
+) -> int:
+    """Add what the nearest of stored rows say: of two labels one number from -1 to 1, of more a number for each, or the mean."""
+    arrays = {"vectors": vectors, "relevance": relevance, "targets": targets, "weights": weights}
+    options = {"labels": labels, "neighbours": nearest, "reach": reach, "offset": offset, "power": power}
+    value = program.add("neighbours", value, **arrays, **options)
+    if not labels:
+        return value
+    twice = 2.0 * np.eye(labels)[1 if labels == 2 else 0 :]
+    return program.add("linear", value, weights=twice, biases=np.full(len(twice), -1.0))
+
+
 _BOTH = (0, 1)
 
 
@@ -177,12 +204,13 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     v, live, kind = model._store.views, model._outputs, expert.kind
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
     if kind in (kinds.LAST_LABEL, kinds.LAST_TARGET):
-        said = _last(model, kind)
-        return program.add("linear", value, weights=np.zeros((live, program.widths[value])), biases=said)
+        return _add_numbers(program, value, _last(model, kind))
     if kind <= kinds.DESCENT:
         value = add_expansion(program, value, stores[0], states(stores[0], kind)[0][0], _BOTH)
     elif kind == kinds.LANDMARKS:
         value = add_landmarks(program, value, stores[0], _BOTH, half)
+    elif kind == kinds.NEIGHBOURS:
+        return _add_memory(program, value, model, stores[0])
     elif kind == kinds.LINEAR:
         used = stores[:live]
         value = add_weights(program, value, used, [states(store, kind)[0][0] for store in used], _BOTH, half)
@@ -193,14 +221,41 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     return program.add("select", value, columns=order) if live > 1 else value
 
 
+def _add_numbers(program: Program, value: int, numbers: np.ndarray) -> int:
+    """Add numbers that are the same for all rows."""
+    return program.add("linear", value, weights=np.zeros((len(numbers), program.widths[value])), biases=numbers)
+
+
 def _last(model: Any, kind: int) -> np.ndarray:
-    own, live = model._own[0], model._outputs
+    """Return what the last label or target says of the next row, as it is said in the block."""
+    own = model._own[0]
     if kind == kinds.LAST_TARGET:
         return np.array([float(own["last_target"])])
-    last = int(own["last"])
-    if last < 0:
-        return np.zeros(live)
-    return np.array([2.0 * last - 1.0]) if live == 1 else np.where(np.arange(live) == last, 0.5, -0.5)
+    views, live = model._store.views, model._outputs
+    said = np.zeros((live, 2))
+    say_last(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
+    return said.T.ravel()
+
+
+def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
+    """Add what the nearest of the rows say that an expert remembers."""
+    views, live = model._store.views, model._outputs
+    h, n = store.views.header[0], store.held
+    laid, labelled = int(h["laid"]), isinstance(model, SVMClassifier)
+    if n == 0:
+        return _add_numbers(program, value, np.zeros(live))
+    if laid < program.widths[value]:
+        value = program.add("select", value, columns=np.arange(laid))
+    vectors, spread = store.vectors, views.spread[:laid]
+    if model.scale_in_use is None:  # a distance is in deviations all the same
+        value = program.add("scale", value, location=np.zeros(laid), spread=spread.copy(), bound=None)
+        vectors = np.divide(vectors, spread, out=np.zeros_like(vectors), where=spread > 0.0)
+    units = (spread > 0.0).astype(np.float32)
+    factors = np.empty((2, laid), np.float32)
+    fill_factors(store.views.relevance, units, laid, float(h["told"]), factors)
+    relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
+    targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
+    return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
 
 
 def _add_newton(program: Program, value: int, model: Any, kind: int, number: int) -> int:

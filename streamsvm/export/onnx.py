@@ -42,6 +42,13 @@ class Graph:
         self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
         return name
 
+    def least(self, value: str, count: int) -> tuple[str, str]:
+        """Add a node, and return the names of the smallest numbers of each row and of their places, in the order of both."""
+        names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
+        taken = [value, self.constant(np.array([count]))]
+        self.nodes.append(self._onnx.helper.make_node("TopK", taken, names, axis=1, largest=0, sorted=1))
+        return names
+
     def constant(self, value: Any) -> str:
         """Return the name of a constant: float32, but for integers, which are int64."""
         array = np.asarray(value)
@@ -249,6 +256,25 @@ def _distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
     return graph.op("Max", graph.op("Add", total, products), 0.0)
 
 
+def _neighbours(graph: Graph, step: Step, x: str) -> str:
+    vectors, labels, flat = vectors_of(step), step.options["labels"], graph.constant(np.array([1]))
+    ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _single(vectors.T)))
+    ways = graph.op("Min", ways, step.options["reach"])  # [rows, features, vectors]
+    distances = graph.op("Squeeze", graph.op("MatMul", _single(step.arrays["relevance"][None]), ways), flat)
+    near, places = graph.least(distances, min(step.options["neighbours"], len(vectors)))
+    away = graph.op("Add", near, step.options["offset"])
+    ratios = graph.op("Div", graph.op("Gather", away, np.array([0]), axis=1), away)
+    votes = graph.op("Pow", ratios, float(step.options["power"]))
+    votes = graph.op("Mul", votes, graph.op("Gather", _single(step.arrays["weights"]), places))
+    shares = graph.op("Div", votes, graph.op("ReduceSum", votes, flat, keepdims=1))
+    if not labels:
+        targets = graph.op("Gather", _single(step.arrays["targets"]), places)
+        return graph.op("ReduceSum", graph.op("Mul", shares, targets), flat, keepdims=1)
+    numbers = graph.op("Gather", step.arrays["targets"].astype(np.int64), places)
+    chosen = _one_hot(graph, graph.op("Unsqueeze", numbers, flat), labels)  # [rows, labels, neighbours]
+    return graph.op("ReduceSum", graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat)), np.array([2]), keepdims=0)
+
+
 def _fourier(graph: Graph, step: Step, x: str) -> str:
     angles = graph.op("MatMul", x, _single(step.options["factor"] * vectors_of(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
@@ -363,6 +389,7 @@ _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "bend": _bend,
     "kernel": _kernel,
     "fourier": _fourier,
+    "neighbours": _neighbours,
     "linear": _linear,
     "join": lambda _graph, _step, x: x,
     "votes": lambda graph, step, x: _counted(graph, step, x, "GreaterOrEqual"),

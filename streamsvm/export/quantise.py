@@ -83,7 +83,7 @@ def error_bound(program: Program, other: Program) -> float:
     value changes by at most that times the distance by which a vector has moved. A sum of kernel values changes by at most the
     sum of these changes times the sizes of the coefficients, and so on up to the decision value. For other kernels the bound is
     infinite, unless no vector has moved, because rows may be of any length. It is also infinite if a committee combines its
-    experts, and if decision values count votes.
+    experts, if decision values count votes, and if the nearest rows vote, because others may become the nearest.
     """
     changes = [np.zeros(len(program.columns))]
     for step, moved, width in zip(program.steps, other.steps, program.widths[1:], strict=True):

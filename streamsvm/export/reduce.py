@@ -50,8 +50,8 @@ def reduced(
 
     It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
     rows stay as they were, and fits their coefficients by least squares, once more after the vectors were rounded to ``bits``.
-    Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each. A program that is
-    small enough stays as it is.
+    Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each; rows that vote as
+    nearest neighbours stay as they are. A program that is small enough stays as it is.
 
     Parameters
     ----------

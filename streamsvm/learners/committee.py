@@ -139,7 +139,7 @@ _NARROW = _regression(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
 #: Those of targets.
 REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (*_IN_FEATURES, _regression(1.0, 1.0), _CORRECTING),
-    "normal": (*_IN_FEATURES, _landmarks(300), _landmarks(300, kernel=POLY), _NARROW, _CORRECTING),
+    "normal": (*_IN_FEATURES, _landmarks(300), _landmarks(300, kernel=POLY), _NARROW, _CORRECTING, _NEIGHBOURS),
     "high": (
         *_IN_FEATURES,
         _SECOND_ORDER[1],
@@ -149,6 +149,7 @@ REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
         _NARROW,
         _regression(4.0, 0.1, corrects=kinds.ADDITIVE),
         _CORRECTING,
+        _NEIGHBOURS,
     ),
 }
 

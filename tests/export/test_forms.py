@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streamsvm
-from edge_models import bsgd, learned, matrix, program
+from edge_models import MEMORIES, bsgd, learned, matrix, memory, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Program
@@ -42,9 +42,9 @@ def of_json(data):
     return Program.of_parts(json.dumps(saved), arrays)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *MEMORIES])
 def test_numbers_come_back_to_the_bit(name, tmp_path):
-    given = program(name)
+    given = memory(**MEMORIES[name]) if name in MEMORIES else program(name)
     [npz], [text] = (export(given, form, tmp_path / "new", "some.name") for form in ("npz", "json"))
     assert (npz.name, text.name) == ("some.name.npz", "some.name.json")
     same(given, edge.load(npz).program)

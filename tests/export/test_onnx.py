@@ -6,13 +6,14 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edge_models import MAKERS, labelled, matrix, outside, program
+from edge_models import MAKERS, MEMORIES, labelled, matrix, memory, outside, program
 from lists import of_each_kind
 from refused import refused
 from streamsvm import BSCARegressor, edge
 from streamsvm.edge.program import run
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
+from streamsvm.export.quantise import quantised
 
 
 def session(given, tmp_path, **how):
@@ -53,6 +54,22 @@ def test_every_model_answers_alike(name, tmp_path):
         refused("no form in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ProgramError)
         return
     check(given, tmp_path)
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_memories_of_rows_answer_alike(name, tmp_path):
+    given = memory(**MEMORIES[name])
+    check(given, tmp_path)
+    check(quantised(given, 8), tmp_path)
+
+
+@pytest.mark.parametrize(("n", "features"), [(5, 3), (16, 4), (50, 7)])
+def test_of_equally_near_rows_the_first_vote(n, features, tmp_path):
+    given = memory(n, n, features, neighbours=3)
+    step = given.steps[2]
+    step.arrays["vectors"][:], step.arrays["targets"][:], step.arrays["weights"][:] = 0.7, np.arange(n), 1.0
+    found = session(given, tmp_path).run(None, {"X": matrix(given)})[-1]
+    np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "BSCARegressor 0 of 0", "CSMOClassifier 2 of 2", "CSMOOneClass"])

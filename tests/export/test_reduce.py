@@ -1,12 +1,13 @@
 """Programs made smaller keep to the bytes, and to the labels where there are vectors enough."""
 
+import math
 import random
 
 import numpy as np
 import pytest
 
 from c_compilers import needs_compiler
-from edge_models import MAKERS, learned, matrix, program
+from edge_models import MAKERS, learned, matrix, memory, program
 from lists import first, of_each_kind
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, edge
@@ -14,6 +15,8 @@ from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
+from streamsvm.export.learners import add_neighbours
+from streamsvm.export.quantise import error_bound, quantised
 from streamsvm.export.reduce import reduced
 
 
@@ -54,6 +57,25 @@ def test_fewer_vectors_decide_alike():
     assert rounded.vectors[1] > found.vectors[1]
     assert rounded.same > 0.97
     assert (CModel(rounded.program).predict_many(X) == edge.Predictor(given).predict_many(X)).mean() > 0.97
+
+
+def test_rows_that_vote_stay_where_kernels_lose_vectors():
+    given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
+    given = given.with_steps(given.steps)
+    stored = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    said = add_neighbours(given, 2, stored, np.ones(5), np.arange(20.0) % 2, np.ones(20, np.float32), 2)
+    value = given.add("join", 4, said)
+    value = given.add("linear", value, weights=np.ones((1, 2)), biases=np.zeros(1))
+    given.answer = given.answer._replace(decision=value, choice=value)
+    found = reduced(given, table_bytes(given) // 2, rows_of(given))
+    assert found.table_bytes <= table_bytes(given) // 2
+    assert found.vectors[1] < found.vectors[0] == 200
+    assert found.same > 0.97
+    [step] = [step for step in found.program.steps if step.do == "neighbours"]
+    np.testing.assert_array_equal(step.arrays["vectors"], stored)
+    least = table_bytes(memory(2))
+    refused(f"without a support vector its tables have {least:,} bytes", reduced, memory(2), 100, error=edge.ProgramError)
+    assert error_bound(memory(2), quantised(memory(2), 16)) == math.inf
 
 
 def test_export_takes_bytes(tmp_path):

@@ -145,29 +145,32 @@ def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
 
 
 @compiled
-def _last_inputs(block: np.ndarray, first: int) -> None:
-    # The last label, and the log odds of what followed it before, over equal shares.
-    v, s = committee_views(block), state_of(block, STATE)
-    last, live = s["last"], v.header[0]["live"]
+def say_last(follows: np.ndarray, counts: np.ndarray, rows: float, last: int, live: int, out: np.ndarray) -> None:
+    """Compute what the last label says of the next one, of each output two numbers, into ``out`` float64 [live, 2].
+
+    They are which label it was, and the log odds of what followed it before, over equal shares. ``last`` is -1 before the first
+    row. O(live).
+    """
     for k in range(live):
-        v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
-        v.at_hand[k, first + 1] = 0.0
-    if last < 0 or last >= v.header[0]["followed"]:
+        out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        out[k, 1] = 0.0
+    followed = len(follows)
+    if last < 0 or last >= followed:
         return
     labels, total = max(live, 2), _PRIOR_ROWS
-    for k in range(min(labels, v.header[0]["followed"])):
-        total += v.follows[last, k]
+    for k in range(min(labels, followed)):
+        total += follows[last, k]
     negative = 0.0
     for k in range(labels):
-        rows = v.counts[k] if live > 1 else v.counts[0] if k == 1 else s["rows"] - v.counts[0]
-        often = v.follows[last, k] if k < v.header[0]["followed"] else 0.0
-        odds = math.log((often + _PRIOR_ROWS * (rows + 0.5) / (s["rows"] + 0.5 * labels)) / total * labels)
+        share = counts[k] if live > 1 else counts[0] if k == 1 else rows - counts[0]
+        often = follows[last, k] if k < followed else 0.0
+        odds = math.log((often + _PRIOR_ROWS * (share + 0.5) / (rows + 0.5 * labels)) / total * labels)
         if live > 1:
-            v.at_hand[k, first + 1] = odds
+            out[k, 1] = odds
         elif k == 0:
             negative = odds
         else:
-            v.at_hand[0, first + 1] = odds - negative
+            out[0, 1] = odds - negative
 
 
 @compiled
@@ -201,7 +204,8 @@ def _fill_inputs(block: np.ndarray) -> None:
         elif kind == NEIGHBOURS:
             _call_inputs(v.calls[_NEIGHBOUR_INPUTS], block, _part(block, e, 0), first)
         elif kind == LAST_LABEL:
-            _last_inputs(block, first)
+            s = state_of(block, STATE)
+            say_last(v.follows, v.counts, s["rows"], s["last"], live, v.at_hand[:, first : first + 2])
         elif kind == LAST_TARGET:
             v.at_hand[0, first] = state_of(block, STATE)["last_target"]
         else:

@@ -36,6 +36,7 @@ _LEAST = 0.2  # what a feature counts at least
 _FIRST_TOLD = 50.0  # rows that must have said something of the features before these count unequally
 _TOLD = 2000.0  # rows that relevance remembers
 _KEPT = 10  # one in so many rows that were not missed is kept
+_LIGHTEST = 1e-30  # a weight that float32 has
 _ZERO = np.float32(0.0)
 
 _stride_of = compiled(stride_of)
@@ -133,7 +134,7 @@ def _learn(block: np.ndarray, target: float, weight: float, missed: bool, number
     h["passed"] = 0
     for j in range(h["laid"]):
         v.cells[j * stride + place] = v.row[j]
-    v.targets[place], v.weights[place] = target, weight
+    v.targets[place], v.weights[place] = target, max(weight, _LIGHTEST)
 
 
 @compiled

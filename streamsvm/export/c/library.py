@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 #: Vectors of a group.
 LANES = 16
 
@@ -150,7 +152,7 @@ static void @_linear(const float *x, const float *weights, const float *biases, 
 
 _SUMS = """
 /* @WHAT x and n vectors of a group: sums over features, of which four are taken at once. */
-static inline void @_@NAME(const float *restrict x, const @T *restrict vectors, @UNITint features, int n, float *restrict sums)
+static inline void @_@NAME(const float *restrict x, const @T *restrict vectors, @GIVENint features, int n, float *restrict sums)
 {
     int i, j;
     for (i = 0; i < @LANES; i++) sums[i] = 0.0f;
@@ -174,24 +176,44 @@ static inline void @_@NAME(const float *restrict x, const @T *restrict vectors, 
 
 
 def sums(kind: str, number: str) -> tuple[str, str]:
-    """Return the name and the text of the function that sums over features: ``"squares"`` or ``"products"`` of vectors of a type.
+    """Return the name and the text of the function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
 
-    For squares of whole numbers x is given in their units, whose squares it takes.
+    ``number`` is the type of the vectors. For squares of whole numbers x is given in their units, whose squares it takes. Ways
+    are sizes of differences up to ``reach``, times relevance; for those from whole numbers it takes the units.
     """
     name, plain = f"{kind}_{number.removesuffix('_t')}", number == "float"
     values = [f"(float)vectors[{f'{k} * {LANES} + ' if k else ''}i]" for k in range(4)]
     if kind == "products":
         four = [f"sums[i] += ({_product(0, values)} + {_product(1, values)}) + ({_product(2, values)} + {_product(3, values)});"]
-        rest, what, unit = [f"sums[i] += {_product(0, values)};"], "Products of", ""
+        rest, what, given = [f"sums[i] += {_product(0, values)};"], "Products of", ""
+    elif kind == "ways":
+        # One after the other, so that the sum of a vector is the same in every group, and equal distances are equal.
+        four, rest = [line for k in range(4) for line in _way(k, values[k], plain)], _way(0, values[0], plain)
+        what = "Distances between"
+        given = f"{'' if plain else 'const float *restrict unit, '}const float *restrict relevance, float reach, "
     else:
         four = [f"const float d{k} = x[j{f' + {k}' if k else ''}] - {value};" for k, value in enumerate(values)]
         squares = [f"{'' if plain else f'squares[j + {k}] * '}d{k} * d{k}" for k in range(4)]
         four.append(f"sums[i] += ({squares[0]} + {squares[1]}) + ({squares[2]} + {squares[3]});")
         rest = [f"const float d = x[j] - {values[0]};", f"sums[i] += {'' if plain else 'squares[j] * '}d * d;"]
-        what, unit = "Squared distances between", "" if plain else "const float *restrict squares, "
-    text = _SUMS.replace("@WHAT", what).replace("@NAME", name).replace("@UNIT", unit).replace("@LANES", str(LANES))
+        what, given = "Squared distances between", "" if plain else "const float *restrict squares, "
+    text = _SUMS.replace("@WHAT", what).replace("@NAME", name).replace("@GIVEN", given).replace("@LANES", str(LANES))
     text = text.replace("const @T", f"const {number}").replace("@FOUR", _lines(four, 12)).replace("@REST", _lines(rest, 16))
     return name, text
+
+
+def _way(k: int, value: str, plain: bool) -> list[str]:
+    place = f"j{f' + {k}' if k else ''}"
+    lines = [f"const float d{k} = x[{place}] - {'' if plain else f'unit[{place}] * '}{value};"]
+    lines.append(f"const float w{k} = d{k} < 0.0f ? -d{k} : d{k};")
+    return [*lines, f"sums[i] += relevance[{place}] * (w{k} < reach ? w{k} : reach);"]
+
+
+def in_groups(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors [m, features] as the functions of `sums` read them: floats, or whole numbers as they are."""
+    groups = [vectors[begin : begin + LANES].T.ravel() for begin in range(0, len(vectors), LANES)]
+    laid = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
+    return laid.astype(np.float32) if laid.dtype.kind == "f" else laid
 
 
 def _product(k: int, values: list[str]) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.steps import Step, vectors_of
-from streamsvm.export.c.library import LANES, sums
+from streamsvm.export.c.library import LANES, in_groups, sums
+from streamsvm.export.c.neighbours import neighbours
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 
 _SAID, _SAID_NUMBER = "3.0f", "10.0f"
@@ -182,10 +183,7 @@ def _bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
 def _vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], str]:
     """Write a step's vectors; return statements that bring x to their units, and a call that sums over features of a group."""
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
-    groups = [vectors[begin : begin + LANES].T.ravel() for begin in range(0, len(vectors), LANES)]
-    laid = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
-    if laid.dtype.kind == "f":
-        laid = laid.astype(np.float32)
+    laid = in_groups(vectors)
     place = source.keep(f"vectors{i}", laid, f"in groups of {LANES}, feature by feature")
     name, text = sums(kind, type_of(laid))
     source.functions.setdefault(name, text)
@@ -339,6 +337,7 @@ _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
     "bend": _bend,
     "kernel": _kernel,
     "fourier": _fourier,
+    "neighbours": neighbours,
     "linear": _linear,
     "join": lambda *_: None,
     "votes": _pairs,

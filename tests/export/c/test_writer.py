@@ -9,7 +9,7 @@ import pytest
 
 import c_random_rows
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
-from edge_models import MAKERS, matrix, outside, program
+from edge_models import MAKERS, MEMORIES, matrix, memory, outside, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
@@ -60,6 +60,23 @@ def test_every_model_answers_alike(name, tmp_path):
 
 
 @pytest.mark.parametrize("compiler", ALSO_CLANG)
+@pytest.mark.parametrize("bits", [32, 16, 8])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_memories_of_rows_answer_alike(name, bits, compiler):
+    check(memory(**MEMORIES[name]), bits=bits, compiler=compiler)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+@pytest.mark.parametrize(("n", "features"), [(5, 3), (16, 4), (50, 7)])
+def test_of_equally_near_rows_the_first_vote(n, features, bits):
+    given = memory(n, n, features, neighbours=3)
+    step = given.steps[2]
+    step.arrays["vectors"][:], step.arrays["targets"][:], step.arrays["weights"][:] = 0.7, np.arange(n), 1.0
+    found = CModel(given, flags=FLAGS, bits=bits).decision_function_many(matrix(given))
+    np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
+
+
+@pytest.mark.parametrize("compiler", ALSO_CLANG)
 @pytest.mark.parametrize("bits", [16, 8])
 @pytest.mark.parametrize("name", [*SHORT, "CSMOClassifier 2 of 2"])
 def test_whole_numbers(name, bits, compiler, tmp_path):
@@ -74,9 +91,15 @@ def test_no_read_or_number_is_out_of_bounds(name, compiler):
     c_random_rows.run(program(name), compiler, 20000, bits=8)
 
 
+@pytest.mark.parametrize("bits", [32, 8])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_no_read_or_number_of_a_memory_is_out_of_bounds(name, bits):
+    c_random_rows.run(memory(**MEMORIES[name]), COMPILERS[0], 20000, bits=bits)
+
+
 def test_the_source_needs_no_library(tmp_path):
-    for name in SHORT:
-        write_c(program(name), tmp_path)
+    for given in (*map(program, SHORT), memory(3)):
+        write_c(given, tmp_path)
         subprocess.run(
             [COMPILERS[0], *FLAGS, "-ffreestanding", "-nostdlib", "-c", "-o", tmp_path / "m.o", tmp_path / "model.c"], check=True
         )
@@ -163,8 +186,8 @@ def test_many_outputs_take_little_of_the_stack(tmp_path):
 
 
 def test_what_is_said_of_the_stack_has_all_arrays(tmp_path):
-    for name in (*SHORT, "CSMOClassifier 4 of 4"):
-        given = program(name)
+    for name in (*SHORT, "CSMOClassifier 4 of 4", "memory"):
+        given = memory(3, neighbours=30) if name == "memory" else program(name)
         files = write_c(given, tmp_path)
         # Inlined functions share their room, and an array of few numbers becomes registers.
         subprocess.run(["gcc", *FLAGS, "-Os", "-fno-inline", "-fstack-usage", "-c", "model.c"], cwd=tmp_path, check=True)
@@ -195,8 +218,9 @@ def test_the_header_says_where_hashed_names_go(tmp_path):
     assert "Numbers of other names are added to the x whose place is the CRC-32 of the name modulo 2." in text
 
 
-def test_what_is_said_of_sizes_is_true(tmp_path):
-    given = program("BSGDClassifier 0 of 2")
+@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "memory"])
+def test_what_is_said_of_sizes_is_true(name, tmp_path):
+    given = memory(3) if name == "memory" else program(name)
     files = write_c(given, tmp_path, bits=8)
     subprocess.run([COMPILERS[0], *FLAGS, "-O0", "-c", "-o", tmp_path / "m.o", files.source], check=True)
     symbols = subprocess.run(["nm", "-S", tmp_path / "m.o"], check=True, capture_output=True, text=True).stdout

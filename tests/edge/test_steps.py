@@ -1,0 +1,141 @@
+"""Steps answer as twins in plain Python do, in a bounded memory; arrays and options that do not fit are refused."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from edge_models import MEMORIES, matrix, memory
+from streamsvm import edge
+from streamsvm.edge.program import run
+from streamsvm.edge.steps import MOST_AT_ONCE, Step, value_of, width_of
+from streamsvm.export.quantise import quantised
+
+OPTIONS = {"labels": 3, "neighbours": 2, "reach": 1.0, "offset": 1e-3, "power": 3}
+
+
+def neighbours(step, row):
+    """The value of a step ``neighbours`` for a row, by loops."""
+    a, o = step.arrays, step.options
+    distances = []
+    for vector in a["vectors"].tolist():
+        if "unit" in a:
+            vector = [number * unit for number, unit in zip(vector, a["unit"].tolist(), strict=True)]
+        ways = [min(abs(x - v), o["reach"]) for x, v in zip(row, vector, strict=True)]
+        distances.append(math.fsum(r * way for r, way in zip(a["relevance"].tolist(), ways, strict=True)))
+    nearest = sorted(range(len(distances)), key=lambda i: (distances[i], i))[: o["neighbours"]]
+    votes = {i: float(a["weights"][i]) / (distances[i] + o["offset"]) ** o["power"] for i in nearest}
+    if not o["labels"]:
+        return [sum(votes[i] * float(a["targets"][i]) for i in nearest) / sum(votes.values())]
+    return [sum(votes[i] for i in nearest if a["targets"][i] == k) / sum(votes.values()) for k in range(o["labels"])]
+
+
+def made(**given):
+    """A step of three rows of two numbers, but for what is given."""
+    arrays = {"vectors": np.array([[0, 0], [1, 0], [1, 1]], np.float32), "relevance": np.array([1.0, 0.5])}
+    arrays |= {"targets": np.array([0.0, 2.0, 1.0]), "weights": np.ones(3, np.float32)}
+    arrays |= {name: value for name, value in given.items() if name in (*arrays, "unit")}
+    return Step("neighbours", (0,), arrays, OPTIONS | {name: value for name, value in given.items() if name in OPTIONS})
+
+
+def test_neighbours_by_hand():
+    one = {"vectors": np.array([[0], [1], [3]], np.float32), "relevance": np.array([2.0]), "offset": 1.0, "power": 1}
+    one["weights"] = np.array([1, 1, 2], np.float32)  # the distances from 0 are 0, 2 and 2, the votes 1, 1/3 and 2/3
+    labelled = {"labels": 2, "targets": np.array([0.0, 1.0, 1.0])}
+    np.testing.assert_allclose(value_of(made(**one, **labelled), np.zeros((1, 1))), [[0.75, 0.25]], rtol=1e-15)
+    np.testing.assert_allclose(value_of(made(**one, **labelled, neighbours=9), np.zeros((1, 1))), [[0.5, 0.5]], rtol=1e-15)
+    numbers = {"labels": 0, "targets": np.array([4.0, 8.0, -2.0])}
+    np.testing.assert_allclose(value_of(made(**one, **numbers), np.zeros((1, 1))), [[5.0]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_neighbours_answer_as_their_twin(name, bits):
+    given = quantised(memory(**MEMORIES[name]), bits)
+    place = next(place for place, step in enumerate(given.steps) if step.do == "neighbours")
+    part = given.with_steps(given.steps[:place])
+    part.answer = given.answer._replace(decision=place, choice=place)
+    X = matrix(given).astype(np.float64)
+    taken, step, labels = run(part, X)[0], given.steps[place], given.steps[place].options["labels"]
+    values = value_of(step, taken)
+    assert values.shape == (len(X), labels or 1) == (len(X), width_of(step, taken.shape[1]))
+    np.testing.assert_allclose(values, [neighbours(step, row) for row in taken.tolist()], rtol=1e-9, atol=1e-12)
+    answers = values if not labels else 2.0 * values - 1.0 if labels > 2 else values[:, 1:] - values[:, :1]
+    np.testing.assert_allclose(run(given, X)[0], answers, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("features", [1, 3, 8, 33])
+def test_of_equally_near_rows_the_first_vote(features):
+    rng = np.random.default_rng(0)
+    arrays = {"vectors": np.tile(rng.normal(size=features).astype(np.float32), (50, 1)), "relevance": rng.random(features)}
+    arrays |= {"targets": np.arange(50.0), "weights": np.ones(50, np.float32)}
+    step = made(**arrays, labels=50, neighbours=3)
+    values = value_of(step, rng.normal(size=(20, features)))
+    np.testing.assert_allclose(values, np.tile(np.arange(50) < 3, (20, 1)) / 3.0)
+
+
+def test_neighbours_take_a_bounded_memory():
+    rng, n, features = np.random.default_rng(0), 2000, 40
+    arrays = {"vectors": rng.normal(size=(n, features)).astype(np.float32), "relevance": rng.random(features)}
+    arrays |= {"targets": rng.integers(0, 3, n).astype(float), "weights": np.ones(n, np.float32)}
+    step, x = made(**arrays), rng.normal(size=(300, features))
+    expected = np.concatenate([value_of(step, row[None]) for row in x])
+    tracemalloc.start()
+    values = value_of(step, x)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 3 * 8 * MOST_AT_ONCE < 8 * len(x) * n * features / 3
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_votes_of_any_size_are_shares():
+    """Of the largest distances and weights that are allowed, and of the smallest, no number is infinite or none."""
+    for relevance in (0.0, 1e30):
+        for offset in (1e-30, 1e30):
+            weights = np.array([1e-30, 1.0, 1e29])
+            step = made(relevance=np.array([relevance, 0.0]), weights=weights, offset=offset, power=8, neighbours=3)
+            assert width_of(step, 2) == 3
+            np.testing.assert_allclose(value_of(step, np.array([[0.0, 0.0], [1e300, -1e300]])).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"vectors": np.zeros((0, 2), np.float32)}, "has no vectors, or one label"),
+        ({"vectors": np.zeros((3, 1), np.float32)}, r"vectors of a step 'neighbours' has the shape \(3, 1\)"),
+        ({"vectors": np.full((3, 2), math.nan, np.float32)}, "vectors of a step 'neighbours' are not finite"),
+        ({"vectors": np.zeros((3, 2), bool)}, "vectors of a step 'neighbours' is bool"),
+        ({"vectors": np.zeros((3, 2), np.int8)}, "has not the arrays and options that it needs .*unit"),
+        ({"vectors": np.zeros((3, 2), np.int8), "unit": np.ones(3)}, "unit of a step 'neighbours' has the shape"),
+        ({"relevance": np.ones(3)}, "relevance of a step 'neighbours' has the shape"),
+        ({"relevance": np.array([1.0, -1e-9])}, "relevance of a step 'neighbours' is below 0"),
+        ({"relevance": np.array([1.0, math.inf])}, "relevance of a step 'neighbours' are not finite"),
+        ({"relevance": np.array([1e308, 1e308])}, "its distances are too large"),
+        ({"relevance": np.array([1e20, 0.0]), "reach": 1e20}, "its distances are too large"),
+        ({"targets": np.zeros(2)}, "targets of a step 'neighbours' has the shape"),
+        ({"targets": np.zeros(3, np.int64)}, "targets of a step 'neighbours' is int64"),
+        *(({"targets": np.array([0.0, 1.0, bad])}, "are not the numbers of labels") for bad in (3.0, -1.0, 0.5)),
+        ({"targets": np.array([0.0, 1.0, math.nan]), "labels": 0}, "targets of a step 'neighbours' are not finite"),
+        ({"weights": np.ones((3, 1), np.float32)}, "weights of a step 'neighbours' is float32 with 2 dimensions"),
+        *(({"weights": np.array([1.0, bad, 1.0])}, "are not above 0, or too large") for bad in (0.0, -1.0, 1e300)),
+        *(({"labels": bad}, "labels of a step 'neighbours' is out of its range") for bad in (-1, 2**12 + 1, 2.0, True, None)),
+        ({"labels": 1, "targets": np.zeros(3)}, "has no vectors, or one label"),
+        *(({"neighbours": bad}, "neighbours of a step 'neighbours' is out of its range") for bad in (0, -1, 1.5, 10**400, "1")),
+        *(({"reach": bad}, "reach of a step 'neighbours' is out of its range") for bad in (0.0, -1.0, math.inf, math.nan, 1e31)),
+        *(({"offset": bad}, "offset of a step 'neighbours' is out of its range") for bad in (0.0, -1e-3, math.inf, 1e-300)),
+        *(({"power": bad}, "power of a step 'neighbours' is out of its range") for bad in (0, 9, 2.5, True)),
+    ],
+)
+def test_neighbours_that_do_not_fit_are_refused(given, reason):
+    assert width_of(made(), 2) == 3
+    with pytest.raises(edge.ProgramError, match=reason):
+        width_of(made(**given), 2)
+
+
+@pytest.mark.parametrize("name", ["vectors", "relevance", "targets", "weights", *OPTIONS])
+def test_neighbours_need_all_arrays_and_options(name):
+    step = made()
+    arrays, options = ({key: value for key, value in some.items() if key != name} for some in (step.arrays, step.options))
+    with pytest.raises(edge.ProgramError, match=f"has not the arrays and options that it needs .*{name}"):
+        width_of(Step("neighbours", (0,), arrays, options), 2)
