@@ -136,14 +136,14 @@ def add_neighbours(
     weights: np.ndarray,
     labels: int,
     *,
-    nearest: int = NEAREST,
+    neighbours: int = NEAREST,
     reach: float = REACH,
     offset: float = OFFSET,
     power: int = POWER,
 ) -> int:
     """Add what the nearest of stored rows say: of two labels one number from -1 to 1, of more a number for each, or the mean."""
     arrays = {"vectors": vectors, "relevance": relevance, "targets": targets, "weights": weights}
-    options = {"labels": labels, "neighbours": nearest, "reach": reach, "offset": offset, "power": power}
+    options = {"labels": labels, "neighbours": neighbours, "reach": reach, "offset": offset, "power": power}
     value = program.add("neighbours", value, **arrays, **options)
     if not labels:
         return value
