@@ -164,7 +164,7 @@ class Place(NamedTuple):
             return LandmarkStore.nbytes_of(self.landmarks, max_features, outputs)
         if self.rows[0]:
             return NeighbourStore.nbytes_of(self.rows[outputs > 1], max_features)
-        return WeightStore.nbytes_of(max_features) if self.linear else 0
+        return WeightStore.nbytes_of(max_features, takes_rows=False) if self.linear else 0
 
     def make(self, max_features: int, outputs: int, within: np.ndarray) -> Any:
         """Make a store in its part of the block."""
@@ -174,7 +174,7 @@ class Place(NamedTuple):
             return LandmarkStore(self.landmarks, max_features, outputs, within)
         if self.rows[0]:
             return NeighbourStore(self.rows[outputs > 1], max_features, within)
-        return WeightStore(max_features, within)
+        return WeightStore(max_features, within, takes_rows=False)
 
 
 class CommitteeStore(Store[CommitteeViews]):

@@ -7,12 +7,13 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, rounded_up
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, check_size, rounded_up
 
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
     [
         ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("taken", "i8"),  # room for a row by itself: as many, or 0 where rows lie elsewhere
         ("used", "i8"),  # columns that have a feature
     ]
 )
@@ -27,15 +28,15 @@ class WeightViews(NamedTuple):
     """Of the last iterate and of the average."""
     weights: Annotated[np.ndarray, Array(np.float64, (_ITERATES, "columns"))]
     """The two rows of coefficients that `streamsvm.core.steps.iterates` describes."""
-    row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
+    row: Annotated[np.ndarray, Array(np.float32, ("taken",), saved=False)]
     """The row at hand, valid where it is ``active``."""
-    active: Annotated[np.ndarray, Array(np.int64, ("columns",), saved=False)]
+    active: Annotated[np.ndarray, Array(np.int64, ("taken",), saved=False)]
     """Columns of its features that are not zero, rising."""
-    marks: Annotated[np.ndarray, Array(np.uint8, ("columns",), saved=False)]
+    marks: Annotated[np.ndarray, Array(np.uint8, ("taken",), saved=False)]
     """1 for a column that is being filled, and 0 before and after."""
 
 
-_LAYOUT = Layout(WeightViews, in_lines=("columns",))
+_LAYOUT = Layout(WeightViews, in_lines=("columns", "taken"))
 
 #: Opens a block (uint8 [nbytes]) as `WeightViews` in Python and in compiled code, without a copy.
 weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
@@ -44,24 +45,28 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 class WeightStore(Store[WeightViews]):
     """Room for the weights of ``max_features`` features, of the last iterate and of the average, allocated at construction.
 
-    ``within`` is as in `Store`. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
+    ``within`` is as in `Store`. Without ``takes_rows``, it has no room for a row: a committee has the row at hand. It is a
+    ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
 
     Notes
     -----
-    It has ``448 + 29 D`` bytes, with D = max_features rounded up to a multiple of 16.
+    It has ``448 + 29 D`` bytes, with D = max_features rounded up to a multiple of 16, or ``448 + 16 D`` without room for a row.
 
     >>> store = WeightStore(max_features=1000)
     >>> store.used, store.nbytes, len(store.snapshot())
     (0, 29680, 400)
     """
 
-    def __init__(self, max_features: int, within: np.ndarray | None = None) -> None:
-        super().__init__(_LAYOUT, max_features, {}, f"max_features={max_features}", within)
+    def __init__(self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True) -> None:
+        check_size("max_features", max_features, 1)
+        taken = rounded_up(int(max_features)) if takes_rows else 0
+        super().__init__(_LAYOUT, max_features, {"taken": taken}, f"max_features={max_features}", within)
 
     @staticmethod
-    def nbytes_of(max_features: int) -> int:
+    def nbytes_of(max_features: int, takes_rows: bool = True) -> int:
         """Return the ``nbytes`` of a store of this size."""
-        return _LAYOUT.end({"columns": rounded_up(max_features)})
+        columns = rounded_up(max_features)
+        return _LAYOUT.end({"columns": columns, "taken": columns if takes_rows else 0})
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
@@ -75,8 +80,9 @@ class WeightStore(Store[WeightViews]):
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
         header = np.frombuffer(snapshot, HEADER, 1)[0]
         used = int(header["used"])
-        if header["columns"] != self._header[0]["columns"] or not 0 <= used <= self.max_features:
-            raise ValueError(f"a snapshot with {used} of {header['columns']} columns does not fit a store of {self.max_features}")
+        self._check_sizes(header, ("columns", "taken"))
+        if not 0 <= used <= self.max_features:
+            raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
         if len(snapshot) != fixed + 16 * used:
             raise ValueError(f"a snapshot of {used} columns has {fixed + 16 * used:,} bytes, not {len(snapshot):,}")
         numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
