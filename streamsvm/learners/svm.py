@@ -24,10 +24,10 @@ from streamsvm.learners.regressor import OnlineRegressor
 class SVMClassifier(OnlineClassifier, Committee):
     """A support vector machine for any stream, with nothing to tune.
 
-    The model is a committee of experts that all learn every row: budgeted kernel machines with several kernel widths and
-    several values of C, linear learners of first and second order, a sum of functions of one feature each, machines that start
-    from scratch where the stream drifts, one that forgets steadily, and the last label. With the highest effort, there is also
-    least squares on kernel landmarks.
+    The model is a committee of experts that all learn every row: budgeted kernel machines with several kernel widths, linear
+    learners of first and second order, a sum of functions of one feature each, machines that start from scratch where the
+    stream drifts, one that forgets steadily, a memory of rows whose nearest neighbours vote, the last label, and what followed
+    it before. With the highest effort, there is also least squares on kernel landmarks.
 
     Two logistic regressions, the stacks, combine the experts. Their inputs are the last and the average output of each expert,
     and the outcome of a vote among all of them. They learn by Newton's method, with memories that fade. Predictions follow the
@@ -36,11 +36,19 @@ class SVMClassifier(OnlineClassifier, Committee):
     Notes
     -----
     A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
-    that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 6
-    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 10 with ``"normal"`` (seven
-    and five), and 17 with ``"high"`` (the same as ``"normal"``, and least squares on 300, 100 and 100 landmarks). Time grows with
-    labels: with ``"normal"`` and 20 features, a row takes about 35 microseconds with 10 labels, 75 with 26 and 250 with 100. So
-    does memory, by 41 KB with each label from the third on. The first row of such a label takes some milliseconds more.
+    that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about @LOW
+    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), @NORMAL with ``"normal"``
+    (five, four, the neighbours and the last label), and @HIGH with ``"high"`` (the same as ``"normal"``, and least squares on
+    300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about @K10 microseconds
+    with 10 labels, @K26 with 26 and @K100 with 100. So does memory: with room for 256 features and ``"normal"``, K labels take
+    ``2.08 MB`` if K is 2, and ``2.1 MB + 29 KB K`` beyond. The first row of a label takes some milliseconds more.
+
+    The memory of rows holds 2,000 rows, or 4,000 of three and more labels, but no more than 128,000 numbers: of 256 features
+    500 rows, of the first 512 features if there are more. It keeps the rows that the committee or the memory itself missed,
+    and one in ten of the others. A distance is the sum over features of their differences, in standard deviations, each at
+    most 1, and times what the feature counts. So a feature whose numbers are names, such as codes, needs no encoding. What a
+    feature counts is learned by ReliefF's rule. Of the 13 nearest rows, each has a vote of its weight over the third power of
+    its distance. What follows a label is counted for the first 64 labels.
 
     The experts of second order use the first 64 features only, as their matrices grow with the square of the number of
     features. The sum of functions has 4 functions of each feature up to 16 features (piecewise linear ones that bend at .8
@@ -56,6 +64,8 @@ class SVMClassifier(OnlineClassifier, Committee):
     [^2]: Wolpert, D. (1992). Stacked generalization. Neural Networks 5.
     [^3]: Hastie, T., Tibshirani, R. (1986). Generalized additive models. Statistical Science 1 (the sum of functions).
     [^4]: Littlestone, N., Warmuth, M. (1994). The weighted majority algorithm. Information and Computation 108 (the votes).
+    [^5]: Kononenko, I. (1994). Estimating attributes: analysis and extensions of RELIEF. ECML (what a feature counts).
+    [^6]: Dudani, S. (1976). The distance-weighted k-nearest-neighbor rule. IEEE Trans. Systems, Man, and Cybernetics 6.
 
     Examples
     --------
@@ -147,11 +157,12 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     Notes
     -----
-    Before the first row, the prediction is 0. Predicting and learning a row of 10 features takes about 7 microseconds with
-    ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), 17 with ``"normal"`` (two, of 300 and 150
-    support vectors, and least squares on 300 landmarks twice), and 33 with ``"high"`` (three, and 500, 300 and 300 landmarks).
-    All kernel regressions except one of ``"low"`` learn what the sum of functions leaves, which is simpler than the target. The
-    experts of second order use the first 64 features only, as in `SVMClassifier`.
+    Before the first row, the prediction is 0. Predicting and learning a row of 10 features takes about @RLOW microseconds with
+    ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), @RNORMAL with ``"normal"`` (two, of 300
+    and 150 support vectors, least squares on 300 landmarks twice, and nearest neighbours), and @RHIGH with ``"high"`` (three,
+    500, 300 and 300 landmarks, and neighbours). All kernel regressions except one of ``"low"`` learn what the sum of functions
+    leaves, which is simpler than the target. The experts of second order use the first 64 features only, and the memory of
+    2,000 rows is as in `SVMClassifier`: it keeps those that were missed by more than usual, and one in ten of the others.
 
     In everything that is fitted by least squares, a row counts min(1, 1.5 m / e), where e is its absolute error and m the
     recent mean of these errors. This makes the loss that of Huber, which is nearer than a square to the absolute error that is

@@ -186,7 +186,7 @@ class CommitteeStore(Store[CommitteeViews]):
     Notes
     -----
     With D = max_features rounded up to a multiple of 16, it has ``388 D`` bytes and those of its experts' stores; 16 S^2 for each
-    expert of second order, S = min(4 max_features, 64) + 1.
+    expert of second order, S = min(4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
     def __init__(self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False) -> None:
