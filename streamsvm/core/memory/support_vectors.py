@@ -91,7 +91,8 @@ class Views(NamedTuple):
     active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
     """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
     cache: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
-    """Whether ``kernel_rows[0]`` is that of ``rows[2]``; then the address of the strategy's event, and its two options."""
+    """Whether ``kernel_rows[0]`` is that of ``rows[2]``; then the address of the strategy's event, and its two options; and
+    whether ``scores`` are those of the row that is learned next."""
 
 
 _LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram", "scaled"))

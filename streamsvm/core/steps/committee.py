@@ -58,7 +58,7 @@ from streamsvm.core.steps.rescale import (
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
-from streamsvm.core.steps.step import compute_scores, differ
+from streamsvm.core.steps.step import SCORED, compute_scores, differ
 
 _FAST, _SLOW = 0.02, 0.002  # rates of the two means
 _DEVIATIONS = 3.0
@@ -116,6 +116,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
         s.rows[0, j] = v.scaled[j]
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
+    s.cache[SCORED] = 1
     for k in range(v.header[0]["live"]):
         v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
     return 0

@@ -21,7 +21,7 @@ from streamsvm.core.steps.step import (
     add_to_coefficient,
     begin_row,
     best_output,
-    compute_scores,
+    compute_last_scores,
     dot_products,
     end_row,
     observe,
@@ -122,7 +122,7 @@ def _replay(block: np.ndarray, place: int) -> None:
     n_active, norm = scan_given(block)
     if n_active < 0:
         return
-    compute_scores(block, n_active, norm)
+    compute_last_scores(block, n_active, norm)
     target, weight = v.window_targets[place], v.window_weights[place]
     rising, falling, missing = violation(block, target)
     diagonal = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)

@@ -32,6 +32,9 @@ GAMMA_ROWS = 500
 #: Numbers of outputs: none, and the first.
 NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
+#: Where ``cache`` says that ``scores`` are those of the row at hand, which is learned next. A committee says so.
+SCORED = 4
+
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -117,6 +120,29 @@ def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
     return different > 0
 
 
+@compiled(inline=True)
+def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
+    v = views(block)
+    used = v.header[0]["used"]
+    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+        compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
+        for j in range(used):
+            v.rows[2, j] = v.rows[0, j]
+        v.cache[0] = 1
+
+
+@compiled
+def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
+    """Compute the decision values of the row at hand by the last iterate, at half the cost of `compute_scores`."""
+    v, scale = views(block), common(block)["scale"]
+    h = v.header[0]
+    _compare_row(block, n_active, norm)
+    for k in range(0, h["live"], 2):
+        v.scores[k] = (
+            scale * dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k], h["n_support"])[0] + v.biases[k]
+        )
+
+
 @compiled
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     """Compute the decision values of the row at hand, by both iterates.
@@ -125,12 +151,8 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     """
     v, c = views(block), common(block)
     h = v.header[0]
-    used, n = h["used"], h["n_support"]
-    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
-        compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
-        for j in range(used):
-            v.rows[2, j] = v.rows[0, j]
-        v.cache[0] = 1
+    n = h["n_support"]
+    _compare_row(block, n_active, norm)
     if h["kernel"] == FOURIER:  # the two rows of coefficients are those of the cosines and of the sines
         a = dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
         v.scores[0] = v.scores[1] = a + dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
@@ -154,9 +176,11 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
 @compiled(inline=True)
 def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
     """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
-    compute_scores(block, n_active, norm)
     v = views(block)
     h = v.header[0]
+    if v.cache[0] == 0 or v.cache[SCORED] == 0:
+        compute_scores(block, n_active, norm)
+    v.cache[SCORED] = 0
     track_errors(common(block), v.scores, h["live"], target)
     return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
