@@ -4,6 +4,10 @@ Half A and half B are there so that a constant can be chosen on one and confirme
 real stream whose labels come in runs, noisy and clean tables, small sets, slow and abrupt drift, streams that a linear model
 suits (both SEA; Hyperplane and a9a), and regression. Streams that are near relatives (both SEA, both of phishing, both that
 switch functions of Agrawal) lie in the same half: chosen on one and confirmed on its twin would be confirmed by nothing.
+
+The later streams (``MORE``) have many labels, or concepts that come back. Each half has a table of many labels, generators of
+many labels, functions that come back, features that are names (krkopt; STAGGER), and labels that depend on the last one (chess,
+in runs; markov, without runs). LED and clusters, which half A had, have their relatives there, and Agrawal in half B.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from streamsvm.learners.preprocessing import BoundedScaler
 ROWS = 10_000  # of data, unless asked for otherwise
 GENERATED = 12_000  # of generators with drift
 CONCEPT = 3_000  # rows of a concept that ends abruptly
+RETURN = 2_000  # rows of a concept that comes back
 
 Pair = tuple[dict[Any, float], Any]
 SCALERS: dict[str, Callable[[], Any] | None] = {
@@ -61,14 +66,16 @@ class Stream:
 # Data files -----------------------------------------------------------------------------------------------------------
 
 
-def _file(name: str, shuffled: bool, regression: bool = False) -> Callable[[int, int | None, Path | None], Iterable[Pair]]:
+def _file(name: str, shuffled: bool, as_it_is: bool = False) -> Callable[[int, int | None, Path | None], Iterable[Pair]]:
+    """Rows of a file; ``as_it_is``: its ``y`` holds targets or codes of labels, and not signs."""
+
     def rows(seed: int, count: int | None, folder: Path | None) -> Iterable[Pair]:
         arrays = load_file(name, folder)
         X, y = arrays["X"], arrays["y"]
         order = np.random.default_rng(seed).permutation(len(y)) if shuffled else np.arange(len(y))
         order = order[:count]
-        # float32 as Python's floats; a label is a bool, which every learner takes.
-        return zip(dict_rows(X[order]), (y[order] if regression else y[order] > 0).tolist(), strict=True)
+        # float32 as Python's floats; one of two labels is a bool, which every learner takes.
+        return zip(dict_rows(X[order]), (y[order] if as_it_is else y[order] > 0).tolist(), strict=True)
 
     return rows
 
@@ -100,6 +107,12 @@ def _concepts(parts: list[Iterable[Pair]], length: int = CONCEPT) -> Iterator[Pa
     yield from parts[-1]
 
 
+def _returning(parts: list[Iterable[Pair]]) -> Iterator[Pair]:
+    """Concepts in turn, without end: each goes on where it stopped."""
+    for part in itertools.cycle([iter(part) for part in parts]):
+        yield from itertools.islice(part, RETURN)
+
+
 def _sea(seed: int) -> Iterator[Pair]:
     return _concepts([synth.SEA(variant, noise=0.1, seed=4 * seed + variant) for variant in (0, 1, 2, 3)])
 
@@ -109,15 +122,20 @@ def _agrawal(seed: int) -> Iterator[Pair]:
     return _concepts([synth.Agrawal(function, seed=10 * seed + function, perturbation=0.05) for function in functions])
 
 
-def _led(seed: int) -> Iterator[Pair]:
-    """Whether the digit is 5 or more, from seven segments, a tenth of them wrong, and 17 features that say nothing.
+def _led_digits(seed: int) -> Iterator[Pair]:
+    """A digit, from seven segments, a tenth of them wrong, and 17 features that say nothing.
 
     Half way, three segments change places with those.
     """
     parts = [
         synth.LEDDrift(seed=2 * seed + i, noise_percentage=0.1, irrelevant_features=True, n_drift_features=3 * i) for i in (0, 1)
     ]
-    return ((x, y >= 5) for x, y in _concepts(parts, GENERATED // 2))
+    return _concepts(parts, GENERATED // 2)
+
+
+def _led(seed: int) -> Iterator[Pair]:
+    """The same, but whether the digit is 5 or more."""
+    return ((x, y >= 5) for x, y in _led_digits(seed))
 
 
 def _rbf(seed: int) -> Iterable[Pair]:
@@ -132,7 +150,43 @@ def _gradual(seed: int) -> Iterable[Pair]:
     return synth.ConceptDriftStream(seed=seed, position=GENERATED // 2, width=1_000)
 
 
+def _random_tree(seed: int) -> Iterable[Pair]:
+    return synth.RandomTree(seed_tree=seed, seed_sample=seed, n_classes=3 + seed % 4)
+
+
+def _rbf_40(seed: int) -> Iterable[Pair]:
+    return synth.RandomRBF(seed_model=seed, seed_sample=seed, n_classes=40, n_features=10, n_centroids=120)
+
+
+def _agrawal_back(seed: int) -> Iterator[Pair]:
+    return _returning([synth.Agrawal(function, seed=10 * seed + function, perturbation=0.05) for function in (0, 4)])
+
+
+def _stagger_back(seed: int) -> Iterator[Pair]:
+    return _returning([synth.STAGGER(function, seed=3 * seed + function) for function in (0, 1, 2)])
+
+
+def _mixed_back(seed: int) -> Iterator[Pair]:
+    return _returning([synth.Mixed(function, seed=2 * seed + function) for function in (0, 1)])
+
+
+def _markov(seed: int) -> Iterator[Pair]:
+    """Six labels in a chain: the next is the last one's successor in a cycle or, a fifth of the time, any.
+
+    The features say little.
+    """
+    rng = np.random.default_rng(seed)
+    centers = 0.5 * rng.normal(size=(6, 4))
+    cycle = rng.permutation(6)
+    successor = dict(zip(cycle.tolist(), np.roll(cycle, -1).tolist(), strict=True))
+    label = 0
+    while True:
+        label = int(rng.integers(6)) if rng.random() < 0.2 else successor[label]
+        yield dict(enumerate((centers[label] + rng.normal(size=4)).tolist())), label
+
+
 _ABRUPT = (CONCEPT, 2 * CONCEPT, 3 * CONCEPT)
+_BACK = tuple(range(RETURN, GENERATED, RETURN))
 
 
 def _drift(half: str, make: Callable[[int], Iterable[Pair]], changes: tuple[int, ...] = ()) -> Stream:
@@ -140,7 +194,11 @@ def _drift(half: str, make: Callable[[int], Iterable[Pair]], changes: tuple[int,
     return Stream(half, kind, _generator(make), default_rows=GENERATED, changes=changes, endless=True)
 
 
-STREAMS: dict[str, Stream] = {
+def _back(half: str, make: Callable[[int], Iterable[Pair]]) -> Stream:
+    return Stream(half, "concepts come back", _generator(make), default_rows=GENERATED, changes=_BACK, endless=True)
+
+
+FIRST: dict[str, Stream] = {
     "elec2": Stream("A", "real, labels in runs", _file("elec2", shuffled=False), seeded=False),
     "sea_stream": Stream(
         "A", "abrupt drift", _file("sea_stream", shuffled=False), seeded=False, changes=(10_000, 20_000, 30_000)
@@ -152,8 +210,8 @@ STREAMS: dict[str, Stream] = {
     "ijcnn1": Stream("A", "real, in time", _file("ijcnn1", shuffled=False), seeded=False),
     "phishing": Stream("A", "table", _file("phishing", shuffled=True)),
     "Phishing": Stream("A", "small table", _river(datasets.Phishing), seeded=False),
-    "kin40k": Stream("A", "regression", _file("kin40k", shuffled=True, regression=True), regression=True),
-    "abalone": Stream("A", "regression", _file("abalone", shuffled=True, regression=True), regression=True),
+    "kin40k": Stream("A", "regression", _file("kin40k", shuffled=True, as_it_is=True), regression=True),
+    "abalone": Stream("A", "regression", _file("abalone", shuffled=True, as_it_is=True), regression=True),
     "eeg_eye": Stream("B", "real, labels in runs", _file("eeg_eye", shuffled=False), seeded=False),
     "agrawal": _drift("B", _agrawal, _ABRUPT),
     "hyperplane": _drift("B", _hyperplane),
@@ -162,10 +220,29 @@ STREAMS: dict[str, Stream] = {
     "skin": Stream("B", "table", _file("skin", shuffled=True)),
     "Bananas": Stream("B", "small table", _river(datasets.Bananas), seeded=False),
     "ImageSegments": Stream("B", "small table, 7 classes", _river(datasets.ImageSegments, shuffled=True)),
-    "cpusmall": Stream("B", "regression", _file("cpusmall", shuffled=True, regression=True), regression=True),
+    "cpusmall": Stream("B", "regression", _file("cpusmall", shuffled=True, as_it_is=True), regression=True),
     "TrumpApproval": Stream("B", "regression in time", _river(datasets.TrumpApproval), seeded=False, regression=True),
     "Friedman": Stream("B", "regression", _generator(lambda seed: synth.Friedman(seed=seed)), regression=True, endless=True),
 }
+
+MORE: dict[str, Stream] = {
+    "krkopt": Stream("A", "table, 18 labels", _file("krkopt", shuffled=False, as_it_is=True), seeded=False),
+    "chess": Stream("A", "8 labels in runs, concepts come back", _file("chess", shuffled=False, as_it_is=True), seeded=False),
+    "led_digits": Stream(
+        "A", "10 labels", _generator(_led_digits), default_rows=GENERATED, changes=(GENERATED // 2,), endless=True
+    ),
+    "rbf_40": Stream("A", "40 labels", _generator(_rbf_40), endless=True),
+    "mixed_back": _back("A", _mixed_back),
+    "letter": Stream("B", "table, 26 labels", _file("letter", shuffled=False, as_it_is=True), seeded=False),
+    "random_tree": Stream("B", "3 to 6 labels, by the seed", _generator(_random_tree), endless=True),
+    "markov": Stream("B", "6 labels, each depends on the last", _generator(_markov), endless=True),
+    "agrawal_back": _back("B", _agrawal_back),
+    "stagger_back": _back("B", _stagger_back),
+}
+
+STREAMS = {**FIRST, **MORE}
+#: What a word of ``--streams`` stands for, besides the names.
+GROUPS = {"all": STREAMS, "first": FIRST, "more": MORE}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 
 #: Every data set: the file that holds it. ``X`` float32 [n, d] and ``y`` in {-1, 1}, and ``X_test``, ``y_test`` where there is
 #: an official test file. The last four are regressions: ``y`` holds their targets. Before them a sparse one, as the parts of two
-#: CSR matrices.
+#: CSR matrices. letter, chess and krkopt have many labels: ``y`` holds codes from 0.
 FILES = {
     "a9a": "a9a.npz",
     "ijcnn1": "ijcnn1.npz",
@@ -33,6 +33,9 @@ FILES = {
     "eeg_eye": "eeg_eye.npz",
     "magic04": "magic04.npz",
     "sea_stream": "sea_stream.npz",
+    "letter": "letter.npz",
+    "chess": "chess.npz",
+    "krkopt": "krkopt.npz",
     "reuters": "reuters_lasvm.npz",
     "abalone": "abalone.npz",
     "cpusmall": "cpusmall.npz",
@@ -179,7 +182,7 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -
         table.add_row(*row)
     console = Console()
     if not console.is_terminal:  # a file has no width to wrap at
-        console = Console(width=200)
+        console = Console(width=400)
     console.print(table)
 
 

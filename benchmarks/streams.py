@@ -22,7 +22,7 @@ import numpy as np
 from _prequential import BLOCK, run
 from _ranks import critical_difference, friedman, mean_ranks, plot, plot_reliability
 from _stream_learners import Learner, select
-from _streams import SCALERS, STREAMS, rows_of
+from _streams import GROUPS, SCALERS, STREAMS, rows_of
 from common import argument_parser, progress, show, write
 
 SAVE_EVERY = 10.0  # seconds
@@ -273,7 +273,8 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argument_parser(__doc__, "streams")
     parser.add_argument("--learners", nargs="+", default=["all"], help="all, ours, river, fast, names, 'Name(parameter=value)'")
-    parser.add_argument("--streams", nargs="+", choices=STREAMS, default=list(STREAMS), metavar="NAME", help=", ".join(STREAMS))
+    words = [*GROUPS, *STREAMS]
+    parser.add_argument("--streams", nargs="+", choices=words, default=["all"], metavar="NAME", help=", ".join(words))
     parser.add_argument("--half", choices=("A", "B"), help="only the streams of this half")
     parser.add_argument("--rows", type=int, help="of each stream; else 10,000, or 12,000 of a generator with drift")
     parser.add_argument("--whole", action="store_true", help="all rows of data files")
@@ -294,7 +295,8 @@ def arguments() -> argparse.Namespace:
         parser.error("--rows must be at least 100, --seeds and --jobs 1")
     if args.rows is not None and args.whole:
         parser.error("--rows and --whole exclude each other")
-    args.streams = [name for name in STREAMS if name in args.streams and args.half in (None, STREAMS[name].half)]
+    asked = {name for word in args.streams for name in GROUPS.get(word, [word])}
+    args.streams = [name for name in STREAMS if name in asked and args.half in (None, STREAMS[name].half)]
     if not args.streams:
         parser.error(f"none of these streams is in half {args.half}")
     return args
