@@ -13,8 +13,8 @@ Every row counts, the first one too: a classifier that does not predict yet is w
 - ``recovery``: after an abrupt change, the points that rows 500 to 1,000 of the concept lack to its last 1,000; the mean over the
   changes.
 - ``mae``, ``r2`` for regression.
-- ``microseconds``: CPU time of the process for ``predict_one`` and ``learn_one``, less what the clock takes, the mean over the
-  rows; ``p99`` and ``slowest`` of single rows. Scaling is not in it; probabilities neither.
+- ``microseconds``: CPU time of the process, all its threads included, for ``predict_one`` and ``learn_one``, less what the clock
+  takes, the mean over the rows; ``p99`` and ``slowest`` of single rows. Scaling is not in it; probabilities neither.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from river import metrics
 
 BLOCK = 250  # rows of a point of the plots over time
 BINS = 15
-WARM_UP = 2_000  # rows that compile what a learner of ours needs, or load it
+WARM_UP = 2_000  # rows that compile what a learner needs, or load it
 
 _now = time.process_time_ns
 
@@ -53,7 +53,7 @@ def run(learner: Learner, rows: Rows, seed: int, regression: bool, changes: tupl
         warnings.simplefilter("ignore")  # of targets, and of numpy in river's models: the figures say it
         row = 0
         try:
-            if learner.ours:
+            if learner.compiles:
                 model = learner.make(seed, n_classes)
                 for row in range(min(WARM_UP, len(rows.y))):
                     model.predict_one(rows.predicted[row])

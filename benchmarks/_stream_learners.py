@@ -1,4 +1,4 @@
-"""The learners of the suite: all of ours, found by looking, and river's, each with its defaults."""
+"""The learners of the suite: all of ours, found by looking, and river's and other peers, each with its defaults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from river import base, dummy, ensemble, forest, linear_model, multiclass, naive_bayes, neighbors, preprocessing, stats, tree
+from _peers import CAPYMOA, PEERS, VW
+from river import (
+    base,
+    dummy,
+    ensemble,
+    forest,
+    linear_model,
+    multiclass,
+    naive_bayes,
+    neighbors,
+    preprocessing,
+    rules,
+    stats,
+    tree,
+)
 
 from streamsvm import learners
 
@@ -26,23 +40,46 @@ RIVER = (
     linear_model.LinearRegression,
     linear_model.PARegressor,
     tree.HoeffdingAdaptiveTreeRegressor,
+    rules.AMRules,
     neighbors.KNNRegressor,
     forest.ARFRegressor,
 )
-#: Those that take milliseconds a row come last.
-SLOW = ("KNNClassifier", "KNNRegressor", "ARFClassifier", "ARFRegressor", "SRPClassifier")
+#: Those that take long for a row come last.
+SLOW = (
+    "AdaptiveRandomForestClassifier",
+    "AdaptiveRandomForestRegressor",
+    "SOKNL",
+    "StreamingRandomPatches",
+    "SAMkNN",
+    "KNNClassifier",
+    "KNNRegressor",
+    "ARFClassifier",
+    "ARFRegressor",
+    "SRPClassifier",
+)
 #: Those that take targets of any scale; all other regressors get standardised ones.
-ANY_SCALE = ("SVMRegressor", "StatisticRegressor", "HoeffdingAdaptiveTreeRegressor", "KNNRegressor", "ARFRegressor")
+ANY_SCALE = (
+    learners.SVMRegressor,
+    dummy.StatisticRegressor,
+    tree.HoeffdingAdaptiveTreeRegressor,
+    neighbors.KNNRegressor,
+    forest.ARFRegressor,
+)
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A learner: its name, its class, and the parameters that are not at their defaults."""
+    """A learner: its name, its class, the parameters that are not at their defaults, and its library."""
 
     name: str
     kind: Callable[..., Any]
     parameters: dict[str, Any]
-    ours: bool
+    library: str
+
+    @property
+    def compiles(self) -> bool:
+        """Whether its first rows compile what it needs, or load it."""
+        return self.library != "river"
 
     @property
     def regression(self) -> bool:
@@ -70,31 +107,43 @@ class Learner:
             parameters = {"statistic": stats.Mean()}
         model = self.kind(**parameters)
         if self.regression:
-            return model if self.kind.__name__ in ANY_SCALE else preprocessing.TargetStandardScaler(model)
+            return model if self.kind in ANY_SCALE else preprocessing.TargetStandardScaler(model)
         return multiclass.OneVsRestClassifier(model) if n_classes > 2 and not model._multiclass else model
 
 
-def _kinds() -> dict[str, tuple[Any, bool]]:
+def _kinds() -> dict[str, tuple[Any, str]]:
     # The package's list of learners; tests hold that it names every one.
     ours = {name: getattr(learners, name) for name in sorted(learners.__all__)}
-    found = {name: (kind, True) for name, kind in ours.items() if issubclass(kind, base.Classifier | base.Regressor)}
-    return {**found, **{kind.__name__: (kind, False) for kind in RIVER}}
+    found: dict[str, tuple[Any, str]] = {
+        name: (kind, "streamsvm") for name, kind in ours.items() if issubclass(kind, base.Classifier | base.Regressor)
+    }
+    peers = {"river": RIVER, "CapyMOA": CAPYMOA, "VW": VW}
+    for library, kinds in peers.items():
+        for kind in kinds:
+            name = kind.__name__
+            found[f"{library}.{name}" if name in found else name] = kind, library
+    return found
 
 
 def select(texts: list[str]) -> list[Learner]:
-    """The learners of the words: ``all``, ``ours``, ``river``, ``fast``, a name, or ``Name(parameter=literal)``.
+    """The learners of the words: ``all`` (``ours`` and ``river``), ``fast``, ``peers`` (``capymoa`` and ``vw``), or a name.
+
+    A name may have parameters: ``Name(parameter=literal)``.
 
     Raises
     ------
     ValueError
-        A word is none of these, or the learner refuses its parameters.
+        A word is none of these, the learner refuses its parameters, or its library is missing.
     """
     kinds = _kinds()
+    ours, rivers = ([name for name, (_, of) in kinds.items() if of == library] for library in ("streamsvm", "river"))
     groups = {
-        "all": list(kinds),
-        "ours": [name for name, (_, ours) in kinds.items() if ours],
-        "river": [name for name, (_, ours) in kinds.items() if not ours],
-        "fast": [name for name in kinds if name not in SLOW],
+        "all": [*ours, *rivers],
+        "ours": ours,
+        "river": rivers,
+        "fast": [name for name in (*ours, *rivers) if name not in SLOW],
+        "peers": [name for names in PEERS.values() for name in names],
+        **PEERS,
     }
     found: dict[str, Learner] = {}
     for text in texts:
@@ -104,31 +153,41 @@ def select(texts: list[str]) -> list[Learner]:
     return sorted(found.values(), key=lambda learner: learner.order)
 
 
-def _learner(text: str, kinds: dict[str, tuple[Any, bool]]) -> Learner:
+def _learner(text: str, kinds: dict[str, tuple[Any, str]]) -> Learner:
     parameters: dict[str, Any] = {}
     name = text
     try:
         node = ast.parse(text, mode="eval").body
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-            name = node.func.id
+        if isinstance(node, ast.Call) and not node.args:
+            name = ast.unparse(node.func)
             parameters = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
     except (SyntaxError, ValueError):
         pass
     if name not in kinds:
-        raise ValueError(f"no learner {text!r}: give all, ours, river, fast, Name or Name(parameter=value) of {', '.join(kinds)}")
-    kind, ours = kinds[name]
-    shown = name if not parameters else f"{name}({', '.join(f'{key}={value!r}' for key, value in parameters.items())})"
-    learner = Learner(shown if ours else f"river {shown}", kind, parameters, ours)
+        words = "all, ours, river, fast, peers, capymoa, vw, Name or Name(parameter=value)"
+        raise ValueError(f"no learner {text!r}: give {words} of {', '.join(kinds)}")
+    kind, library = kinds[name]
+    shown = (
+        kind.__name__
+        if not parameters
+        else f"{kind.__name__}({', '.join(f'{key}={value!r}' for key, value in parameters.items())})"
+    )
+    learner = Learner(shown if library == "streamsvm" else f"{library} {shown}", kind, parameters, library)
     try:
         learner.make(0, 2)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"learner {text!r}: {error}") from None
     return learner
 
 
 def memory_of(model: Any) -> int:
-    """Bytes of a model: of ours the block and its names, of river's all objects that it reaches."""
+    """Bytes of a model: of ours the block and its names, of river's all objects that it reaches, of CapyMOA's what Java frees.
+
+    A model of CapyMOA is of no use after that.
+    """
     for inner in (getattr(model, "regressor", None), model):
+        if hasattr(inner, "forget"):
+            return int(inner.forget())
         if hasattr(inner, "nbytes"):
             return int(inner.nbytes)
     if isinstance(model, multiclass.OneVsRestClassifier) and all(hasattr(of, "nbytes") for of in model.classifiers.values()):

@@ -1,8 +1,9 @@
 """Every learner with its defaults on every stream, prequentially: accuracy, probabilities, time, memory, mean ranks.
 
-Ours are found by looking; river's are those that one would compare with. The same scaler stands before all of them. Each run of a
-learner, a stream and a seed is written to the JSON file when it is done, and not run again: an interrupted suite goes on, and
-``--again`` repeats what has changed. Run it on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/streams.py``.
+Ours are found by looking; river's are those that one would compare with, and so are the peers of ``_peers.py``, which must be
+asked for. The same scaler stands before all of them. Each run of a learner, a stream and a seed is written to the JSON file when
+it is done, and not run again: an interrupted suite goes on, and ``--again`` repeats what has changed. Run it on one core:
+``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/streams.py``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _peers import versions
 from _prequential import BLOCK, run
 from _ranks import critical_difference, friedman, mean_ranks, plot, plot_reliability
 from _stream_learners import Learner, select
@@ -115,7 +117,7 @@ def read(path: Path) -> Runs:
 def save(path: Path, runs: Runs) -> None:
     """Write all runs; a suite that is killed here leaves the former file."""
     part = path.with_suffix(".part")
-    write(part, {"runs": runs})
+    write(part, {"peers": versions(), "runs": runs})
     part.replace(path)
 
 
@@ -272,7 +274,12 @@ def plot_suite(suite: Suite, folder: Path) -> None:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argument_parser(__doc__, "streams")
-    parser.add_argument("--learners", nargs="+", default=["all"], help="all, ours, river, fast, names, 'Name(parameter=value)'")
+    parser.add_argument(
+        "--learners",
+        nargs="+",
+        default=["all"],
+        help="all, ours, river, fast, peers, capymoa, vw, names, 'Name(parameter=value)'",
+    )
     words = [*GROUPS, *STREAMS]
     parser.add_argument("--streams", nargs="+", choices=words, default=["all"], metavar="NAME", help=", ".join(words))
     parser.add_argument("--half", choices=("A", "B"), help="only the streams of this half")
