@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
@@ -95,10 +96,6 @@ class Array:
     high: float = LARGEST
     saved: bool = True
 
-    def nbytes(self, sizes: Mapping[str, int]) -> int:
-        """Return the bytes of the array where the sizes are these."""
-        return np.dtype(self.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n for n in self.shape)
-
 
 class Layout(Generic[V]):
     """The way to open and to check the blocks of a ``table``, a NamedTuple.
@@ -129,16 +126,24 @@ class Layout(Generic[V]):
             dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str))
         )
 
+        @lru_cache(maxsize=256)  # a committee has hundreds of stores with the same sizes
+        def places(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
+            # Shape, type and place of each array; where what is saved ends, and where all ends.
+            named, at, saved, found = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []
+            for array in self.arrays.values():
+                shape = tuple(named[n] if isinstance(n, str) else n for n in array.shape)
+                at = (at + LINE - 1) // LINE * LINE
+                found.append((shape, np.dtype(array.dtype), at))
+                at += math.prod(shape) * np.dtype(array.dtype).itemsize
+                saved = at if array.saved else saved
+            return found, saved, at
+
         def views(block: np.ndarray) -> V:
             header = array_at(block, 0, (1,), self.header)
-            at, opened = STATE_END, []
-            for array in self.arrays.values():
-                at = (at + LINE - 1) // LINE * LINE
-                shape = tuple(header[0][n] if isinstance(n, str) else n for n in array.shape)
-                opened.append(array_at(block, at, shape, array.dtype))
-                at += opened[-1].nbytes
-            return table(header, *opened)  # type: ignore[call-overload]
+            arrays = places(*(int(header[0][name]) for name in self.sizes))[0]
+            return table(header, *(np.ndarray(shape, dtype, block, at) for shape, dtype, at in arrays))  # type: ignore[call-overload]
 
+        self._places = places
         name, of = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
         compiled_from = name, self.start, self.line, str(self.header), list(map(str, of)), sorted(in_lines)
         self.views: Callable[[np.ndarray], V] = Intrinsic(
@@ -147,11 +152,8 @@ class Layout(Generic[V]):
 
     def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
         """Return the bytes of a block with these sizes, or of the part that is saved."""
-        end = STATE_END
-        for array in self.arrays.values():
-            if array.saved or not saved:
-                end = (end + LINE - 1) // LINE * LINE + array.nbytes(sizes)
-        return end
+        _, saved_end, end = self._places(*(int(sizes[name]) for name in self.sizes))
+        return saved_end if saved else end
 
     def check(self, views: V, used: Mapping[str, int]) -> None:
         """Raise a ValueError where a saved array is corrupt: it holds a number out of its range, or one other than 0 beyond the
