@@ -12,7 +12,7 @@ from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 from streamsvm.core.memory.neighbours import NeighbourStore
 from streamsvm.core.memory.support_vectors import SupportVectorStore
-from streamsvm.core.memory.weights import WeightStore
+from streamsvm.core.memory.weights import WeightStore, WeightStores
 
 #: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
 MOST_SQUARED = 64
@@ -166,15 +166,17 @@ class Place(NamedTuple):
             return NeighbourStore.nbytes_of(self.rows[outputs > 1], max_features)
         return WeightStore.nbytes_of(max_features, takes_rows=False) if self.linear else 0
 
-    def make(self, max_features: int, outputs: int, within: np.ndarray) -> Any:
-        """Make a store in its part of the block."""
+    def make(self, max_features: int, outputs: int, within: np.ndarray) -> Sequence[Any]:
+        """Make its stores in its part of the block, uint8 [stores, bytes of a store]."""
+        if self.linear:
+            return WeightStores(max_features, within)
         if self.budget:
-            return SupportVectorStore(self.budget, max_features, 2 * outputs, within=within)
+            return [SupportVectorStore(self.budget, max_features, 2 * outputs, within=within[0])]
         if self.landmarks:
-            return LandmarkStore(self.landmarks, max_features, outputs, within)
+            return [LandmarkStore(self.landmarks, max_features, outputs, within[0])]
         if self.rows[0]:
-            return NeighbourStore(self.rows[outputs > 1], max_features, within)
-        return WeightStore(max_features, within, takes_rows=False)
+            return [NeighbourStore(self.rows[outputs > 1], max_features, within[0])]
+        return []
 
 
 class CommitteeStore(Store[CommitteeViews]):
@@ -208,15 +210,15 @@ class CommitteeStore(Store[CommitteeViews]):
         self.block = block
         self._header["live"] = outputs
         #: The stores of each expert: none, one, or one for each output.
-        self.stores: list[list[Any]] = []
+        self.stores: list[Sequence[Any]] = []
         first, newton = 2, 0
         first_of: dict[int | None, int] = {None: 0}
         for number, place in enumerate(places):
             size = _lines(place.nbytes(max_features, outputs))
             self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
             first_of.setdefault(place.kind, first)
-            begins = range(end, end + stores[number], size) if size else ()
-            self.stores.append([place.make(max_features, outputs, block[begin : begin + size]) for begin in begins])
+            part = block[end : end + stores[number]]
+            self.stores.append(place.make(max_features, outputs, part.reshape(place.stores(outputs), -1) if size else part))
             first, newton, end = first + place.inputs, newton + place.second_order, end + stores[number]
 
     @property
@@ -227,18 +229,22 @@ class CommitteeStore(Store[CommitteeViews]):
     @used.setter
     def used(self, columns: int) -> None:
         self._header["used"] = columns
-        for store in self._all:
+        for store in self._together:
             store.used = columns
 
     @property
     def _all(self) -> list[Any]:
         return [store for stores in self.stores for store in stores]
 
+    @property
+    def _together(self) -> list[Any]:
+        # The same, but those of a linear expert together.
+        return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
+
     def take(self, smaller: CommitteeStore) -> None:
         super().take(smaller)
-        for stores, others in zip(self.stores, smaller.stores, strict=True):
-            for store, other in zip(stores, others, strict=False):  # a linear expert has a store for each output
-                store.take(other)
+        for store, other in zip(self._together, smaller._together, strict=True):
+            store.take(other)
         self.used = smaller.used
 
     def snapshot(self) -> bytes:

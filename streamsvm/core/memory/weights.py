@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple, overload
 
 import numpy as np
 
@@ -92,3 +92,41 @@ class WeightStore(Store[WeightViews]):
         self.views.biases[:] = numbers[:_ITERATES]
         self.views.weights[:, :used] = numbers[_ITERATES:].reshape(_ITERATES, used)
         self.views.weights[:, used:] = 0.0
+
+
+class WeightStores(Sequence[WeightStore]):
+    """The stores of a linear expert of a committee, one for each output, without room for rows; opened when they are asked for.
+
+    ``within`` are zeros, uint8 [outputs, bytes of a store], a part of the committee's block.
+    """
+
+    def __init__(self, max_features: int, within: np.ndarray) -> None:
+        self.max_features, self.within = max_features, within
+        within[1:] = self[0].block
+
+    def __len__(self) -> int:
+        return len(self.within)
+
+    @overload
+    def __getitem__(self, output: int) -> WeightStore: ...
+
+    @overload
+    def __getitem__(self, output: slice) -> list[WeightStore]: ...
+
+    def __getitem__(self, output: int | slice) -> WeightStore | list[WeightStore]:
+        if isinstance(output, slice):
+            return [self[k] for k in range(len(self))[output]]
+        return WeightStore(self.max_features, self.within[output], takes_rows=False)
+
+    @property
+    def used(self) -> int:
+        """The number of columns that have a feature."""
+        return self[0].used
+
+    @used.setter
+    def used(self, columns: int) -> None:
+        self.within[:, : HEADER.itemsize].view(HEADER)["used"] = columns
+
+    def take(self, smaller: WeightStores) -> None:
+        """Become a copy of the stores of fewer outputs; those that it lacks stay as they are."""
+        self.within[: len(smaller)] = smaller.within
