@@ -238,6 +238,17 @@ MORE: dict[str, Stream] = {
     "markov": Stream("B", "6 labels, each depends on the last", _generator(_markov), endless=True),
     "agrawal_back": _back("B", _agrawal_back),
     "stagger_back": _back("B", _stagger_back),
+    "cadata": Stream("A", "regression", _file("cadata", shuffled=True, as_it_is=True), regression=True),
+    "Planes2D": Stream("A", "regression", _generator(lambda seed: synth.Planes2D(seed=seed)), regression=True, endless=True),
+    "friedman_drift": Stream(
+        "B",
+        "regression, a concept comes back",
+        _generator(lambda seed: synth.FriedmanDrift("gra", position=_ABRUPT[:2], seed=seed)),
+        default_rows=GENERATED,
+        changes=_ABRUPT[:2],
+        regression=True,
+        endless=True,
+    ),
 }
 
 STREAMS = {**FIRST, **MORE}
