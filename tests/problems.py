@@ -89,3 +89,22 @@ def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
     angles = np.arctan2(Z[:, 0], Z[:, 1])
     y = ((angles + np.pi) // (2.0 * np.pi / classes)).astype(int).clip(0, classes - 1)
     return (Z * spread + centre).astype(np.float32), y
+
+
+def of_experts(kind, *team, **parameters):
+    """A committee of these experts alone, of which one has a budget."""
+    return type(kind.__name__, (kind,), {"_experts": {"normal": team}})(**parameters)
+
+
+def names_of(model):
+    """The labels of a classifier by the numbers of their classes; None for one that was not seen yet."""
+    labels = model._labels
+    if labels.many:
+        return list(labels.many)
+    return [next((label for label, target in labels.targets.items() if target == sign), None) for sign in (-1.0, 1.0)]
+
+
+def place_of(model, kind):
+    """The stores of the first expert of a kind, and its first input to the stacks."""
+    number = next(i for i, expert in enumerate(model._team) if expert.kind == kind)
+    return model._store.stores[number], int(model._store.views.experts[number, 3])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numba import config
 
-from problems import answers, blobs, dicts, learned_by, sine_classes, sine_curve, snapshot
+from naive_committee import said_by
+from problems import answers, blobs, dicts, learned_by, place_of, sine_classes, sine_curve, snapshot
 from refused import refused
 from streamsvm import SVMClassifier, SVMRegressor, edge, load, save
 from streamsvm.core.memory import committee as kinds
@@ -239,6 +240,11 @@ def first_of(model, kind):
     )
 
 
+def remembered(model):
+    """The rows that a model remembers."""
+    return place_of(model, kinds.NEIGHBOURS)[0][0].views
+
+
 def reread(model, change):
     state = copy.deepcopy(model)
     change(state)
@@ -259,6 +265,14 @@ def reread(model, change):
         ),
         (SVMClassifier, lambda m: m._store.views.counts.__setitem__(0, 1e9), "rows of its classes"),
         (SVMClassifier, lambda m: m._own.__setitem__("last", 7), "its last label is number 7"),
+        (SVMClassifier, lambda m: m._store.views.follows.__setitem__((1, 0), -1.0), "follows hold -1"),
+        (SVMClassifier, lambda m: m._store.views.follows.__setitem__((1, 0), np.nan), "follows hold nan"),
+        *(
+            (SVMClassifier, lambda m, target=target: remembered(m).targets.__setitem__(0, target), "targets that are no labels")
+            for target in (2.0, 0.5, -1.0)
+        ),
+        (SVMClassifier, lambda m: remembered(m).header.__setitem__("held", 0), "hold numbers beyond"),
+        (SVMClassifier, lambda m: remembered(m).cells.__setitem__(0, np.nan), "cells hold nan"),
         (SVMClassifier, lambda m: m._store._header.__setitem__("used", 5), "an expert has 4 features"),
         (SVMClassifier, lambda m: m._store.views.weights.__setitem__((0, 0), np.nan), "weights hold nan"),
         (SVMClassifier, lambda m: m._store.views.curvatures.__setitem__((0, 0, 0), -1.0), "not positive definite"),
@@ -316,6 +330,45 @@ def test_a_snapshot_that_is_refused_changes_nothing(kind):
     for bad in (good[:-8], good + b"\0", b"", good[:64] + b"\xff" * 8 + good[72:], other):
         refused("snapshot", twin._store.restore, bad)
         assert snapshot(twin) == before
+
+
+# Experts ----------------------------------------------------------------------------------------------------------------------
+
+
+def _turning(n, labels):
+    """Rows in units of their own, of which one feature comes late, and their labels, which follow one another, or numbers."""
+    rng = np.random.default_rng(labels)
+    X = rng.normal(size=(n, 3))
+    y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2]
+    for t, (row, value) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
+        x = {"a": 5.0 + row[0], "b": 100.0 * row[1], **({"c": 0.1 * row[2]} if t > n // 4 else {})}
+        yield x, (t + int(3.0 * abs(value))) % labels if labels else value
+
+
+@pytest.mark.parametrize("scaling", ["auto", None])
+@pytest.mark.parametrize("labels", [2, 3, 12, 0])
+@pytest.mark.parametrize("effort", ["low", "normal", pytest.param("high", marks=pytest.mark.once)])
+def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, scaling):
+    kind = SVMClassifier if labels else SVMRegressor
+    model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 700, labels))
+    learned_by(model, data[:-5])
+    v, base, first = model._store.views, place_of(model, kinds.ADDITIVE)[1], 0
+    assert model._outputs == (labels if labels > 2 else 1)
+    for x, y in data[-5:]:
+        model.predict_one(x)
+        for number, expert in enumerate(model._team):
+            said, first = said_by(model, number, x), v.experts[number, 3]
+            if v.experts[number, 5]:
+                said = said + np.clip(v.at_hand[0, base], -10.0, 10.0)
+            found, expected = (
+                v.at_hand[: model._outputs, first : first + said.shape[1]],
+                said if labels else said.clip(-10.0, 10.0),
+            )
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * (1.0 + np.abs(said).max()), err_msg=expert.name)
+            assert np.abs(said).max() > 0.0
+        assert first + said.shape[1] == v.at_hand.shape[1]
+        assert (v.at_hand[:, 0] == float(model._outputs == 1)).all()
+        model.learn_one(x, y)
 
 
 @pytest.mark.thorough

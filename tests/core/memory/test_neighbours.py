@@ -1,0 +1,203 @@
+"""The store of rows that are remembered: its size, its ring, its snapshots, and what no store wrote is refused."""
+
+import numpy as np
+import pytest
+
+from refused import refused
+from streamsvm.core.memory import neighbours as memory
+from streamsvm.core.memory.neighbours import HEADER, NeighbourStore
+from streamsvm.core.steps import neighbours
+
+
+def learn(store, x, target, weight=1.0):
+    """Learn a row that was missed, of features with a deviation of 1."""
+    v, laid = store.views, int(store.views.header[0]["laid"])
+    v.row[:laid], v.units[:laid] = x[:laid], 1.0
+    neighbours.find(store.block)
+    neighbours._learn(store.block, target, weight, True, False)
+
+
+def grown(store, features):
+    store.used = features
+    neighbours._lay_out(store.block)
+    return store
+
+
+def filled(n, rows=32, max_features=5, features=2):
+    """A store that has learned n rows: number i has the features i and -i and weighs i + 1."""
+    store = grown(NeighbourStore(rows, max_features), features)
+    for i in range(n):
+        learn(store, np.array([i, -i] + [0.0] * (features - 2), np.float32), float(i % 3), float(i + 1))
+    return store
+
+
+def weights(store):
+    return store.views.weights[: store.held].tolist()
+
+
+def test_store_size_is_what_its_formula_says():
+    for rows, features in ((16, 1), (2000, 20), (100, 64), (4000, 300), (4000, 10_000)):
+        N, D = -(-rows // 16) * 16, -(-features // 16) * 16
+        store = NeighbourStore(rows, features)
+        assert 700 < store.nbytes - 4 * min(N * D, 128_000) - 12 * N - 24 * D < 1_100
+        assert store.nbytes == store.block.nbytes == NeighbourStore.nbytes_of(rows, features)
+    assert store.nbytes < 1_000_000
+
+
+def test_sizes_are_checked():
+    refused("rows must be an integer between 16", NeighbourStore, 15, 3)
+    refused("max_features must be an integer between 1", NeighbourStore, 16, 0)
+
+
+@pytest.mark.parametrize(("laid", "stride"), [(0, 2000), (1, 2000), (64, 2000), (65, 1968), (512, 240)])
+def test_the_more_features_the_fewer_rows_there_is_room_for(laid, stride):
+    assert memory.stride_of(128_000, 2000, laid) == stride
+    assert grown(NeighbourStore(2000, 600), laid).stride == stride
+
+
+def test_arrays_of_a_block_do_not_overlap():
+    store = NeighbourStore(20, 17)
+    for number, array in enumerate(store.views[1:], 1):
+        array[...] = number
+    assert all((array == number).all() for number, array in enumerate(store.views[1:], 1))
+    ends = [array.ctypes.data + array.nbytes - store.block.ctypes.data for array in store.views]
+    assert max(ends) == ends[-1] == store.nbytes
+
+
+def test_the_oldest_row_makes_room():
+    store = filled(40)
+    assert (store.held, store.stride, store.views.header[0]["next"]) == (32, 32, 8)
+    assert weights(store) == [*range(33, 41), *range(9, 33)]
+    assert store.vectors[:, 0].tolist() == [w - 1.0 for w in weights(store)]
+    assert store.vectors[:, 1].tolist() == [1.0 - w for w in weights(store)]
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "cells", "features", "stride"),
+    [(7, 32, 64, 4, 16), (32, 32, 64, 4, 16), (40, 32, 64, 4, 16), (20, 48, 96, 3, 32), (50, 48, 96, 3, 32)],
+)
+def test_rows_are_laid_out_anew_where_features_come_and_the_newest_stay(n, rows, cells, features, stride, monkeypatch):
+    monkeypatch.setattr(memory, "MOST_CELLS", cells)
+    store = grown(filled(n, rows), features)
+    kept = min(n, stride)
+    assert (store.stride, store.held, store.views.header[0]["next"]) == (stride, kept, 0)
+    assert weights(store) == list(range(n - kept + 1, n + 1))
+    assert store.views.targets[:kept].tolist() == [float((w - 1) % 3) for w in range(n - kept + 1, n + 1)]
+    w = np.array(weights(store))
+    np.testing.assert_array_equal(store.vectors, np.column_stack([w - 1.0, 1.0 - w] + [0.0 * w] * (features - 2)))
+    NeighbourStore(rows, 5).restore(store.snapshot())  # nothing is left beyond the rows
+    learn(store, np.ones(features, np.float32), 1.0, 99.0)
+    assert weights(store)[0 if kept == stride else kept] == 99.0
+
+
+@pytest.mark.parametrize("n", [0, 7, 32, 40])
+@pytest.mark.parametrize("rows", [32, 64])
+def test_a_store_that_takes_the_rows_of_another_has_the_oldest_first(n, rows):
+    store, other = filled(n), NeighbourStore(rows, 5)
+    store.views.relevance[:2], store.views.header["passed"] = [0.5, -0.25], 3
+    other.take(store)
+    oldest = max(n - 32, 0)
+    assert weights(other) == list(range(oldest + 1, n + 1))
+    assert other.vectors[:, 0].tolist() == list(range(oldest, n))
+    assert other.views.targets[: other.held].tolist() == [float(i % 3) for i in range(oldest, n)]
+    assert other.views.relevance.tolist() == store.views.relevance.tolist()
+    for name in ("used", "laid", "held", "passed", "told"):
+        assert other.views.header[0][name] == store.views.header[0][name]
+    for i in range(rows + 3 - other.held):  # and goes on so
+        learn(other, np.ones(2, np.float32), 1.0, 100.0 + i)
+    assert weights(other)[:4] == [100.0 + rows - min(n, 32) + i for i in range(3)] + [
+        max(n - 32, 0) + 4.0 if n > 3 else 103.0 - n
+    ]
+
+
+@pytest.mark.parametrize("n", [0, 7, 40])
+def test_a_store_that_is_restored_goes_on_as_the_other(n):
+    store, other = filled(n), NeighbourStore(32, 5)
+    other.restore(store.snapshot())
+    assert other.snapshot() == store.snapshot()
+    rng = np.random.default_rng(0)
+    for i in range(30):
+        x = rng.normal(size=2).astype(np.float32)
+        for each in (store, other):
+            learn(each, x, float(i % 2), 2.0)
+    assert other.snapshot() == store.snapshot()
+    assert other.views.header[0]["told"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("columns", 32, "the snapshot's columns is 32, the store's 16"),
+        ("cells", 528, "the snapshot's cells is 528, the store's 512"),
+        ("rows", 16, "the snapshot's rows is 16, the store's 32"),
+        ("used", -1, "of -1 features"),
+        ("used", 6, "of 6 features"),
+        ("used", 1, "2 of 1 features"),
+        ("laid", -1, "-1 of 2 features"),
+        ("laid", 3, "3 of 2 features"),
+        ("laid", 1, "hold numbers beyond"),
+        ("held", -1, "-1 rows"),
+        ("held", 33, "33 rows"),
+        ("held", 31, "hold numbers beyond"),
+        ("next", -1, "32 rows, where there is room for 32"),
+        ("next", 32, "32 rows, where there is room for 32"),
+        ("passed", -1, "32 rows, where"),
+        ("passed", 2**62, "32 rows, where"),
+        ("told", -1.0, "32 rows, where"),
+        ("told", np.nan, "32 rows, where"),
+        ("told", 2.0**62, "32 rows, where"),
+    ],
+)
+def test_snapshots_whose_header_no_store_wrote_are_refused(name, value, match):
+    store, other = filled(40), filled(5)
+    before = other.snapshot()
+    store.views.header[name] = value
+    refused(match, other.restore, store._saved.tobytes())
+    assert other.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("array", "place", "value", "match"),
+    [
+        ("cells", 0, np.nan, "corrupt: cells hold nan"),
+        ("cells", 3, -np.inf, "corrupt: cells hold -inf"),
+        ("cells", 3, 2e30, "corrupt: cells hold 2"),
+        ("cells", 7, 1.0, "corrupt: cells hold numbers beyond the rows"),
+        ("cells", 64, 1.0, "corrupt: cells hold numbers beyond the rows"),
+        ("targets", 0, np.nan, "corrupt: targets hold nan"),
+        ("targets", 0, -2e30, "corrupt: targets hold -2"),
+        ("targets", 7, 1.0, "corrupt: targets hold numbers beyond"),
+        ("weights", 0, -1.0, "corrupt: weights hold -1.0, out of 0 .. 1e\\+09"),
+        ("weights", 0, 2e9, "corrupt: weights hold 2"),
+        ("weights", 0, np.nan, "corrupt: weights hold nan"),
+        ("weights", 7, 1.0, "corrupt: weights hold numbers beyond"),
+        ("relevance", 0, np.nan, "corrupt: relevance hold nan"),
+        ("relevance", 0, -2e100, "corrupt: relevance hold -2"),
+        ("relevance", 2, 1.0, "corrupt: relevance hold numbers beyond"),
+    ],
+)
+def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place, value, match):
+    store, other = filled(7), filled(5)
+    before = other.snapshot()
+    getattr(store.views, array)[place] = value
+    refused(match, other.restore, store.snapshot())
+    assert other.snapshot() == before
+
+
+def test_other_bytes_are_refused():
+    store = filled(7)
+    before = store.snapshot()
+    for bad in (b"", before[:-1], before + b"\0", NeighbourStore(48, 5).snapshot(), NeighbourStore(32, 17).snapshot()):
+        refused("does not fit a store|the store's", store.restore, bad)
+    for place in (HEADER.itemsize, memory.STATE_END - 1):
+        refused("beyond the rows", store.restore, before[:place] + b"\1" + before[place + 1 :])
+    assert store.snapshot() == before
+
+
+def test_no_more_than_512_features_are_laid_out():
+    store = grown(NeighbourStore(16, 600), 513)
+    assert (store.used, store.views.header[0]["laid"], store.vectors.shape) == (513, 512, (0, 512))
+    fresh = NeighbourStore(16, 600)
+    fresh.restore(store.snapshot())
+    store.views.header["laid"] = 513
+    refused("513 of 513 features", fresh.restore, store.snapshot())

@@ -1,0 +1,105 @@
+"""The expert that knows which label came last and what followed it before, beside its twin."""
+
+import numpy as np
+import pytest
+from numba import config
+
+from naive_neighbours import NaiveTable
+from problems import names_of, of_experts, place_of
+from streamsvm import SVMClassifier
+from streamsvm.core.memory import committee as kinds
+from streamsvm.core.steps.committee import say_last
+from streamsvm.learners.committee import EXPERTS, _ascent
+
+TEAM = (_ascent(1.0, 1.0)._replace(budget=5), EXPERTS["normal"][-1])
+
+
+def stream(names, n, seed=0):
+    """Labels that follow one another, mostly in turn, of which new ones come by and by; and weights."""
+    rng, last = np.random.default_rng(seed), 0
+    for t in range(n):
+        known = min(2 + t * (len(names) - 2) // (n // 2), len(names)) if t else 1
+        last = (last + 1) % known if rng.random() < 0.8 else int(rng.integers(known))
+        yield names[last], float(rng.choice([0.1, 1.0, 3.0, 500.0], p=[0.2, 0.5, 0.2, 0.1]))
+
+
+def said_by(model):
+    first = place_of(model, kinds.LAST_LABEL)[1]
+    return model._store.views.at_hand[: model._outputs, first : first + 2]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [False, True],
+        [True, False],
+        ["ham", "spam"],
+        [False, True, 2],
+        [True, False, "a third"],  # the positive label comes first: from the third label on, it is number 0
+        ["ham", "spam", "eggs"],
+        list(range(1, 13)),
+        pytest.param([f"label {i}" for i in range(70)], marks=pytest.mark.once),
+    ],
+    ids=len,
+)
+@pytest.mark.parametrize("max_classes", [2, 128])
+def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
+    if len(names) > max_classes:
+        names = names[:2]
+    model, twin, last = of_experts(SVMClassifier, *TEAM, max_features=1, max_classes=max_classes, seed=0), NaiveTable(), 0.0
+    for t, (y, weight) in enumerate(stream(names, 60 if config.DISABLE_JIT else 300)):
+        x = {"a": t % 7 - 3.0}
+        model.predict_one(x)
+        expected = twin.say(names_of(model))
+        np.testing.assert_allclose(said_by(model), expected, rtol=1e-9, atol=1e-9)
+        model.learn_one(x, y, weight)
+        known = names_of(model)
+        np.testing.assert_allclose(said_by(model), twin.say(known), rtol=1e-9, atol=1e-9)  # with one output or several
+        twin.learn(y, weight, known)
+        last = max(last, np.abs(expected[:, 1]).max())
+    assert len(model.labels) == len(names)
+    assert last > 0.5
+    assert model._store.views.follows.shape == (min(max(len(names), 2), 64),) * 2
+
+
+@pytest.mark.parametrize("order", [(False, True), (True, False)])
+@pytest.mark.parametrize("third", [2, "a third"])
+def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
+    model = of_experts(SVMClassifier, *TEAM, EXPERTS["normal"][-2]._replace(budget=32), max_features=1, seed=0)
+    rng = np.random.default_rng(0)
+    for t in range(50):
+        model.learn_one({"a": float(rng.normal())}, order[int(t > 0 and rng.random() < 0.7)])
+
+    def meant():
+        names, v, store = names_of(model), model._store.views, place_of(model, kinds.NEIGHBOURS)[0][0]
+        table = {(a, b): v.follows[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
+        remembered = [names[int(target)] for target in store.views.targets[: store.held]]
+        return table, remembered, store.vectors.tolist(), names[model._own[0]["last"]]
+
+    before = meant()
+    table = before[0]
+    assert len(set(table.values())) == 4
+    assert set(before[1]) == set(order)
+    model._labels.target(third)
+    model._resize(3)
+    assert meant() == before
+    assert names_of(model) == [*order, third]
+    assert model._store.views.follows.shape == (3, 3)
+    assert not model._store.views.follows[2].any()
+    assert not model._store.views.follows[:, 2].any()
+
+
+@pytest.mark.parametrize("last", [-1, 0, 1, 4, 5])
+def test_what_the_last_label_says_where_the_table_ends(last):
+    # Two of five labels have a place in the table, and number 4 was not seen yet.
+    follows, counts, out = np.array([[3.0, 1.0], [0.0, 2.0]]), np.array([4.0, 2.0, 3.0, 1.0, 0.0]), np.full((5, 2), -7.0)
+    say_last(follows, counts, 10.0, last, 5, out)
+    expected = np.full(5, -0.5) if last >= 0 else np.zeros(5)
+    if 0 <= last < 5:
+        expected[last] = 0.5
+    np.testing.assert_array_equal(out[:, 0], expected)
+    if last in (0, 1):
+        often = np.array([*follows[last], 0.0, 0.0, 0.0]) + 2.0 * (counts + 0.5) / 12.5
+        np.testing.assert_allclose(out[:, 1], np.log(often / often.sum() * 5.0), rtol=1e-12)
+    else:
+        assert not out[:, 1].any()
