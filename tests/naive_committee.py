@@ -40,7 +40,7 @@ def said_by(model, number, x):
     v, half = model._store.views, 1.0 if model._outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
-    if expert.kind <= kinds.DESCENT:
+    if expert.kind <= kinds.RESETTING:
         store, common, values = stores[0], states(stores[0], expert.kind)[0][0], kernels(stores[0], z)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]

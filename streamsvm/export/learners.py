@@ -205,7 +205,7 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
     if kind in (kinds.LAST_LABEL, kinds.LAST_TARGET):
         return _add_numbers(program, value, _last(model, kind))
-    if kind <= kinds.DESCENT:
+    if kind <= kinds.RESETTING:
         value = add_expansion(program, value, stores[0], states(stores[0], kind)[0][0], _BOTH)
     elif kind == kinds.LANDMARKS:
         value = add_landmarks(program, value, stores[0], _BOTH, half)

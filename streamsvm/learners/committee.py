@@ -22,12 +22,10 @@ from streamsvm.core.memory.committee import CommitteeStore, Place
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.steps import committee, iterates, least_squares, linear_step, newton, second_order
 from streamsvm.core.steps.coordinate_ascent import step as ascent
-from streamsvm.core.steps.descent import step as descent
 from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
 from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import kernel_rls
-from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.learners.estimator import ScalingEstimator, check_record, learner
 
 _BUDGET = 150  # support vectors of most experts that have some
@@ -35,7 +33,6 @@ _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the lea
 _RULES = {
     kinds.ASCENT: ascent.state,
     kinds.RESETTING: ascent.state,
-    kinds.DESCENT: descent.state,
     kinds.LINEAR: linear_step.STATE,
     kinds.LANDMARKS: least_squares.STATE,
 }
@@ -55,7 +52,7 @@ class Expert(NamedTuple):
     @property
     def place(self) -> Place:
         """The memory that it needs."""
-        if self.kind <= kinds.DESCENT:
+        if self.kind <= kinds.RESETTING:
             return Place(self.kind, 2, budget=self.budget, corrects=self.corrects)
         if self.kind == kinds.LINEAR:
             return Place(self.kind, 2, linear=True)
@@ -96,7 +93,6 @@ def _regression(width: float, C: float, kind: int = kinds.ASCENT, budget: int = 
     return Expert(name, kind, width, {"C": C, "relaxation": 0.5}, budget, corrects=corrects)
 
 
-_FADING = {"schedule": SCHEDULES["constant"], "eta0": 0.3, "l2": 1e-3}
 _SECOND_ORDER = (
     Expert("linear of second order, 1,000 rows", kinds.NEWTON),
     Expert("linear of second order, 10,000 rows", kinds.SLOW_NEWTON),
@@ -110,7 +106,6 @@ def _of_labels(budget: int) -> tuple[Expert, ...]:
     return (
         *(_ascent(width, 1.0)._replace(budget=budget) for width in (1.0, 4.0)),
         *(_ascent(width, 1.0, kinds.RESETTING) for width in (1.0, 4.0)),
-        Expert("fading gradient descent", kinds.DESCENT, 1.0, _FADING),
         _linear(0.01),
         _linear(1.0),
         _SECOND_ORDER[1],

@@ -26,8 +26,8 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     The model is a committee of experts that all learn every row: budgeted kernel machines with several kernel widths, linear
     learners of first and second order, a sum of functions of one feature each, machines that start from scratch where the
-    stream drifts, one that forgets steadily, a memory of rows whose nearest neighbours vote, the last label, and what followed
-    it before. With the highest effort, there is also least squares on kernel landmarks.
+    stream drifts, a memory of rows whose nearest neighbours vote, the last label, and what followed it before. With the highest
+    effort, there is also least squares on kernel landmarks.
 
     Two logistic regressions, the stacks, combine the experts. Their inputs are the last and the average output of each expert,
     and the outcome of a vote among all of them. They learn by Newton's method, with memories that fade. Predictions follow the
@@ -38,7 +38,7 @@ class SVMClassifier(OnlineClassifier, Committee):
     A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
     that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 7
     microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 14 with ``"normal"``
-    (five, four, the neighbours and the last label), and 23 with ``"high"`` (the same as ``"normal"``, and least squares on
+    (four, four, the neighbours and the last label), and 23 with ``"high"`` (the same as ``"normal"``, and least squares on
     300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 30 microseconds
     with 10 labels, 45 with 26 and 105 with 100. So does memory: with room for 256 features and ``"normal"``, K labels take
     ``2.08 MB`` if K is 2, and ``2.1 MB + 29 KB K`` beyond. The first row of a label takes some milliseconds more.

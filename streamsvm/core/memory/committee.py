@@ -23,11 +23,10 @@ STACKS = 2
 #: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
 LARGEST_ERROR = 20.0
 
-#: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
-#: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
-#: too, the last label and what followed it before, recursive least squares on kernel values with landmarks, the last target, and
-#: a memory of rows.
-ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS = range(11)
+#: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, a linear learner of first order, one
+#: of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order too, the last label
+#: and what followed it before, recursive least squares on kernel values with landmarks, the last target, and a memory of rows.
+ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS = range(10)
 
 #: Labels that the table of which label follows which has room for: the first ones.
 MOST_FOLLOWED = 64

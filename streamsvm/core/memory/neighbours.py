@@ -149,7 +149,8 @@ class NeighbourStore(Store[NeighbourViews]):
             raise ValueError(f"a snapshot of rows with {laid} of {used} features does not fit the store")
         stride = stride_of(int(h["cells"]), int(h["rows"]), laid)
         counted = 0 <= h["passed"] < 2**62 and 0.0 <= h["told"] < 2**62
-        if not (counted and 0 <= held <= stride and 0 <= h["next"] < max(stride, 1)):
+        places = stride if held == stride else 1  # the oldest row is the first one until all places are taken
+        if not (counted and 0 <= held <= stride and 0 <= h["next"] < max(places, 1)):
             raise ValueError(f"the snapshot is corrupt: {held} rows, where there is room for {stride}")
         v = _LAYOUT.views(block)
         _LAYOUT.check(v, {"rows": held, "columns": laid})

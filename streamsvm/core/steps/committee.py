@@ -23,7 +23,6 @@ from streamsvm.core.kernels import LARGEST_NORM
 from streamsvm.core.memory.committee import (
     ADDITIVE,
     ASCENT,
-    DESCENT,
     LANDMARKS,
     LAST_LABEL,
     LAST_TARGET,
@@ -41,7 +40,6 @@ from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps import kernel_rls, least_squares, linear_step, neighbours
 from streamsvm.core.steps.coordinate_ascent import step as ascent
-from streamsvm.core.steps.descent import step as descent
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
@@ -92,8 +90,8 @@ def drifts(state: np.ndarray, error: float) -> bool:
 LARGEST_WEIGHT = 1e4
 
 # Places in `calls`, those of experts and of what combines them, and how what is there is called.
-_ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(9)
-_NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS = range(9, 12)
+_ASCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(8)
+_NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS = range(8, 11)
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
 _NEIGHBOUR = f"{BLOCK} {BLOCK} i8 f8 f8"
@@ -196,7 +194,7 @@ def _fill_inputs(block: np.ndarray) -> None:
         v.at_hand[k, 0] = 1.0 if live == 1 else 0.0
     for e in range(h["experts"]):
         kind, first = v.experts[e, 0], v.experts[e, 3]
-        if kind <= DESCENT:
+        if kind <= RESETTING:
             _call_inputs(v.calls[_KERNEL_INPUTS], block, _part(block, e, 0), first)
         elif kind == LINEAR:
             _linear_inputs(block, e, first)
@@ -243,8 +241,6 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
     calls = store.views.calls
     if ASCENT in kinds or RESETTING in kinds:
         calls[_ASCEND] = address_of(ascent.learn_one, RULE, "i8")
-    if DESCENT in kinds:
-        calls[_DESCEND] = address_of(descent.learn_one, RULE, "i8")
     calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, "i8")
     if LANDMARKS in kinds:
         calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, "i8")
@@ -265,7 +261,7 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
     v = committee_views(block)
     gamma = gamma_of(v.moments, v.spread, v.header[0]["used"], scaling)
     for e in range(v.header[0]["experts"]):
-        if v.experts[e, 0] <= DESCENT:
+        if v.experts[e, 0] <= RESETTING:
             s = views(_part(block, e, 0))
             h = s.header[0]
             h["gamma"] = v.widths[e] * gamma
@@ -326,9 +322,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
     kind, live, first = v.experts[e, 0], v.header[0]["live"], v.experts[e, 3]
     numbers = common(block)["loss"] == EPSILON_INSENSITIVE
     part = target - (bounded(v.at_hand[0, v.experts[e, 5]]) if v.experts[e, 5] > 0 else 0.0)
-    if kind == DESCENT:
-        call_rule(v.calls[_DESCEND], _part(block, e, 0), part, weight)
-    elif kind <= RESETTING:
+    if kind <= RESETTING:
         store = _part(block, e, 0)
         if kind == RESETTING:
             if numbers:

@@ -138,7 +138,7 @@ def test_a_store_that_is_restored_goes_on_as_the_other(n):
         ("laid", 1, "hold numbers beyond"),
         ("held", -1, "-1 rows"),
         ("held", 33, "33 rows"),
-        ("held", 31, "hold numbers beyond"),
+        ("held", 31, "31 rows, where there is room for 32"),
         ("next", -1, "32 rows, where there is room for 32"),
         ("next", 32, "32 rows, where there is room for 32"),
         ("passed", -1, "32 rows, where"),
