@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NoReturn
 
@@ -21,7 +21,8 @@ from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rescale import FOLLOWS
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, decide_many, learn_many, predict_then_learn
-from streamsvm.learners.estimator import KernelEstimator, ScalingEstimator, learner
+from streamsvm.learners.estimator import KernelEstimator, learner
+from streamsvm.learners.scaling import ScalingEstimator
 
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
@@ -51,7 +52,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     _needs_gram = False
     _most_new = 1  # support vectors that one row can add
-    _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,86 +151,12 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             self._complain_of_strategy()
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-        decide_many(decisions.decide, (self._block, self._used_row, self._scores), matrix, columns, what, out)
+        decide_many(decisions.decide, self._at_hand, matrix, columns, what, out)
 
-    def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
-        """Return rows as `predict_then_learn` takes them: [n_rows, features seen].
-
-        Each row is read once. The result is None if a row has a feature that was not learned yet, or a value that is not a
-        number.
-        """
-        return self._features.matrix(rows, n_rows)
-
-    def predict_then_learn(
-        self, X: np.ndarray, names: Sequence[Hashable] | None, y: Sequence[Any], probability: bool
-    ) -> tuple[list[Any], list[float | None] | None] | None:
-        """Predict each row and then learn it, in one compiled call.
-
-        The result is the same as that of `predict_one` and `learn_one` row by row. This is for loops over streams: it handles
-        rows that bring nothing new, and leaves the others to the two methods.
-
-        Parameters
-        ----------
-        X
-            The rows, float32 [n, features].
-        names
-            The names of the columns. None: those of `lay_out`.
-        y
-            The n labels or targets. A row with None is only predicted.
-        probability
-            Whether to return the probabilities of the predicted labels too.
-
-        Returns
-        -------
-        The prediction for each row, and the probabilities if you asked for them (None for a row that has none). If a row may be
-        refused, or brings a new feature or label, the result is None, and the model stays as it was.
-
-        Examples
-        --------
-        >>> from streamsvm import BSGDClassifier
-        >>> model = BSGDClassifier(budget=10)
-        >>> X = np.array([[2.0, 0.5], [1.0, 0.0]], np.float32)
-        >>> model.predict_then_learn(X, ["a", "b"], [True, None], False) is None
-        True
-        >>> model.learn_one({"a": 1.0, "b": 0.5}, True)
-        >>> model.predict_then_learn(X, ["a", "b"], [True, None], False)
-        ([True, True], None)
-        """
-        if not self.learns_many_at_once and any(target is not None for target in y):
-            return None
-        if (targets := self._known_targets(y)) is None:
-            return None
-        if names is None:
-            columns = np.arange(X.shape[1])
-        else:
-            columns = self._features.columns_of(names, False)
-            if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
-                return None
-        X = np.require(X, self._dtype, ["C", "W"])
-        if decisions.first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
-            return None
-        self._get_ready(len(X))
-        answers = np.empty((len(X), 2 if probability else 1))
-        if predict_then_learn(self._rule, self._block, X, columns, targets, answers) < len(X):
+    def _take_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray) -> None:
+        rows = self._outputs, X, columns, targets, answers
+        if predict_then_learn(decisions.decide, self._rule, self._at_hand, *rows) < len(X):
             self._complain_of_strategy()
-        return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
-
-    @property
-    def learns_many_at_once(self) -> bool:
-        """Whether `predict_then_learn` may learn rows, or only predict rows without labels or targets."""
-        return not self._capped
-
-    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
-        """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
-        return None  # a model without labels and targets
-
-    def _answered(self, decisions: np.ndarray) -> list[Any]:
-        """Return the labels or numbers that decisions [n] predict."""
-        raise NotImplementedError
-
-    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
-        """The probabilities of what is predicted, by answers [n] to `PROBABILITY`."""
-        return [None] * len(answers)
 
     # A model that is given ----------------------------------------------------------------------------------------------------
 

@@ -411,6 +411,16 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except (KeyError, TypeError):
             return None
 
+    def _answered(self, decisions: np.ndarray) -> list[Any]:
+        return self._labels.of_each(decisions)
+
+    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
+        return self._labels.largest(answers)
+
+    @property
+    def _weighs_classes(self) -> bool:
+        return self._class_weights is not None
+
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
             raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")
@@ -448,20 +458,6 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
         probable = decided.copy()
         to_probabilities(self._block, probable)
         return probable
-
-    @property
-    def learns_many_at_once(self) -> bool:
-        """Whether `predict_then_learn` may learn rows.
-
-        With ``class_weight`` it may not: rows are then learned one by one.
-        """
-        return super().learns_many_at_once and self._class_weights is None
-
-    def _answered(self, decisions: np.ndarray) -> list[Any]:
-        return self._labels.of_each(decisions)
-
-    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
-        return self._labels.largest(answers)
 
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         sign = super()._start_labels(labels, outputs)

@@ -23,10 +23,11 @@ from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.steps import committee, iterates, least_squares, linear_step, newton, second_order
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
-from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
+from streamsvm.core.steps.rule import REFUSED, Rule, decide_many, predict_then_learn
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import kernel_rls
-from streamsvm.learners.estimator import ScalingEstimator, check_record, learner
+from streamsvm.learners.estimator import check_record, learner
+from streamsvm.learners.scaling import ScalingEstimator
 
 _BUDGET = 150  # support vectors of most experts that have some
 _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
@@ -288,7 +289,10 @@ class Committee(ScalingEstimator):
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         self._connect()
-        decide_many(committee.decide, (self._block, self._used_row, self._scores), matrix, columns, what, decisions)
+        decide_many(committee.decide, self._at_hand, matrix, columns, what, decisions)
+
+    def _take_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray) -> None:
+        predict_then_learn(committee.decide, self._rule, self._at_hand, self._outputs, X, columns, targets, answers)
 
     def _connect(self) -> None:
         committee.connect(self._store, {expert.kind for expert in self._team}, self._answers)

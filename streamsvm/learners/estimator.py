@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm.core.checks import Gamma, KernelName, OutputName, Scaling, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
@@ -19,49 +19,12 @@ from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rescale import BOUND, GIVEN
+from streamsvm.core.steps.rescale import GIVEN
 from streamsvm.core.steps.rule import Rule, learn_many
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
-
-
-class ScaleInUse(NamedTuple):
-    """The location and the spread of each feature, in the order of ``feature_names``.
-
-    A spread of 0 means that the feature is constant.
-
-    Examples
-    --------
-    >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
-    >>> scale.of([[9.0, 1.0], [1000.0, 1.0]]).tolist()
-    [[2.0, 0.0], [8.0, 0.0]]
-    >>> scale.undo([[2.0, 0.0]]).tolist()
-    [[9.0, 0.0]]
-    """
-
-    location: np.ndarray
-    """float64 [features]."""
-    spread: np.ndarray
-    """float64 [features]; 0 for a feature that is constant."""
-
-    def of(self, X: np.ndarray) -> np.ndarray:
-        """Scale rows float [n, features] as the kernel sees them, float64.
-
-        Each value becomes the number of spreads from the location, bounded to 8.
-        """
-        some = self.spread > 0.0
-        scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
-        return np.clip(scaled, -float(BOUND), float(BOUND))
-
-    def undo(self, X: np.ndarray) -> np.ndarray:
-        """Return rows that the kernel sees, such as ``support_vectors``, in the units of the features.
-
-        The result is float64 [n, features].
-        """
-        return np.asarray(X, np.float64) * self.spread + self.location
-
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
 _Kind = TypeVar("_Kind")
@@ -215,6 +178,16 @@ class OnlineEstimator(RiverEstimator):
     @property
     def _used_row(self) -> np.ndarray:
         return self._row[: self._store.used]
+
+    @property
+    def _at_hand(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        # What compiled code decides rows with: the block, the row and the scores.
+        return self._block, self._used_row, self._scores
+
+    @property
+    def _weighs_classes(self) -> bool:
+        """Whether a row counts by its class, which is known once the rows before it are learned."""
+        return False
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         """`_decide_row` for rows [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
@@ -393,20 +366,6 @@ class OnlineEstimator(RiverEstimator):
     def _learned(self) -> dict[str, tuple[float, float]]:
         """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
-
-
-class ScalingEstimator(OnlineEstimator):
-    """The base of models that may scale rows themselves."""
-
-    scaling: Scaling
-
-    @property
-    def scale_in_use(self) -> ScaleInUse | None:
-        """The location and spread of each feature by which rows are scaled now; None without scaling."""
-        if self.scaling is None:
-            return None
-        v, used = self._store.views, self._store.used
-        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
 
 @learner

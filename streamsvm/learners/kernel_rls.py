@@ -152,7 +152,7 @@ class KernelRLS(KernelEstimator):
         return f
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-        decide_many(kernel_rls.decide, (self._block, self._used_row, self._scores), matrix, columns, what, out)
+        decide_many(kernel_rls.decide, self._at_hand, matrix, columns, what, out)
 
     # What the model is ------------------------------------------------------------------------------------------------------
 

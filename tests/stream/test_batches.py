@@ -14,9 +14,9 @@ from river.datasets import synth
 
 import streamsvm
 from saved import dumps
-from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import KernelPerceptron
-from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.scaling import ScalingEstimator
 from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
 from streamsvm.stream.endpoints import Prediction, RawRows, StreamError, VersionedPrediction
 from streamsvm.stream.score import Score
@@ -25,7 +25,7 @@ N = 600
 LEARNERS = [
     kind
     for _, kind in inspect.getmembers(streamsvm, inspect.isclass)
-    if issubclass(kind, BudgetedEstimator) and hasattr(kind, "predict_one") and "OneClass" not in kind.__name__
+    if issubclass(kind, ScalingEstimator) and hasattr(kind, "predict_one") and "OneClass" not in kind.__name__
 ]
 
 
@@ -110,11 +110,11 @@ def one_by_one(model, rows):
 @pytest.mark.parametrize("kind", LEARNERS, ids=lambda kind: kind.__name__)
 def test_rows_that_are_predicted_and_learned_in_one_call(kind):
     regression = "Regressor" in kind.__name__
-    parameters = {"seed": 3} if "seed" in inspect.signature(kind).parameters else {}
+    parameters = {name: value for name, value in {"budget": 20, "seed": 3}.items() if name in inspect.signature(kind).parameters}
     rows, at_once = rows_of(regression=regression), 0
     if not regression:
         rows[300::7] = [Row(x, None) for x, _ in rows[300::7]]
-    single, many = kind(20, **parameters), kind(20, **parameters)
+    single, many = kind(**parameters), kind(**parameters)
     expected, found, i = one_by_one(single, rows), [], 0
     while i < len(rows):
         part = rows[i : i + 1 + i % 50]
@@ -178,7 +178,8 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             ("list", lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
             for model in (BSGDRegressor, BSCARegressor)
         ),
-        ("raw", lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # takes one row at a time
+        ("raw", lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),
+        ("raw", lambda: KernelRLSClassifier(20), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # takes one row at a time
     ],
 )
 def test_a_loop_over_batches_leaves_what_a_loop_over_rows_does(tmp_path, kinds, make, how):

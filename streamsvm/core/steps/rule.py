@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.decisions import decide, fill_row, lay_out
+from streamsvm.core.steps.decisions import lay_out
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
 from streamsvm.core.steps.step import Row, begin_row, end_row, observe
 
@@ -179,33 +179,47 @@ def _decide_rows(
 
 
 def predict_then_learn(
-    rule: Rule, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
+    decide: Any,
+    rule: Rule,
+    model: tuple[np.ndarray, ...],
+    outputs: int,
+    X: np.ndarray,
+    columns: np.ndarray,
+    targets: np.ndarray,
+    answers: np.ndarray,
 ) -> int:
     """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
 
-    X are rows float32 [n, features] that the rule would not refuse. ``targets`` are float64 [n], of which NaN says that the row
-    is only predicted. ``answers`` float64 [n, 1 or 2] receives the answer that is `CHOSEN`, and the probability: of the positive
-    label, or, where there are several outputs, of the best one.
+    X are rows float [n, features] that the rule would not refuse; ``model`` is as in `decide_many`. ``targets`` are float64 [n],
+    of which NaN says that the row is only predicted. ``answers`` float64 [n, 1 or 2] receives the answer that is `CHOSEN`, and
+    the probability: of the positive label, or, where there are several outputs, of the best one.
 
     Returns how many rows were learned: n, or the number of the row that the rule could not.
     """
     decide_at, learn_at = address_of(decide, DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
-    taken: int = _take_rows(decide_at, learn_at, block, X, columns, targets, answers)
+    taken: int = _take_rows(decide_at, learn_at, *model, outputs, X, columns, targets, answers)
     return taken
 
 
 @compiled
 def _take_rows(
-    decide_at: int, learn_at: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
+    decide_at: int,
+    learn_at: int,
+    block: np.ndarray,
+    row: np.ndarray,
+    scores: np.ndarray,
+    outputs: int,
+    X: np.ndarray,
+    columns: np.ndarray,
+    targets: np.ndarray,
+    answers: np.ndarray,
 ) -> int:
-    v = views(block)
-    outputs = v.header[0]["live"] // 2
     for i in range(X.shape[0]):
-        fill_row(block, X, columns, i)
+        lay_out(row, len(row), X, columns, i)
         if answers.shape[1] > 1:
             answers[i, 1] = call_decide(decide_at, block, PROBABILITY)
             if outputs > 1:
-                answers[i, 1] = np.max(v.scores[:outputs])
+                answers[i, 1] = np.max(scores[:outputs])
         answers[i, 0] = call_decide(decide_at, block, CHOSEN)
         if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], 1.0) == FULL:
             return i

@@ -1,0 +1,150 @@
+"""The base of learners that take whole rows: they may scale these themselves, and take many in one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.checks import Scaling
+from streamsvm.core.steps.decisions import first_refused
+from streamsvm.core.steps.rescale import BOUND
+from streamsvm.learners.estimator import OnlineEstimator
+
+
+class ScaleInUse(NamedTuple):
+    """The location and the spread of each feature, in the order of ``feature_names``.
+
+    A spread of 0 means that the feature is constant.
+
+    Examples
+    --------
+    >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
+    >>> scale.of([[9.0, 1.0], [1000.0, 1.0]]).tolist()
+    [[2.0, 0.0], [8.0, 0.0]]
+    >>> scale.undo([[2.0, 0.0]]).tolist()
+    [[9.0, 0.0]]
+    """
+
+    location: np.ndarray
+    """float64 [features]."""
+    spread: np.ndarray
+    """float64 [features]; 0 for a feature that is constant."""
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """Scale rows float [n, features] as the kernel sees them, float64.
+
+        Each value becomes the number of spreads from the location, bounded to 8.
+        """
+        some = self.spread > 0.0
+        scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
+        return np.clip(scaled, -float(BOUND), float(BOUND))
+
+    def undo(self, X: np.ndarray) -> np.ndarray:
+        """Return rows that the kernel sees, such as ``support_vectors``, in the units of the features.
+
+        The result is float64 [n, features].
+        """
+        return np.asarray(X, np.float64) * self.spread + self.location
+
+
+class ScalingEstimator(OnlineEstimator):
+    """The base of learners that take whole rows, and may scale these themselves."""
+
+    scaling: Scaling
+
+    _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
+
+    @property
+    def scale_in_use(self) -> ScaleInUse | None:
+        """The location and spread of each feature by which rows are scaled now; None without scaling."""
+        if self.scaling is None:
+            return None
+        v, used = self._store.views, self._store.used
+        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
+
+    def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
+        """Return rows as `predict_then_learn` takes them: [n_rows, features seen].
+
+        Each row is read once. The result is None if a row has a feature that was not learned yet, or a value that is not a
+        number.
+        """
+        return self._features.matrix(rows, n_rows)
+
+    def predict_then_learn(
+        self, X: np.ndarray, names: Sequence[Hashable] | None, y: Sequence[Any], probability: bool
+    ) -> tuple[list[Any], list[float | None] | None] | None:
+        """Predict each row and then learn it, in one compiled call.
+
+        The result is the same as that of `predict_one` and `learn_one` row by row. This is for loops over streams: it handles
+        rows that bring nothing new, and leaves the others to the two methods.
+
+        Parameters
+        ----------
+        X
+            The rows, float [n, features].
+        names
+            The names of the columns. None: those of `lay_out`.
+        y
+            The n labels or targets. A row with None is only predicted.
+        probability
+            Whether to return the probabilities of the predicted labels too.
+
+        Returns
+        -------
+        The prediction for each row, and the probabilities if you asked for them (None for a row that has none). If a row may be
+        refused, or brings a new feature or label, the result is None, and the model stays as it was.
+
+        Examples
+        --------
+        >>> from streamsvm import BSGDClassifier
+        >>> model = BSGDClassifier(budget=10)
+        >>> X = np.array([[2.0, 0.5], [1.0, 0.0]], np.float32)
+        >>> model.predict_then_learn(X, ["a", "b"], [True, None], False) is None
+        True
+        >>> model.learn_one({"a": 1.0, "b": 0.5}, True)
+        >>> model.predict_then_learn(X, ["a", "b"], [True, None], False)
+        ([True, True], None)
+        """
+        if not self.learns_many_at_once and any(target is not None for target in y):
+            return None
+        if (targets := self._known_targets(y)) is None:
+            return None
+        if names is None:
+            columns = np.arange(X.shape[1])
+        else:
+            columns = self._features.columns_of(names, False)
+            if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
+                return None
+        X = np.require(X, self._dtype, ["C", "W"])
+        if first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
+            return None
+        self._get_ready(len(X))
+        answers = np.empty((len(X), 2 if probability else 1))
+        self._take_rows(X, columns, targets, answers)
+        return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
+
+    @property
+    def learns_many_at_once(self) -> bool:
+        """Whether `predict_then_learn` may learn rows, or only predict rows without labels or targets.
+
+        With ``class_weight`` it may not: rows are then learned one by one.
+        """
+        return not (self._capped or self._weighs_classes)
+
+    def _take_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray) -> None:
+        """Predict and learn rows that are not refused, as `streamsvm.core.steps.rule.predict_then_learn` does."""
+        raise NotImplementedError
+
+    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
+        """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
+        return None  # a model without labels and targets
+
+    def _answered(self, decisions: np.ndarray) -> list[Any]:
+        """Return the labels or numbers that decisions [n] predict."""
+        raise NotImplementedError
+
+    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
+        """The probabilities of what is predicted, by answers [n] to `PROBABILITY`."""
+        return [None] * len(answers)
