@@ -90,8 +90,16 @@ class MessageSource:
 
         if not (plain and isinstance(codec, JSONCodec)):
             return [read(i) for i in range(len(messages))]
-        pairs = codec.decode_pairs
-        return RawRows(read, lambda first, end: pairs([message.value for message in messages[first:end]]), (0, len(messages)))
+
+        def values(first: int, end: int) -> list[bytes]:
+            return [message.value for message in messages[first:end]]
+
+        return RawRows(
+            read,
+            lambda first, end: codec.decode_pairs(values(first, end)),
+            (0, len(messages)),
+            lambda first, end, names: codec.decode_numbers(values(first, end), names),
+        )
 
     def _open(self, message: Any, most: int) -> Sequence[BadRow] | Rows:
         self._first, self._rows = 0, None

@@ -264,7 +264,8 @@ class RawRows(Sequence[Row | BadRow]):
 
     ``read`` reads the row with a number of ``rows``, from the first to before the last. ``read_pairs`` gives the features and the
     label of each row from one number to another, and ends early before one that needs a closer look. Values of features may be no
-    numbers.
+    numbers. ``read_numbers``, if there is one, returns rows from one number to another that have exactly the features of some
+    names: a matrix, float64 [rows, names], and the labels; or None where one has not.
     """
 
     def __init__(
@@ -272,8 +273,9 @@ class RawRows(Sequence[Row | BadRow]):
         read: Callable[[int], Row | BadRow],
         read_pairs: Callable[[int, int], Iterator[tuple[Any, Any]]],
         rows: tuple[int, int],
+        read_numbers: Callable[[int, int, Sequence[Hashable]], tuple[np.ndarray, list[Any]] | None] | None = None,
     ) -> None:
-        self._read, self._read_pairs, self._rows = read, read_pairs, rows
+        self._read, self._read_pairs, self._rows, self._read_numbers = read, read_pairs, rows, read_numbers
 
     def __len__(self) -> int:
         return self._rows[1] - self._rows[0]
@@ -286,7 +288,11 @@ class RawRows(Sequence[Row | BadRow]):
         numbers = range(*self._rows)[i]
         if isinstance(numbers, int):
             return self._read(numbers)
-        return RawRows(self._read, self._read_pairs, (numbers.start, numbers.stop))
+        return RawRows(self._read, self._read_pairs, (numbers.start, numbers.stop), self._read_numbers)
+
+    def numbers(self, names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
+        """Return the features of all rows, float64 [rows, names], and their labels; None where they are not read so."""
+        return None if self._read_numbers is None else self._read_numbers(*self._rows, names)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
         """Give the features and the label of each row, up to one that must be looked at by itself."""
