@@ -184,6 +184,7 @@ def memory(labels, n=40, features=5, seed=0, **options):
 MEMORIES = {
     **{f"memory of {labels}": {"labels": labels} for labels in (0, 2, 3, 12)},
     "memory of one feature": {"labels": 3, "features": 1},
+    "memory of no feature": {"labels": 2, "features": 0},
     "memory of fewer rows than vote": {"labels": 2, "n": 7},
     "memory of one row": {"labels": 0, "n": 1},
     "memory of which one votes": {"labels": 3, "neighbours": 1, "reach": 0.3},

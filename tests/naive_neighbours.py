@@ -91,10 +91,10 @@ class NaiveMemory:
     def learn(self, x, units, target, weight, missed):
         """Learn what features tell, and the row if it is missed, or the tenth that is not, or there is much room."""
         self.tell(x, units, target, weight)
-        self.passed += 1
-        if not (missed or self.passed == KEPT or len(self.vectors) < self.room / 2):
+        self.passed += not missed
+        if not (missed or self.passed >= KEPT or len(self.vectors) < self.room / 2):
             return
-        self.passed = 0
+        self.passed %= KEPT
         row = np.array(x[: len(self.relevance)], float)
         if len(self.vectors) < self.room:
             for of, value in ((self.vectors, row), (self.targets, target), (self.weights, weight)):

@@ -325,7 +325,7 @@ def _leaves(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray
 
 def _neighbours(step: Step, x: np.ndarray) -> np.ndarray:
     vectors, labels = vectors_of(step), step.options["labels"]
-    at_once = max(MOST_AT_ONCE // vectors.size, 1)
+    at_once = max(MOST_AT_ONCE // max(vectors.size, 1), 1)
     out = np.empty((len(x), labels or 1))
     for begin in range(0, len(x), at_once):
         part = x[begin : begin + at_once]

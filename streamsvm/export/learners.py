@@ -174,7 +174,7 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
     options: dict[str, Any] = {"of": "labels" if labelled else "numbers", "outputs": live}
     prior = label_answers.prior_of(float(model._common[0]["t"])) if labelled else 0.0
     if labelled:
-        options |= {"prior": prior, "share": float((v.counts[0] + 1.0) / (own["rows"] + 2.0))}
+        options |= {"prior": prior, "share": min(float((v.counts[0] + 1.0) / (own["rows"] + 2.0)), 1.0)}
     mistakes = v.mistakes[FIRST_INPUT:]
     value = program.add(
         "experts",
@@ -247,9 +247,11 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
     if laid < program.widths[value]:
         value = program.add("select", value, columns=np.arange(laid))
     vectors, spread = store.vectors, views.spread[:laid]
-    if model.scale_in_use is None:  # a distance is in deviations all the same
-        value = program.add("scale", value, location=np.zeros(laid), spread=spread.copy(), bound=None)
-        vectors = np.divide(vectors, spread, out=np.zeros_like(vectors), where=spread > 0.0)
+    if model.scale_in_use is None:  # a distance is in deviations all the same, from the mean so that float32 has them
+        location = vectors.mean(axis=0, dtype=np.float64)
+        value = program.add("scale", value, location=location, spread=spread.copy(), bound=None)
+        away = vectors.astype(np.float64) - location
+        vectors = np.divide(away, spread, out=np.zeros_like(away), where=spread > 0.0).astype(np.float32)
     units = (spread > 0.0).astype(np.float32)
     factors = np.empty((2, laid), np.float32)
     fill_factors(store.views.relevance, units, laid, float(h["told"]), factors)

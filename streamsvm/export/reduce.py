@@ -17,6 +17,7 @@ from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised
 
 _KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
+_SHRINKING = "kernel", "neighbours"
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
 
 
@@ -50,8 +51,9 @@ def reduced(
 
     It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
     rows stay as they were, and fits their coefficients by least squares, once more after the vectors were rounded to ``bits``.
-    Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each; rows that vote as
-    nearest neighbours stay as they are. A program that is small enough stays as it is.
+    Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each, and its memory the
+    same share of the rows that vote as nearest neighbours, by chance; or where more rows of X keep their label so, all of them,
+    and votes as they do on average. A program that is small enough stays as it is.
 
     Parameters
     ----------
@@ -104,8 +106,11 @@ def reduced(
     small = _of_bits(program, bits)
     rows = None if X is None else Predictor(program)._matrix(X)
     if table_bytes(small) > max_bytes:
-        small = _fitting(program, max_bytes, rows, bits, passes, np.random.default_rng(seed))
-    counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.do == "kernel") for some in (program, small))
+        how = max_bytes, rows, bits, passes
+        ways = [program, _forgetful(program)] if rows is not None and len(rows) and _remembers(program) else [program]
+        tried = [_fitting(way, *how, np.random.default_rng(seed)) for way in ways]
+        small = min(tried, key=lambda found: _worse(*_cost(program, found, rows)))
+    counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.do in _SHRINKING) for some in (program, small))
     found = Reduction(small, (counts[0], counts[1]), table_bytes(small), *_cost(program, small, rows))
     if counts[1] < counts[0]:
         small.facts = {**program.facts, "made smaller": str(found)}
@@ -121,6 +126,10 @@ def _cost(program: Program, small: Program, rows: np.ndarray | None) -> tuple[fl
     return same, float(np.sqrt(np.square(difference).mean()))
 
 
+def _worse(same: float | None, difference: float | None) -> tuple[float, float]:
+    return -(same or 0.0), difference or 0.0
+
+
 def _fitting(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int | None, passes: int, rng: np.random.Generator
 ) -> Program:
@@ -128,8 +137,8 @@ def _fitting(
         if step.do in ("trees", "fourier") or (step.do == "kernel" and step.options["kind"] not in _KERNELS):
             of = f"a {step.options['kind']} kernel" if step.do == "kernel" else f"a step {step.do!r}"
             raise ProgramError(f"a model with {of} cannot be made smaller: learn it with another kernel, or a smaller budget")
-    most = max((len(step.arrays["vectors"]) for step in program.steps if step.do == "kernel"), default=0)
-    low, high = 0, most  # vectors of the largest kernel: low are too few to ask, high too many
+    most = max((len(step.arrays["vectors"]) for step in program.steps if step.do in _SHRINKING), default=0)
+    low, high = 0, most  # of the step with the most vectors: low are too few to ask, high too many
     while high - low > 1:
         middle = (low + high) // 2
         fits = table_bytes(_of_bits(_cut(program, middle, most), bits)) <= max_bytes
@@ -138,7 +147,37 @@ def _fitting(
         least = table_bytes(_of_bits(_cut(program, min(most, 1), most), bits))
         what = "with one vector" if most else "without a support vector"
         raise ProgramError(f"{what} its tables have {least:,} bytes, more than max_bytes={max_bytes:,}: allow as many")
-    return _replaced(program, low, most, rows, bits, passes, rng)
+    return _replaced(_remembering(program, low, most, rng), low, most, rows, bits, passes, rng)
+
+
+def _remembering(program: Program, vectors: int, most: int, rng: np.random.Generator | None = None) -> Program:
+    """Return a program of which fewer rows vote as neighbours: the first ones, or any."""
+    steps = []
+    for step in program.steps:
+        arrays = step.arrays
+        if step.do == "neighbours":
+            n, count = len(arrays["vectors"]), _count(step, vectors, most)
+            kept = np.arange(count) if rng is None else np.sort(rng.permutation(n)[:count])
+            arrays = {**arrays, **{name: arrays[name][kept] for name in ("vectors", "targets", "weights")}}
+        steps.append(replace(step, arrays=arrays))
+    return program.with_steps(steps)
+
+
+def _remembers(program: Program) -> bool:
+    return any(step.do == "neighbours" for step in program.steps)
+
+
+def _forgetful(program: Program) -> Program:
+    """Return a program in which the mean vote of all rows stands for that of the neighbours."""
+    steps, widths = [], [len(program.columns), *program.widths[1:]]
+    for step, width in zip(program.steps, widths[1:], strict=True):
+        if step.do == "neighbours":
+            targets, weights = (step.arrays[name].astype(np.float64) for name in ("targets", "weights"))
+            each = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
+            arrays = {"weights": np.zeros((width, widths[step.of[0]])), "biases": weights @ each / weights.sum()}
+            step = Step("linear", step.of, arrays, {})
+        steps.append(step)
+    return program.with_steps(steps)
 
 
 def _of_bits(program: Program, bits: int | None) -> Program:
@@ -146,12 +185,13 @@ def _of_bits(program: Program, bits: int | None) -> Program:
 
 
 def _count(step: Step, vectors: int, most: int) -> int:
-    """Return how many vectors a kernel keeps where the largest keeps ``vectors`` of ``most``."""
+    """Return how many vectors a step keeps where that with the most keeps ``vectors`` of ``most``."""
     return math.ceil(len(step.arrays["vectors"]) * vectors / most)
 
 
 def _cut(program: Program, vectors: int, most: int) -> Program:
     """Return a program with as many vectors as the one sought, whichever they are."""
+    program = _remembering(program, vectors, most)
     kept = {number: np.arange(_count(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.do == "kernel"}
     new = {number: vectors_of(program.steps[number - 1])[some] for number, some in kept.items()}
     return _with(program, new, {i: step.arrays["weights"][:, kept[step.of[0]]] for i, step in _readers(program)})

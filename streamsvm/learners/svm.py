@@ -40,15 +40,15 @@ class SVMClassifier(OnlineClassifier, Committee):
     microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 14 with ``"normal"``
     (four, four, the neighbours and the last label), and 23 with ``"high"`` (the same as ``"normal"``, and least squares on
     300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 30 microseconds
-    with 10 labels, 45 with 26 and 105 with 100. So does memory: with room for 256 features and ``"normal"``, K labels take
-    ``2.08 MB`` if K is 2, and ``2.1 MB + 29 KB K`` beyond. The first row of a label takes some milliseconds more.
+    with 10 labels, 45 with 26 and 105 with 100. So does memory: with room for 256 features and ``"normal"``, two labels take
+    1.88 MB, and K > 2 take ``1.87 MB + 26.1 KB K``. The first row of a label takes some milliseconds more.
 
     The memory of rows holds 2,000 rows, or 4,000 of three and more labels, but no more than 128,000 numbers: of 256 features
-    500 rows, of the first 512 features if there are more. It keeps the rows that the committee or the memory itself missed,
-    and one in ten of the others. A distance is the sum over features of their differences, in standard deviations, each at
-    most 1, and times what the feature counts. So a feature whose numbers are names, such as codes, needs no encoding. What a
-    feature counts is learned by ReliefF's rule. Of the 13 nearest rows, each has a vote of its weight over the third power of
-    its distance. What follows a label is counted for the first 64 labels.
+    496 rows, of the first 512 features if there are more. It keeps the rows that the committee or the memory itself missed, and
+    one in ten of the others, and all rows until it is half full. A distance is the sum over features of their differences, in
+    standard deviations, each at most 1, and times what the feature counts. So a feature whose numbers are names, such as codes,
+    needs no encoding. What a feature counts is learned by ReliefF's rule. Of the 13 nearest rows, each has a vote of its weight
+    over the third power of its distance. What follows a label is counted for the first 64 labels.
 
     The experts of second order use the first 64 features only, as their matrices grow with the square of the number of
     features. The sum of functions has 4 functions of each feature up to 16 features (piecewise linear ones that bend at .8
@@ -144,8 +144,9 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     The model is a committee of experts that all learn every row, as `SVMClassifier` is: linear learners of first and second
     order, a sum of functions of one feature each, recursive least squares on landmarks with a Gaussian and with a cubic kernel,
-    the last target, and budgeted kernel regressions of what the sum of functions does not explain. One of these starts from
-    scratch where the stream drifts.
+    the last target, budgeted kernel regressions of what the sum of functions does not explain, and a memory of rows, whose
+    nearest neighbours give the mean of their targets. One of the kernel regressions starts from scratch where the stream
+    drifts.
 
     Stacks combine the experts: recursive least squares with memories that fade. Their inputs are the last and the average
     output of each expert, and a mean of all of them that is weighted by their recent errors. Predictions follow the stacks,
@@ -176,6 +177,8 @@ class SVMRegressor(OnlineRegressor, Committee):
     [^3]: Huber, P. (1964). Robust estimation of a location parameter. Annals of Mathematical Statistics 35 (the weights of
         rows).
     [^4]: Wolpert, D. (1992). Stacked generalization. Neural Networks 5.
+    [^5]: Robnik-Sikonja, M., Kononenko, I. (1997). An adaptation of Relief for attribute estimation in regression. ICML (what a
+        feature counts).
 
     Examples
     --------

@@ -10,7 +10,7 @@ from c_compilers import needs_compiler
 from edge_models import MAKERS, learned, matrix, memory, program
 from lists import first, of_each_kind
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, edge
+from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier, SVMRegressor, edge
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.describe import program_of
@@ -59,22 +59,46 @@ def test_fewer_vectors_decide_alike():
     assert (CModel(rounded.program).predict_many(X) == edge.Predictor(given).predict_many(X)).mean() > 0.97
 
 
-def test_rows_that_vote_stay_where_kernels_lose_vectors():
+def with_memory(targets, count=200):
+    """A program that adds up what support vectors say, and the nearest of stored rows with these targets; and these rows."""
     given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
     given = given.with_steps(given.steps)
-    stored = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
-    said = add_neighbours(given, 2, stored, np.ones(5), np.arange(20.0) % 2, np.ones(20, np.float32), 2)
-    value = given.add("join", 4, said)
-    value = given.add("linear", value, weights=np.ones((1, 2)), biases=np.zeros(1))
+    stored = np.random.default_rng(0).normal(size=(count, 5)).astype(np.float32)
+    said = add_neighbours(given, 2, stored, np.ones(5), targets(stored), np.ones(count, np.float32), 2)
+    value = given.add("linear", given.add("join", 4, said), weights=np.ones((1, 2)), biases=np.zeros(1))
     given.answer = given.answer._replace(decision=value, choice=value)
-    found = reduced(given, table_bytes(given) // 2, rows_of(given))
+    return given, stored
+
+
+def test_a_memory_loses_as_many_rows_as_kernels_lose_vectors():
+    given, stored = with_memory(lambda stored: (stored[:, 0] > 0.0).astype(float))
+    found = reduced(given, table_bytes(given) // 2)
     assert found.table_bytes <= table_bytes(given) // 2
-    assert found.vectors[1] < found.vectors[0] == 200
-    assert found.same > 0.97
-    [step] = [step for step in found.program.steps if step.do == "neighbours"]
-    np.testing.assert_array_equal(step.arrays["vectors"], stored)
-    least = table_bytes(memory(2))
-    refused(f"without a support vector its tables have {least:,} bytes", reduced, memory(2), 100, error=edge.ProgramError)
+    [kernel] = [step for step in found.program.steps if step.do == "kernel"]
+    [memory] = [step for step in found.program.steps if step.do == "neighbours"]
+    assert found.vectors == (400, len(kernel.arrays["vectors"]) + len(memory.arrays["vectors"]))
+    assert len(kernel.arrays["vectors"]) == len(memory.arrays["vectors"]) < 200
+    places = [stored.tolist().index(row) for row in memory.arrays["vectors"].tolist()]
+    assert places == sorted(places)
+    np.testing.assert_array_equal(memory.arrays["targets"], stored[places, 0] > 0.0)
+
+
+def test_a_memory_that_says_little_gives_its_room_to_kernels():
+    given, _ = with_memory(lambda stored: np.arange(len(stored)) % 2.0)
+    found = reduced(given, table_bytes(given) // 4, rows_of(given))
+    assert found.table_bytes <= table_bytes(given) // 4
+    assert [step.do for step in found.program.steps].count("neighbours") == 0
+    [said] = [step for step in found.program.steps if step.do == "linear" and len(step.arrays["biases"]) == 2]
+    np.testing.assert_array_equal(said.arrays["biases"], [0.5, 0.5])
+    assert found.same > 0.9
+
+
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_committees_of_any_size(kind):
+    given = program_of(learned(kind(seed=0), 600, 2 if kind is SVMClassifier else 0))
+    found = reduced(given, table_bytes(given) // 3, rows_of(given))
+    assert found.table_bytes <= table_bytes(given) // 3
+    assert 0 < found.vectors[1] < found.vectors[0]
     assert error_bound(memory(2), quantised(memory(2), 16)) == math.inf
 
 

@@ -73,8 +73,9 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
     def meant():
         names, v, store = names_of(model), model._store.views, place_of(model, kinds.NEIGHBOURS)[0][0]
         table = {(a, b): v.follows[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
-        remembered = [names[int(target)] for target in store.views.targets[: store.held]]
-        return table, remembered, store.vectors.tolist(), names[model._own[0]["last"]]
+        age = np.roll(np.arange(store.held), -store.views.header[0]["next"])  # a larger store begins with the oldest row
+        remembered = [names[int(target)] for target in store.views.targets[age]]
+        return table, remembered, store.vectors[age].tolist(), names[model._own[0]["last"]]
 
     before = meant()
     table = before[0]

@@ -321,3 +321,12 @@ def test_an_output_of_one_expert_cannot_be_asked_for():
     model.learn_one({"a": 1.0}, True)
     assert model.decision_function_one({"a": 1.0}, output="auto") > 0.0
     refused("output must be 'auto': SVMClassifier combines", model.decision_function_one, {"a": 1.0}, output="last")
+
+
+def test_memory_grows_by_label_as_the_docstring_says():
+    model, found = SVMClassifier(seed=0), {}
+    for label in range(100):
+        model.learn_one({"a": float(label)}, label)
+        found[label + 1] = model.nbytes
+    assert found[2] == pytest.approx(1.88e6, rel=0.01)
+    assert [found[k] for k in (3, 10, 26, 100)] == pytest.approx([1.87e6 + 26.1e3 * k for k in (3, 10, 26, 100)], rel=0.01)

@@ -228,6 +228,7 @@ class CommitteeStore(Store[CommitteeViews]):
     @used.setter
     def used(self, columns: int) -> None:
         self._header["used"] = columns
+        self.views.cache[0] = 0
         for store in self._together:
             store.used = columns
 

@@ -32,7 +32,7 @@ HEADER = np.dtype(
         ("laid", "i8"),  # columns that the rows are laid out for
         ("held", "i8"),  # rows
         ("next", "i8"),  # the place of the next row, once all places are taken
-        ("passed", "i8"),  # rows since one was kept
+        ("passed", "i8"),  # rows that were not missed, since one of ten was kept
         ("told", "f8"),  # rows that said something of the features
     ]
 )

@@ -161,7 +161,7 @@ def say_last(follows: np.ndarray, counts: np.ndarray, rows: float, last: int, li
         total += follows[last, k]
     negative = 0.0
     for k in range(labels):
-        share = counts[k] if live > 1 else counts[0] if k == 1 else rows - counts[0]
+        share = counts[k] if live > 1 else counts[0] if k == 1 else max(rows - counts[0], 0.0)
         often = follows[last, k] if k < followed else 0.0
         odds = math.log((often + _PRIOR_ROWS * (share + 0.5) / (rows + 0.5 * labels)) / total * labels)
         if live > 1:

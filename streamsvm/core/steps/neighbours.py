@@ -9,7 +9,7 @@ the nearest rows, a feature that is relevant differs more where the target diffe
 that says nothing `_LEAST`, as it may yet.
 
 Rows that the committee or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
-oldest makes room.
+oldest makes room. Until half of the room is taken, all rows are kept.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _learn(block: np.ndarray, target: float, weight: float, missed: bool, number
     v = neighbour_views(block)
     h = v.header[0]
     stride = _stride(block)
-    h["passed"] += 1
+    h["passed"] += 0 if missed else 1
     if weight <= 0.0 or stride == 0 or not (missed or h["passed"] >= _KEPT or 2 * h["held"] < stride):
         return
     place = h["held"]
@@ -131,7 +131,7 @@ def _learn(block: np.ndarray, target: float, weight: float, missed: bool, number
     else:
         place = h["next"]
         h["next"] = (place + 1) % stride
-    h["passed"] = 0
+    h["passed"] %= _KEPT
     for j in range(h["laid"]):
         v.cells[j * stride + place] = v.row[j]
     v.targets[place], v.weights[place] = target, max(weight, _LIGHTEST)
