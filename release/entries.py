@@ -35,6 +35,8 @@ TARGET = ROOT / "streamsvm" / "core" / "compiling" / "entries.json"
 GOLDEN = "golden"
 #: After the name of a learner of the command line: with a target instead of a label.
 REGRESSION = "regression"
+#: What reads a topic.
+KAFKA = "kafka"
 #: Estimators of others.
 WRAPPERS = "BatchAdapter", "BatchClassifier", "BatchRegressor"
 #: Learners that nothing brings back to their budget.
@@ -163,6 +165,20 @@ def use_command_line(learner: str, regression: bool) -> None:
         main(["predict", str(path), "--label", "y", "--model", f"{folder}/state", "--to", f"{folder}/new.jsonl", "--quiet"])
 
 
+def use_kafka() -> None:
+    """Find the fields of a record, as the source of a topic does."""
+    from streamsvm.core.records import find_fields
+
+    assert find_fields(np.frombuffer(b"\x0c" + bytes(6), np.uint8), 0, np.empty((1, 7), np.int64)) == 6
+
+
+def uses() -> list[str]:
+    """Return what wheels have machine code of, by the names that `compile_ahead` knows."""
+    from streamsvm.cli.parsing import LEARNERS
+
+    return [*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), KAFKA]
+
+
 def entries() -> dict[str, list[str]]:
     """Return the entries that this process has called."""
     from streamsvm.core.compiling.numba_functions import Function
@@ -179,12 +195,14 @@ def entries() -> dict[str, list[str]]:
 
 
 def use_any(name: str) -> None:
-    """Use an estimator, a learner of the command line, or what the golden digests are of."""
+    """Use an estimator, a learner of the command line, what reads a topic, or what the golden digests are of."""
     from streamsvm.cli.parsing import LEARNERS
 
     first, *regression = name.split()
     if first == GOLDEN:
         use_golden()
+    elif first == KAFKA:
+        use_kafka()
     elif first in LEARNERS:
         use_command_line(first, bool(regression))
     else:
@@ -233,16 +251,14 @@ def record(name: str) -> dict[str, list[str]]:
 
 def main() -> None:
     """Write the entries of all estimators, or print those of one."""
-    from streamsvm.cli.parsing import LEARNERS
-
     if sys.argv[1:] == ["--check"]:
-        check([*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS)])
+        check(uses())
         return
     if len(sys.argv) > 1:
         use_any(sys.argv[1])
         print(json.dumps(entries()))
         return
-    names = [*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), GOLDEN]
+    names = [*uses(), GOLDEN]
     if not TARGET.exists():  # the command line asks it what to compile before it learns
         TARGET.write_text(json.dumps({"entries": {}, "uses": {name: {} for name in names}}))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
