@@ -13,48 +13,10 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
-from kafka.record.default_records import DefaultRecordBatch
-from kafka.record.util import decode_varint
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
-
-_read = DefaultRecordBatch._read_msg
-
-
-def read_any_name() -> None:
-    """Have kafka-python, in this process, read a name that is no text as so many question marks."""
-    DefaultRecordBatch._read_msg = _read_message
-
-
-def _read_message(batch: Any) -> Any:
-    try:
-        return _read(batch)
-    except UnicodeDecodeError:
-        _blank_names(batch._buffer, batch._pos)
-        return _read(batch)
-
-
-def _blank_names(buffer: bytearray, at: int) -> None:
-    """Put question marks in the place of names that are no text, in the message that begins there."""
-    for _ in range(4):  # length, attributes, time, offset
-        _, at = decode_varint(buffer, at)
-    for _ in range(2):  # key, value
-        size, at = decode_varint(buffer, at)
-        at += max(size, 0)
-    count, at = decode_varint(buffer, at)
-    for _ in range(count):
-        size, at = decode_varint(buffer, at)
-        if size < 0:  # which is refused when it is read
-            return
-        try:
-            buffer[at : at + size].decode()
-        except UnicodeDecodeError as error:
-            buffer[at : at + size] = b"?" * len(error.object)
-        size, at = decode_varint(buffer, at + size)
-        at += max(size, 0)
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -79,9 +41,10 @@ def consumer_of(connection: Connection, group: str | None, fetches: int, many: b
 
     These are of `FETCH_BYTES`, or where messages have ``many`` rows, of `TABLE_FETCH_BYTES`.
     """
-    read_any_name()
+    from streamsvm_kafka.record_batches import read_at_once  # noqa: PLC0415 - numba, where there is no machine code
+
     size = TABLE_FETCH_BYTES if many else FETCH_BYTES
-    return connection.client(
+    consumer = connection.client(
         KafkaConsumer,
         group_id=group,
         enable_auto_commit=False,
@@ -94,6 +57,8 @@ def consumer_of(connection: Connection, group: str | None, fetches: int, many: b
         fetch_max_bytes=fetches * size,
         **{"isolation_level": "read_committed", **more},
     )
+    read_at_once(consumer)
+    return consumer
 
 
 def lost(name: str, reason: str) -> StreamError:

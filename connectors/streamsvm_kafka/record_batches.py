@@ -1,0 +1,162 @@
+"""Has kafka-python read a batch of records by one compiled call: all dealings with the private parts of it that parse.
+
+kafka-python takes the records of a fetch from its batches one by one, in Python. Here, a batch whose records are plain gives
+one record in their place, whose value is the list of them. What kafka-python does about batches stays its own: checksums,
+transactions that were aborted, control batches, the position, metrics. A batch that is not plain, because it has headers, another
+format, or mistakes, is read by kafka-python as ever, which raises its own errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from kafka import TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
+from kafka.record.util import decode_varint
+
+from streamsvm.core.records import HEADERS, SHORTEST, find_fields
+
+#: Makes a record of a tuple, without a call of Python.
+_record = partial(tuple.__new__, ConsumerRecord)
+#: The version of the format of batches that is read here.
+_MAGIC = 2
+
+
+def read_at_once(consumer: Any) -> None:
+    """Have a consumer, which has no deserializers, read batches by compiled code, and names that are no text as question marks.
+
+    Another version of kafka-python may have no such parts as are replaced here. Its consumers stay as they are.
+    """
+    try:
+        consumer._fetcher.PartitionRecords = _at_once(consumer._fetcher.PartitionRecords)
+    except (AttributeError, TypeError, ValueError):
+        return
+
+
+@cache
+def _at_once(own: Any) -> Any:
+    """Return kafka-python's class of the records of a fetch with batches as they are here, once they have been tried.
+
+    If it gives anything else than kafka-python's own, it is a ValueError.
+    """
+
+    class PartitionRecords(own):  # type: ignore[misc]
+        def _unpack_records(self, tp: Any, records: Any, *deserializers: Any) -> Iterator[Any]:
+            for record in super()._unpack_records(tp, _Batches(tp, records), *deserializers):
+                if type(record.value) is not list:
+                    yield record
+                    continue
+                self.records_read += len(record.value) - 1
+                for one in record.value:
+                    self.next_fetch_offset = one.offset + 1
+                    yield one
+
+    builder = DefaultRecordBatchBuilder(_MAGIC, 0, False, -1, -1, -1, 1 << 10)
+    builder.append(0, 1, b"key", b"value", [])
+    builder.append(1, 2, None, None, [])
+    batch = bytes(builder.build())
+    if _taken(own, batch) != _taken(PartitionRecords, batch):
+        raise ValueError("another version of kafka-python reads records otherwise")
+    return PartitionRecords
+
+
+def _taken(kind: Any, data: bytes) -> tuple[Any, ...]:
+    fetch = kind(0, TopicPartition("topic", 0), MemoryRecords(data))
+    return fetch.take(), fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
+
+
+class _Batches:
+    """The batches of a fetch."""
+
+    def __init__(self, key: Any, records: Any) -> None:
+        self._key, self._records = key, records
+
+    def next_batch(self) -> Any:
+        batch = self._records.next_batch()
+        return _Batch(self._key, batch) if type(batch) is DefaultRecordBatch else batch
+
+
+class _Batch(DefaultRecordBatch):  # type: ignore[misc]
+    """A batch that gives one record, whose value is the list of its records; itself, if these are not plain."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any, batch: Any) -> None:
+        super().__init__(batch._buffer)
+        self._key = key
+
+    def __iter__(self) -> Iterator[Any]:
+        one_by_one: Iterator[Any] = super().__iter__()  # which is uncompressed now
+        whole = self._whole()
+        return one_by_one if whole is None else iter([whole])
+
+    def _whole(self) -> Any:
+        """Return one record for all; None if they are not plain."""
+        data, n = bytes(self._buffer), self._num_records
+        # The count is what the batch says: no memory is taken for more records than there is room for.
+        if self.magic != _MAGIC or not 0 < n <= (len(data) - self._pos) // SHORTEST:
+            return None
+        columns = np.empty((n, HEADERS + 1), dtype=np.int64)
+        size = find_fields(np.frombuffer(data, np.uint8), self._pos, columns)
+        times, offsets, keys, key_sizes, values, value_sizes, headers = columns.T.tolist()
+        if size < 0 or any(headers):
+            return None
+        is_log_time = self.timestamp_type == self.LOG_APPEND_TIME
+        fields = zip(
+            repeat(self._key.topic),
+            repeat(self._key.partition),
+            repeat(self.leader_epoch),
+            map(self.base_offset.__add__, offsets),  # in Python, whose integers have no end
+            repeat(self.max_timestamp) if is_log_time else map(self.first_timestamp.__add__, times),
+            repeat(self.timestamp_type),
+            _parts(data, keys, key_sizes),
+            _parts(data, values, value_sizes),
+            repeat([]),  # headers, in one list for all
+            repeat(None),
+            key_sizes,
+            value_sizes,
+            repeat(-1),
+            strict=False,
+        )
+        records = list(map(_record, fields))
+        return DefaultRecord(size, records[-1].offset, -1, 0, None, records, [])
+
+    def _read_msg(self) -> Any:
+        try:
+            return super()._read_msg()
+        except UnicodeDecodeError:
+            _blank_names(self._buffer, self._pos)
+            return super()._read_msg()
+
+
+def _parts(data: bytes, begins: Sequence[int], sizes: Sequence[int]) -> Iterable[bytes | None]:
+    """Return parts of data; None for those with a size of -1."""
+    if max(sizes) < 0:
+        return repeat(None)
+    return [data[at : at + size] if size >= 0 else None for at, size in zip(begins, sizes, strict=True)]
+
+
+def _blank_names(buffer: bytearray, at: int) -> None:
+    """Put question marks in the place of names that are no text, in the message that begins there."""
+    for _ in range(4):  # length, attributes, time, offset
+        _, at = decode_varint(buffer, at)
+    for _ in range(2):  # key, value
+        size, at = decode_varint(buffer, at)
+        at += max(size, 0)
+    count, at = decode_varint(buffer, at)
+    for _ in range(count):
+        size, at = decode_varint(buffer, at)
+        if size < 0:  # which is refused when it is read
+            return
+        try:
+            buffer[at : at + size].decode()
+        except UnicodeDecodeError as error:
+            buffer[at : at + size] = b"?" * len(error.object)
+        size, at = decode_varint(buffer, at + size)
+        at += max(size, 0)
