@@ -106,6 +106,8 @@ def _use_learner(kind: Any) -> None:
                 model.predict_proba_one(x)
             model.learn_one(x, target)
         whole.learn_many(X, y.tolist())
+        if hasattr(whole, "predict_then_learn"):
+            whole.predict_then_learn(X, whole.feature_names, y.tolist(), bool(k))
         for ask in ("predict_many", "predict_proba_many", "decision_function_many"):
             if hasattr(whole, ask):
                 getattr(whole, ask)(X)
