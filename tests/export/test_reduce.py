@@ -33,14 +33,14 @@ def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
         return
     most = table_bytes(given) * (2 if bits == 32 else 1) // 3
     fixed = any(step.do == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
-    kernels = [len(step.arrays["vectors"]) for step in given.steps if step.do == "kernel"]
-    if fixed or most < 800 or not kernels:
-        why = "cannot be made smaller" if fixed else f"with{' one' if sum(kernels) else 'out a support'} vector its tables have"
+    vectors = [len(step.arrays["vectors"]) for step in given.steps if step.do in ("kernel", "neighbours")]
+    if fixed or most < 800 or not vectors:
+        why = "cannot be made smaller" if fixed else f"with{' one' if sum(vectors) else 'out a support'} vector its tables have"
         refused(why, reduced, given, 10, bits=bits, error=edge.ProgramError)
         return
     found = reduced(given, most, bits=bits, passes=2)
     assert write_c(found.program, tmp_path).table_bytes == found.table_bytes <= most
-    assert found.vectors[0] == sum(kernels) >= found.vectors[1]
+    assert found.vectors[0] == sum(vectors) >= found.vectors[1]
 
 
 @needs_compiler

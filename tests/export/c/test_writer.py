@@ -92,7 +92,7 @@ def test_no_read_or_number_is_out_of_bounds(name, compiler):
 
 
 @pytest.mark.parametrize("bits", [32, 8])
-@pytest.mark.parametrize("name", MEMORIES)
+@pytest.mark.parametrize("name", [name for name in MEMORIES if "no feature" not in name])  # whose rows would have no numbers
 def test_no_read_or_number_of_a_memory_is_out_of_bounds(name, bits):
     c_random_rows.run(memory(**MEMORIES[name]), COMPILERS[0], 20000, bits=bits)
 
