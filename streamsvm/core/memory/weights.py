@@ -101,7 +101,8 @@ class WeightStores(Sequence[WeightStore]):
     """
 
     def __init__(self, max_features: int, within: np.ndarray) -> None:
-        self.max_features, self.within = max_features, within
+        self.max_features: int = max_features
+        self.within: np.ndarray = within
         within[1:] = self[0].block
 
     def __len__(self) -> int:
