@@ -83,6 +83,11 @@ class LineReader:
             self._poll.register(receiver, select.POLLIN)
 
     @property
+    def has_line(self) -> bool:
+        """Whether a whole line has been read from a file, which never has to be waited for, and not given out yet."""
+        return self._wakes is None and self._buffer.find(b"\n", self._at) >= 0
+
+    @property
     def offset(self) -> int:
         """Bytes of the unpacked stream that were given out."""
         return self._base + self._at

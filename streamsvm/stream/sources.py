@@ -70,8 +70,8 @@ class TableSource:
 class TextSource(TableSource):
     """The base of all sources that read lines of text.
 
-    A row is given as soon as its line has come, and `stop` ends a wait for the next one. A line that is malformed, too long or
-    not in the encoding is given as a `BadRow`.
+    A row is given as soon as its line has come, those of a file many at a time, and `stop` ends a wait for the next one. A line
+    that is malformed, too long or not in the encoding is given as a `BadRow`.
 
     The position is an offset in bytes of the uncompressed stream, with digests of the stream's first bytes and of those before
     the offset. You can append rows to a file between two runs, but the rows that were learned must not change. A plain file is
@@ -114,6 +114,8 @@ class TextSource(TableSource):
         self._cut: bytes | None = None  # the beginning of a row that was too long to hold
         self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
         self._kept: Sequence[Any] = ()
+        self._all: Iterator[Row | BadRow] | None = None  # rows, for `take`
+        self._taken: list[tuple[int, bytes, Sequence[Any]]] = []  # line, bytes and columns to copy of those taken last
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
@@ -129,6 +131,27 @@ class TextSource(TableSource):
                 yield self._bad_row("")
             else:
                 self._no_row()
+
+    def take(self, most: int) -> list[Row | BadRow] | None:
+        """Return the next rows that are at hand, as `BatchSource.take` does."""
+        if self._all is None:
+            self._all = iter(self)
+        rows: list[Row | BadRow] = []
+        self._taken = []
+        while row := next(self._all, None):
+            rows.append(row)
+            self._taken.append((self._line, self.raw, self._kept))
+            if len(rows) >= most or not self._reader.has_line:
+                return rows
+        return rows or None
+
+    def place_of(self, i: int) -> str:
+        """The stream and the line of row number ``i`` of those that were taken last."""
+        return f"{self.name}, line {self._taken[i][0]:,}" if self._taken else self.place
+
+    def raw_of(self, i: int) -> bytes:
+        """The bytes of row number ``i`` of those that were taken last."""
+        return self._taken[i][1]
 
     def _parse(self, line: str) -> Row | None:
         """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
@@ -149,9 +172,9 @@ class TextSource(TableSource):
         self._keep = list(names)
         return self._keep
 
-    def kept_of(self, i: int) -> Sequence[Any]:  # noqa: ARG002
-        """The columns to copy of the row that was given last."""
-        return self._kept
+    def kept_of(self, i: int) -> Sequence[Any]:
+        """The columns to copy of row number ``i`` of those that were taken last."""
+        return self._taken[i][2] if self._taken else self._kept
 
     @property
     def position(self) -> Position:
