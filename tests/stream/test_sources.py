@@ -276,3 +276,31 @@ def test_iterables():
     found = list(IterableSource([rows[0], None, ({"a": 1.0}, True, 2)], "sensor"))
     assert [type(row) for row in found] == [Row, BadRow, BadRow]
     assert found[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.libsvm", "rows.csv.gz"])
+def test_rows_of_a_file_are_taken_together_as_one_by_one(tmp_path, name, most):
+    kind = name.split(".")[1]
+    lines = {
+        "csv": ["a,b,y", "1,2,yes", '3,"4', '5",no', "", "6,7", "8,text,yes", *(f"{i},{i * i},no" for i in range(50)), "9,9,yes"],
+        "jsonl": ['{"a": 1, "y": 0}', "", "[1]", "{", '{"a": {"b": 2}, "y": 1}', *(f'{{"a": {i}, "y": 0}}' for i in range(50))],
+        "libsvm": ["+1 1:2 3:4", "# nothing", "-1 1:x", *(f"-1 1:{i} # row" for i in range(50))],
+    }[kind]
+    path, text = tmp_path / name, "\n".join(lines).encode()
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    keep, one, together = ["a"] * (kind != "libsvm"), open_source(str(path), label="y"), open_source(str(path), label="y")
+    one.keep(keep), together.keep(keep)
+    single, rows = iter(one), 0
+    while (taken := together.take(most)) is not None:
+        assert 1 <= len(taken) <= most
+        for i, row in enumerate(taken):
+            assert row == next(single)
+            assert (together.place_of(i), together.raw_of(i)) == (one.place, one.raw)
+            assert list(together.kept_of(i)) == list(one.kept_of(0))
+        assert together.position == one.position
+        rows += len(taken)
+    assert next(single, None) is None
+    assert together.position == one.position
+    assert rows > 50
+    one.close(), together.close()
