@@ -382,3 +382,15 @@ def test_experts_with_landmarks_say_what_they_think_of_each_label():
     program = edge.Predictor(program_of(model))
     for x in rows[700:]:
         assert model.predict_proba_one(x) == pytest.approx(program.predict_proba_one(x), abs=1e-4)
+
+
+@pytest.mark.parametrize("scaling", ["auto", None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prediction_before_a_feature_comes_leaves_nothing(kind, scaling):
+    asked, silent = (kind("low", scaling=scaling, seed=0) for _ in range(2))
+    for i, (x, y) in enumerate(rows(kind, 60)):
+        if i == 49:
+            asked.predict_one(x)
+            x["new"] = 0.0
+        asked.learn_one(x, y), silent.learn_one(x, y)
+    assert asked._store.snapshot() == silent._store.snapshot()
