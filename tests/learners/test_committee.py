@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numba import config
 
+from lists import first
 from naive_committee import said_by
 from problems import answers, blobs, dicts, learned_by, place_of, sine_classes, sine_curve, snapshot
 from refused import refused
@@ -345,7 +346,7 @@ def _turning(n, labels):
         yield x, (t + int(3.0 * abs(value))) % labels if labels else value
 
 
-@pytest.mark.parametrize("scaling", ["auto", None])
+@pytest.mark.parametrize("scaling", first(1, ["auto", None]))
 @pytest.mark.parametrize("labels", [2, 3, 12, 0])
 @pytest.mark.parametrize("effort", ["low", "normal", pytest.param("high", marks=pytest.mark.once)])
 def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, scaling):
