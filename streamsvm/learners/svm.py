@@ -37,10 +37,10 @@ class SVMClassifier(OnlineClassifier, Committee):
     -----
     A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
     that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 7
-    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 14 with ``"normal"``
-    (four, four, the neighbours and the last label), and 23 with ``"high"`` (the same as ``"normal"``, and least squares on
-    300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 30 microseconds
-    with 10 labels, 45 with 26 and 105 with 100. So does memory: with room for 256 features and ``"normal"``, two labels take
+    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 13 with ``"normal"``
+    (four, four, the neighbours and the last label), and 22 with ``"high"`` (the same as ``"normal"``, and least squares on
+    300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 28 microseconds
+    with 10 labels, 40 with 26 and 95 with 100. So does memory: with room for 256 features and ``"normal"``, two labels take
     1.88 MB, and K > 2 take ``1.87 MB + 26.1 KB K``. The first row of a label takes some milliseconds more.
 
     The memory of rows holds 2,000 rows, or 4,000 of three and more labels, but no more than 128,000 numbers: of 256 features
@@ -159,8 +159,8 @@ class SVMRegressor(OnlineRegressor, Committee):
     Notes
     -----
     Before the first row, the prediction is 0. Predicting and learning a row of 10 features takes about 9 microseconds with
-    ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), 27 with ``"normal"`` (two, of 300
-    and 150 support vectors, least squares on 300 landmarks twice, and nearest neighbours), and 44 with ``"high"`` (three,
+    ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), 26 with ``"normal"`` (two, of 300
+    and 150 support vectors, least squares on 300 landmarks twice, and nearest neighbours), and 41 with ``"high"`` (three,
     500, 300 and 300 landmarks, and neighbours). All kernel regressions except one of ``"low"`` learn what the sum of functions
     leaves, which is simpler than the target. The experts of second order use the first 64 features only, and the memory of
     2,000 rows is as in `SVMClassifier`: it keeps those that were missed by more than usual, and one in ten of the others.
