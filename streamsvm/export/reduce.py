@@ -169,7 +169,7 @@ def _remembers(program: Program) -> bool:
 
 def _forgetful(program: Program) -> Program:
     """Return a program in which the mean vote of all rows stands for that of the neighbours."""
-    steps, widths = [], [len(program.columns), *program.widths[1:]]
+    steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
         if step.do == "neighbours":
             targets, weights = (step.arrays[name].astype(np.float64) for name in ("targets", "weights"))

@@ -187,8 +187,7 @@ def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | Non
             X, empty = np.where(missing, 0.0, X), int(missing.all(axis=1).sum())
         # Compiled code takes rows that lie one behind the other, and may be written to.
         return Columns(X, rows.names, y, empty)
-    names = getattr(model, "feature_names", ())
-    if isinstance(rows, RawRows) and (numbers := rows.numbers(names)) is not None:
+    if isinstance(rows, RawRows) and (numbers := rows.numbers(names := model.feature_names)) is not None:
         return Columns(numbers[0], names, numbers[1], 0)
     ys: list[Any] = []
     empty = 0

@@ -131,9 +131,10 @@ class _Typed:
     def __init__(self, names: list[Hashable], label: str | None) -> None:
         self.names = names
         texts = [name for name in (*names, label) if isinstance(name, str)]
-        self._usable = len(names) > 1 and len(texts) == len(names) + (label is not None) and len(set(texts)) == len(texts)
-        if not (self._usable and all(map(_PLAIN, texts))):  # a bare name, the label as a feature, or one that JSON escapes
-            self._usable = False
+        wanted = len(names) + (label is not None)
+        # Not of a bare name, the label as a feature, or a name that JSON escapes.
+        self._usable = len(names) > 1 and len(set(texts)) == wanted and all(map(_PLAIN, texts))
+        if not self._usable:
             return
         fields = [f"f{i}" for i in range(len(names))]
         told: list[Any] = [(field, float) for field in fields]
