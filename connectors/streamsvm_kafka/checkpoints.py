@@ -7,9 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka import TopicPartition
-from kafka.structs import OffsetAndMetadata
-
 from streamsvm.core.warning import warn
 from streamsvm.files.model_file import ModelFileError
 from streamsvm.stream.checkpoint import (
@@ -169,7 +166,7 @@ class TopicCheckpoints(CheckpointWriter):
         try:
             data = self._bytes(model, metric, facts, rows, position)
             for message in messages_of(self._name, rows, data):
-                self._transaction.send(self._topic, message.value, message.key, 0, message.headers)
+                self._transaction.send(self._topic, [message.value], [message.key], 0, [message.headers])
         except (ModelFileError, ValueError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -199,12 +196,12 @@ class TopicCheckpoints(CheckpointWriter):
         self._transaction.close()
 
 
-def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
     """Give the offsets in the position of a source: of a topic, or of two that are joined."""
     topic, partitions = position.get("topic"), position.get("partitions")
     if isinstance(topic, str) and isinstance(partitions, Mapping):
         for partition, offset in partitions.items():
-            yield TopicPartition(topic, int(partition)), OffsetAndMetadata(int(offset), "", -1)
+            yield (topic, int(partition)), int(offset)
         return
     for part in (position.get("rows"), position.get("labels")):
         if isinstance(part, Mapping):

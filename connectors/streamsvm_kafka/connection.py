@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import logging
 import socket
 import ssl
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -35,6 +37,8 @@ CONNECT_SECONDS = 5.0
 DEFAULT_PORT = 9092
 #: The longest pause between two attempts of a client to reach a broker that it has lost.
 RECONNECT_MS = 1000
+#: The client library where none is asked for.
+DEFAULT_CLIENT = "kafka-python"
 #: Pauses between two attempts to reach a broker, or a registry.
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
@@ -86,6 +90,10 @@ class Connection:
                 _leave_out(value)
         options = {name: value for name, value in options.items() if not name.startswith("schema_registry_")}
         self.bootstrap = bootstrap
+        #: Whether confluent-kafka reads and writes, and not kafka-python.
+        self.is_librdkafka: bool = _is_librdkafka(options.pop("client", DEFAULT_CLIENT))
+        #: Those of `client_options`, but for what is of this class or of the registry.
+        self.options: dict[str, Any] = {name: value for name, value in options.items() if name != "outage_seconds"}
         #: For how long to wait for a broker that does not answer; None: not asked for.
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
         self._user = options.get("sasl_plain_username", "")
@@ -102,6 +110,11 @@ class Connection:
             self.arguments["ssl_context"] = self._tls
         # kafka-python's own limit is 30 s, which come on top of each outage: half the time that a transaction may be open.
         self.arguments.setdefault("reconnect_backoff_max_ms", RECONNECT_MS)
+
+    def check(self) -> None:
+        """Raise what `client` does where no broker answers."""
+        with admin_of(self):
+            pass
 
     def client(self, make: Callable[..., T], **arguments: Any) -> T:
         """Make a client of kafka-python, waiting for the broker as long as asked.
@@ -222,6 +235,16 @@ def _leave_out(secret: Secret) -> None:
         logging.getLogger(name).addFilter(redacting)
 
 
+def _is_librdkafka(client: str) -> bool:
+    if client == "kafka-python":
+        return False
+    if importlib.util.find_spec("confluent_kafka") is not None:
+        return True
+    if client == "auto":
+        return False
+    raise StreamError("client=confluent-kafka needs the package confluent-kafka: pip install 'streamsvm[confluent]'")
+
+
 def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
@@ -247,6 +270,18 @@ def admin_of(connection: Connection) -> Iterator[Any]:
         yield admin
     finally:
         admin.close()
+
+
+def topic_setting(connection: Connection, topic: str, name: str) -> str | None:
+    """Return a setting of a topic; None where the broker does not tell, as not everybody may ask for it."""
+    try:
+        with admin_of(connection) as admin:
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+            told = admin.describe_configs([resource], config_filter="all")
+        return str(next(iter(next(iter(told.values())).values()))[name]["value"])
+    except (KafkaError, KeyError, StopIteration, TypeError) as error:
+        logger.debug("%s: %s is not known (%r)", topic, name, error)
+        return None
 
 
 def describe_topic(connection: Connection, topic: str) -> TopicDescription:

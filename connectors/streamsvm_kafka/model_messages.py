@@ -112,7 +112,7 @@ class Assembler:
         """Whether there are parts of a checkpoint that is not whole yet."""
         return self._coming is not None
 
-    def add(self, offset: int, key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> None:
+    def add(self, offset: int, key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> None:
         """Take the next message."""
         match = _KEY.fullmatch(key) if key is not None else None
         if match is None or match[1] != self._name or int(match[2]) >= MOST_PARTS:
@@ -158,7 +158,7 @@ class Assembler:
         self.whole, self._count, self.complaint = Whole(data, part.rows, offset), part.parts, ""
 
 
-def _part_of(headers: Iterable[tuple[str, bytes]]) -> _Part | None:
+def _part_of(headers: Iterable[tuple[str, bytes | None]]) -> _Part | None:
     found = {name: value for name, value in headers if isinstance(value, bytes)}
     part, rows = _PART.fullmatch(found.get("part", b"")), _ROWS.fullmatch(found.get("rows", b""))
     digest = _DIGEST.fullmatch(found.get("sha256", b""))

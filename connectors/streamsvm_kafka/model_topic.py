@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from kafka import TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.rows import listed
+from streamsvm_kafka.clients import open_consumer
+from streamsvm_kafka.clients.messages import TopicMessage
 from streamsvm_kafka.connection import (
     CONNECT_SECONDS,
     BrokerUnreachableError,
@@ -23,9 +22,10 @@ from streamsvm_kafka.connection import (
     TopicDescription,
     admin_of,
     describe_topic,
+    topic_setting,
 )
 from streamsvm_kafka.model_messages import Assembler, Whole, name_of
-from streamsvm_kafka.reader import POLL_MS, consumer_of
+from streamsvm_kafka.reader import POLL_SECONDS
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -59,13 +59,8 @@ def prepare(connection: Connection, topic: str, name: str) -> None:
         _create(connection, topic, name)
         return
     check_partitions(found, name)
-    try:
-        with admin_of(connection) as admin:
-            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-            told = admin.describe_configs([resource], config_filter="all")
-        policy = str(next(iter(next(iter(told.values())).values()))["cleanup.policy"]["value"])
-    except (KafkaError, KeyError, StopIteration, TypeError) as error:  # not everybody may ask for that
-        logger.debug("%s: it is not known whether it is compacted (%r)", name, error)
+    policy = topic_setting(connection, topic, "cleanup.policy")
+    if policy is None:
         return
     if "compact" not in policy.split(","):
         warn(
@@ -119,7 +114,7 @@ def one_name(connection: Connection, topic: str, place: str, usual: str | None) 
                 continue
             if message.value is not None:
                 names.add(name)
-            elif message.key.endswith(b"/0"):  # its other parts are deleted, too
+            elif message.key is not None and message.key.endswith(b"/0"):  # its other parts are deleted, too
                 names.discard(name)
             if len(names) > MOST_NAMES:
                 raise CheckpointError(f"{place} has more than {MOST_NAMES:,} names: say which model, ?name=...")
@@ -147,9 +142,8 @@ class ModelReader:
 
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
         self._connection, self._place, self._name = connection, place, name
-        self._key = TopicPartition(topic, 0)
-        self._consumer = consumer_of(connection, None, 4, many=False)
-        self._consumer.assign([self._key])
+        self._topic = topic
+        self._consumer = open_consumer(connection, topic, None, fetches=4, many=False)
         self._assembler = Assembler(name)
 
     def newest(self, truth: bool = False) -> Whole | None:
@@ -189,45 +183,46 @@ class ModelReader:
         """
         before, began = self._assembler.whole, time.monotonic()
         # A fetch goes on between two calls. The first message of several is worth a wait for the others.
-        messages = self._poll(0)
+        messages = self._poll(0.0)
         while messages and time.monotonic() - began < CONNECT_SECONDS:
             for message in messages:
                 self._add(message)
-            messages = self._poll(POLL_MS if self._assembler.is_coming else 0)
+            messages = self._poll(POLL_SECONDS if self._assembler.is_coming else 0.0)
         if self._assembler.complaint:
             warn(f"{self._place}: {self._assembler.complaint}: the model before it stays")
             self._assembler.complaint = ""
         return None if self._assembler.whole is before else self._assembler.whole
 
-    def all(self) -> Iterator[Any]:
+    def all(self) -> Iterator[TopicMessage]:
         """Give all messages of the topic."""
         yield from self._read(*self._bounds(truth=False))
 
-    def _add(self, message: Any) -> None:
+    def _add(self, message: TopicMessage) -> None:
         self._assembler.add(message.offset, message.key, message.value, message.headers)
 
     def _bounds(self, truth: bool) -> tuple[int, int]:
         """Return the first offset and the one behind the last; with ``truth`` also behind transactions that are open."""
         reader = self._consumer
         with self._failing():
-            beginning = self._consumer.beginning_offsets([self._key], timeout_ms=1000 * CONNECT_SECONDS)[self._key]
             if truth:
-                reader = consumer_of(self._connection, None, 1, many=False, isolation_level="read_uncommitted")
+                reader = open_consumer(
+                    self._connection, self._topic, None, fetches=1, many=False, isolation_level="read_uncommitted"
+                )
             try:
-                end = reader.end_offsets([self._key], timeout_ms=1000 * CONNECT_SECONDS)[self._key]
+                beginnings, ends = reader.bounds([0])
             finally:
                 if truth:
-                    reader.close()
-        return beginning, end
+                    reader.close(CONNECT_SECONDS)
+        return beginnings[0], ends[0]
 
-    def _read(self, first: int, end: int) -> Iterator[Any]:
+    def _read(self, first: int, end: int) -> Iterator[TopicMessage]:
         """Give the messages from ``first`` to ``end``, and those that come with them."""
-        self._consumer.seek(self._key, first)
+        self._consumer.assign({0: first})
         reached, since, told = first, time.monotonic(), False
         while reached < end:
-            yield from self._poll(POLL_MS)
+            yield from self._poll(POLL_SECONDS)
             with self._failing():
-                position = self._consumer.position(self._key, timeout_ms=POLL_MS)
+                position = self._consumer.position(0)
             if position is not None and position > reached:
                 reached, since = position, time.monotonic()
             silent = time.monotonic() - since
@@ -240,10 +235,9 @@ class ModelReader:
                 told = True
                 logger.warning("%s: waiting for the end of a transaction of another producer", self._place)
 
-    def _poll(self, milliseconds: int) -> list[Any]:
+    def _poll(self, seconds: float) -> Sequence[TopicMessage]:
         with self._failing():
-            found: list[Any] = self._consumer.poll(milliseconds).get(self._key, [])
-        return found
+            return self._consumer.poll(seconds).get(0, ())
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -254,4 +248,4 @@ class ModelReader:
 
     def close(self) -> None:
         """Close the connection."""
-        self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
+        self._consumer.close(CONNECT_SECONDS)

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kafka import TopicPartition
 from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import listed
+from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError
 
 _OFFSET = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
@@ -72,23 +71,20 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TopicOffsets:
-    """The offsets of a topic, asked for through a consumer of kafka-python. The stream has a name in messages."""
+    """The offsets of a topic, asked for through a consumer. The stream has a name in messages."""
 
-    def __init__(self, consumer: Any, name: str, topic: str) -> None:
-        self._consumer, self._name, self._topic = consumer, name, topic
-        self._uncommitted: dict[Any, OffsetAndMetadata] = {}
+    def __init__(self, consumer: TopicConsumer, name: str) -> None:
+        self._consumer, self._name = consumer, name
+        self._uncommitted: dict[int, int] = {}
         self._failing = False
 
     def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the next offset of each partition; BrokerUnreachableError if the broker does not tell them."""
-        keys = [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
         try:
-            beginnings = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
-            ends = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
+            return self._consumer.bounds(sorted(partitions))
         except KafkaError as error:
             text = f"{self._name}: its offsets cannot be read: {error}. Check the broker and its log."
             raise BrokerUnreachableError(text) from error
-        return {key.partition: beginnings[key] for key in keys}, {key.partition: ends[key] for key in keys}
 
     def first(self, start: Start, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Return the first offset to read of each partition.
@@ -99,13 +95,12 @@ class TopicOffsets:
         if start.kind == "latest":
             return dict(ends)
         if start.kind == "time":
-            moments = {TopicPartition(self._topic, partition): start.milliseconds for partition in ends}
             try:
-                found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * CONNECT_SECONDS)
+                found = self._consumer.offsets_at(start.milliseconds, sorted(ends))
             except KafkaError as error:
                 text = f"{self._name}: its offsets at a time cannot be read: {error}. Check the broker."
                 raise BrokerUnreachableError(text) from error
-            return {key.partition: ends[key.partition] if each is None else each.offset for key, each in found.items()}
+            return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
         if unknown := sorted(start.offsets.keys() - beginnings.keys()):
             raise StreamError(f"{self._name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")
         for partition, offset in start.offsets.items():
@@ -116,18 +111,17 @@ class TopicOffsets:
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit offsets for the group of the consumer, without waiting. A failure is logged: nothing depends on them."""
-        found = {TopicPartition(self._topic, partition): OffsetAndMetadata(at, "", -1) for partition, at in offsets.items()}
-        self._uncommitted |= found
+        self._uncommitted |= offsets
         try:
-            self._consumer.commit_async(found, callback=self._answered)
+            self._consumer.commit(offsets, self._answered)
         except KafkaError as error:
-            self._answered(found, error)
+            self._answered(offsets, error)
 
     def finish(self) -> None:
         """Wait a few seconds for what was committed last. A failure is logged."""
         if self._uncommitted:
             try:
-                self._consumer.commit(dict(self._uncommitted), timeout_ms=1000 * CONNECT_SECONDS)
+                self._consumer.commit_now(dict(self._uncommitted), CONNECT_SECONDS)
             except KafkaError as error:
                 self._answered({}, error)
             self._uncommitted.clear()
@@ -135,17 +129,17 @@ class TopicOffsets:
     def forget(self, partitions: Iterable[int]) -> None:
         """Commit nothing more of partitions that others read now."""
         for partition in partitions:
-            self._uncommitted.pop(TopicPartition(self._topic, partition), None)
+            self._uncommitted.pop(partition, None)
 
-    def _answered(self, offsets: Mapping[Any, Any], answer: Any) -> None:
-        if isinstance(answer, Exception):
+    def _answered(self, offsets: Mapping[int, int], error: Exception | None) -> None:
+        if error is not None:
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until one succeeds
             logger.log(
-                level, "%s: the offsets of the group were not committed (%s); the checkpoints have them", self._name, answer
+                level, "%s: the offsets of the group were not committed (%s); the checkpoints have them", self._name, error
             )
             self._failing = True
             return
         self._failing = False
-        for key, at in offsets.items():
-            if self._uncommitted.get(key) == at:
-                del self._uncommitted[key]
+        for partition, offset in offsets.items():
+            if self._uncommitted.get(partition) == offset:
+                del self._uncommitted[partition]

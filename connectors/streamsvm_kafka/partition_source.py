@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamsvm.core.checks import checked_count
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
+from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.decoding import MessageSource
 
@@ -37,12 +37,12 @@ class PartitionSource(MessageSource):
         lost_start: int | None,
         commit: Callable[[int, int], None],
     ) -> None:
-        super().__init__(name, codec)
+        super().__init__(name, topic, codec)
         self.offset: int = start
         self._partition = partition
         self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": self._label, "partition": partition}
         self._beginning, self._end, self._lost_start, self._commit = beginning, end, lost_start, commit
-        self._waiting: deque[Any] = deque()
+        self._waiting = Backlog()
 
     @property
     def position(self) -> Position:
@@ -51,7 +51,7 @@ class PartitionSource(MessageSource):
         Within a message of many rows, also how many of them were given: ``"within": 250``.
         """
         if within := self._within:
-            return {**self._identity, "offset": self._message.offset, "within": within}
+            return {**self._identity, "offset": int(self._messages.offsets[-1]), "within": within}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
@@ -96,27 +96,26 @@ class PartitionSource(MessageSource):
     @property
     def next_offset(self) -> int:
         """The offset of the message that is to be handed over next."""
-        return self._waiting[-1].offset + 1 if self._waiting else self.offset
+        return self._waiting.last_offset + 1 if len(self._waiting) else self.offset
 
-    def feed(self, messages: Iterable[Any]) -> None:
+    def feed(self, messages: Messages) -> None:
         """Hand over messages of the partition. Those that were handed over before are left out, as those without a value."""
-        first = self.next_offset
-        self._waiting.extend(message for message in messages if message.value is not None and message.offset >= first)
+        is_wanted = (messages.sizes >= 0) & (messages.offsets >= self.next_offset)
+        self._waiting.extend(messages if is_wanted.all() else messages.pick(is_wanted))
 
     @property
     def waits(self) -> bool:
         """Whether there are rows that were handed over and not given yet."""
-        return bool(self._waiting or self._within)
+        return bool(len(self._waiting) or self._within)
 
     def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
         """Return the next rows of those that were handed over, as `BatchSource.take`; None where there are none left."""
         if self._rows is not None:
             return self._more(self._rows, most)
-        if not self._waiting:
+        if not len(self._waiting):
             return None
-        n = 1 if self._many else min(most, len(self._waiting))
-        messages = [self._waiting.popleft() for _ in range(n)]
-        self.offset = messages[-1].offset + 1
+        messages = self._waiting.take(1 if self._many else most)
+        self.offset = int(messages.offsets[-1]) + 1
         return self._decode(messages, most)
 
     def saved(self) -> None:

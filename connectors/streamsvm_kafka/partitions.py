@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka import ConsumerRebalanceListener, TopicPartition
-from kafka.errors import IllegalStateError, KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from streamsvm.stream import CheckpointFolder, LearningLoop
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import event
 from streamsvm.stream.timings import Timings
+from streamsvm_kafka.clients import open_consumer
+from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.reader import POLL_MS, REFRESH_SECONDS, consumer_of
+from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -47,26 +47,20 @@ class _Partition:
         self.end: int | None = None
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Hands what the group decides over to the thread that learns: it is called in that of kafka-python, which must not wait."""
+class _Listener:
+    """Hands what the group decides over to the thread that learns."""
 
-    def __init__(self, consumer: Any, events: queue.SimpleQueue[tuple[str, set[int]]]) -> None:
-        self._consumer, self._events = consumer, events
+    def __init__(self, events: queue.SimpleQueue[tuple[str, set[int]]]) -> None:
+        self._events = events
 
-    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        for key in assigned:  # nothing is fetched before the checkpoint has said from where
-            self._consumer.pause(key)
-            self._consumer.seek(key, 0)
-        self._events.put(("assigned", {key.partition for key in assigned}))
+    def assigned(self, partitions: set[int]) -> None:
+        self._events.put(("assigned", partitions))
 
-    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        # If a poll ends before the rebalance does, kafka-python forgets that it has begun one, where the topic was what changed:
-        # nobody would be told of the new partitions, and no more signs of life be given.
-        self._consumer._coordinator.request_rejoin()
-        self._events.put(("revoked", {key.partition for key in revoked}))
+    def revoked(self, partitions: set[int]) -> None:
+        self._events.put(("revoked", partitions))
 
-    def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        self._events.put(("lost", {key.partition for key in lost}))
+    def lost(self, partitions: set[int]) -> None:
+        self._events.put(("lost", partitions))
 
 
 class PartitionWorker:
@@ -130,20 +124,18 @@ class PartitionWorker:
         self._folder, self._make_loop, self._stop_at_end, self._trusted = Path(folder), make_loop, stop_at_end, trusted
         self._start = start_of(start, self.name)
         self._topic_id = describe_topic(self._connection, topic).topic_id
-        self._consumer = consumer_of(
+        self._consumer = open_consumer(
             self._connection,
+            topic,
             group,
-            16,
-            isinstance(codec, TableCodec),
+            fetches=16,
+            many=isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
         )
-        self._offsets = TopicOffsets(self._consumer, self.name, topic)
+        self._offsets = TopicOffsets(self._consumer, self.name)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
-        with contextlib.suppress(KafkaError):  # a group whose leader does not know them gets none until it has looked again
-            self._consumer.partitions_for_topic(topic)
-        self._listener = _Listener(self._consumer, self._events)
-        self._consumer.subscribe([topic], listener=self._listener)
+        self._consumer.join(_Listener(self._events))
         self._stopping = threading.Event()
         self._assigned: dict[int, _Partition] = {}
         self._joined, self._failing, self._idle_since = False, False, time.monotonic()
@@ -165,7 +157,7 @@ class PartitionWorker:
         found = {}
         for number, each in dict(self._assigned).items():
             if each.source is not None and each.end is not None:
-                told = self._consumer.highwater(TopicPartition(self._topic, number)) or 0
+                told = self._consumer.highwater(number) or 0
                 found[number] = max(told, each.end) - each.source.offset
         return found
 
@@ -200,10 +192,10 @@ class PartitionWorker:
                 before = dict(self._assigned)
                 messages = self._poll()
                 self._heed()
-                for key, fetched in messages.items():
+                for number, fetched in messages.items():
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
-                    if (each := self._assigned.get(key.partition)) is not None and each is before.get(key.partition):
-                        self._learn(key.partition, each, fetched, max_rows, on_rows)
+                    if (each := self._assigned.get(number)) is not None and each is before.get(number):
+                        self._learn(number, each, fetched, max_rows, on_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._heed()
@@ -222,7 +214,7 @@ class PartitionWorker:
             self._release(number, flush=False)
         self._offsets.finish()
         try:
-            self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
+            self._consumer.close(CONNECT_SECONDS)
         except KafkaError as error:  # the broker is away, and gives the partitions to others by itself
             logger.warning("%s: the group could not be left in order (%s)", self.name, error)
 
@@ -269,12 +261,8 @@ class PartitionWorker:
 
     def _read_on(self, number: int, each: _Partition) -> None:
         """Fetch what comes after the messages of a partition that were handed over."""
-        if each.source is None:
-            return
-        key = TopicPartition(self._topic, number)
-        with contextlib.suppress(IllegalStateError):  # it has gone meanwhile, and the next look will tell
-            self._consumer.seek(key, each.source.next_offset)
-            self._consumer.resume(key)
+        if each.source is not None:
+            self._consumer.read_from(number, each.source.next_offset)
 
     def _source_of(self, number: int) -> tuple[PartitionSource, int]:
         # The source of a partition, before a checkpoint has moved it, and the end that it has now.
@@ -325,13 +313,13 @@ class PartitionWorker:
         return self._joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
 
     def _is_done(self, number: int) -> bool:
-        each, key = self._assigned[number], TopicPartition(self._topic, number)
+        each = self._assigned[number]
         if each.source is None or each.end is None:
             return False
         if each.source.offset >= each.end:
             return True
         try:  # markers of transactions and messages without a value are no rows
-            return not each.source.waits and (self._consumer.position(key, timeout_ms=POLL_MS) or 0) >= each.end
+            return not each.source.waits and (self._consumer.position(number) or 0) >= each.end
         except KafkaError:  # it has gone meanwhile, or the broker
             return False
 
@@ -339,7 +327,7 @@ class PartitionWorker:
         self,
         number: int,
         each: _Partition,
-        messages: list[Any],
+        messages: Messages,
         max_rows: int | None,
         on_rows: Callable[[PartitionWorker], None] | None,
     ) -> None:
@@ -358,8 +346,7 @@ class PartitionWorker:
                 logger.warning("%s. This worker drops what it has of the partition", error)
                 self._release(number, flush=False)
                 self._assigned[number] = _Partition()
-                with contextlib.suppress(IllegalStateError):
-                    self._consumer.pause(TopicPartition(self._topic, number))
+                self._consumer.drop(number)
                 return
             self.rows += each.loop.rows - before
             if on_rows is not None:
@@ -368,9 +355,9 @@ class PartitionWorker:
             if self._assigned.get(number) is not each:
                 return
 
-    def _poll(self) -> dict[Any, list[Any]]:
+    def _poll(self) -> dict[int, Messages]:
         try:
-            messages: dict[Any, list[Any]] = self._consumer.poll(POLL_MS)
+            messages = self._consumer.poll(POLL_SECONDS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError) as error:
             raise StreamError(
                 f"{self.name}: messages that were not read are gone ({error}). Say where to continue: --from"
@@ -383,7 +370,7 @@ class PartitionWorker:
             self._failing = True
             for number, each in self._assigned.items():  # what it had fetched may have gone with the error
                 self._read_on(number, each)
-            self._stopping.wait(POLL_MS / 1000)
+            self._stopping.wait(POLL_SECONDS)
             return {}
         self._failing = False
         return messages

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from kafka import KafkaConsumer, TopicPartition
+import numpy as np
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from streamsvm.stream.endpoints import StreamError
+from streamsvm_kafka.clients.messages import Backlog, Messages, joined
+from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: The longest wait for messages, and so the longest time until a signal takes effect.
-POLL_MS = 200
-#: The most that is fetched of a partition at once. A longer message still comes, alone.
-FETCH_BYTES = 1 << 18
-#: The same of messages with many rows.
-TABLE_FETCH_BYTES = 1 << 20
+POLL_SECONDS = 0.2
 #: A bounded pass fetches no more of a partition while so many of its messages, or bytes of them, wait for their turn.
 PREFETCH, PREFETCH_BYTES = 1000, 4 << 20
 #: A bounded pass gives up if none of its remaining messages comes for so long.
@@ -34,31 +30,6 @@ STALL_SECONDS = 60.0
 BEHIND_SECONDS = 5.0
 #: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
-
-
-def consumer_of(connection: Connection, group: str | None, fetches: int, many: bool, **more: Any) -> Any:
-    """Make a consumer that commits nothing by itself, skips nothing, and holds so many fetches at once.
-
-    These are of `FETCH_BYTES`, or where messages have ``many`` rows, of `TABLE_FETCH_BYTES`.
-    """
-    from streamsvm_kafka.record_batches import read_at_once  # noqa: PLC0415 - numba, where there is no machine code
-
-    size = TABLE_FETCH_BYTES if many else FETCH_BYTES
-    consumer = connection.client(
-        KafkaConsumer,
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        allow_auto_create_topics=False,
-        # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll takes all
-        # messages and the size of a fetch is the bound.
-        max_poll_records=sys.maxsize,
-        max_partition_fetch_bytes=size,
-        fetch_max_bytes=fetches * size,
-        **{"isolation_level": "read_committed", **more},
-    )
-    read_at_once(consumer)
-    return consumer
 
 
 def lost(name: str, reason: str) -> StreamError:
@@ -77,11 +48,17 @@ class TopicReader:
     """
 
     def __init__(
-        self, connection: Connection, topic: str, name: str, consumer: Any, described: TopicDescription, stop_at_end: bool
+        self,
+        connection: Connection,
+        topic: str,
+        name: str,
+        consumer: TopicConsumer,
+        described: TopicDescription,
+        stop_at_end: bool,
     ) -> None:
         self._connection, self._topic, self._name, self._consumer = connection, topic, name, consumer
         self._topic_id = described.topic_id
-        self.told: TopicOffsets = TopicOffsets(consumer, name, topic)
+        self.told: TopicOffsets = TopicOffsets(consumer, name)
         beginnings, newest = self.told.bounds(described.partitions)
         self.beginnings: dict[int, int] = beginnings
         #: The ends when the topic was opened.
@@ -100,11 +77,11 @@ class TopicReader:
         """End the runs, and a wait for the next one. May be called from a signal handler or another thread."""
         self._stopping.set()
 
-    def runs(self, joined: bool) -> Iterator[list[Any]]:
-        """Give runs of messages, each of `most` at most; an empty one where none came for a moment.
+    def runs(self, joined: bool) -> Iterator[Messages | None]:
+        """Give runs of messages, each of `most` at most; None where none came for a moment.
 
-        A part of a ``joined`` stream is given an empty one only where it has read all that there is, and then at once. Its
-        bounded passes have the order of the messages' times.
+        A part of a ``joined`` stream is given None only where it has read all that there is, and then at once. Its bounded passes
+        have the order of the messages' times.
         """
         if self.ends is None:
             yield from self._endless(joined)
@@ -119,11 +96,13 @@ class TopicReader:
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
-        told = {key.partition: self._consumer.highwater(key) or 0 for key in self._consumer.assignment()}
-        return {p: max(told.get(p, 0), self.newest.get(p, 0)) - offset for p, offset in dict(self.offsets).items()}
+        return {partition: self._told_end(partition) - offset for partition, offset in dict(self.offsets).items()}
 
-    def _endless(self, joined: bool) -> Iterator[list[Any]]:
-        self._assign(self.offsets)
+    def _told_end(self, partition: int) -> int:
+        return max(self._consumer.highwater(partition) or 0, self.newest.get(partition, 0))
+
+    def _endless(self, joined: bool) -> Iterator[Messages | None]:
+        self._consumer.assign(self.offsets)
         now = time.monotonic()
         refresh, came, silent = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
@@ -131,42 +110,42 @@ class TopicReader:
             if now >= refresh:
                 self._refresh()
                 refresh = now + REFRESH_SECONDS
-            polled = self._poll(0 if silent else POLL_MS)
-            for key, messages in polled.items():
+            polled = self._poll(0.0 if silent else POLL_SECONDS)
+            for partition, messages in polled.items():
                 at = 0
                 while at < len(messages):
                     if self._stopping.is_set():
                         return
                     run = messages[at : at + self.most]
                     at += len(run)
-                    self.offsets[key.partition] = run[-1].offset + 1
-                    yield [message for message in run if message.value is not None]
+                    self.offsets[partition] = int(run.offsets[-1]) + 1
+                    has_value = run.sizes >= 0
+                    if has_value.any():
+                        yield run if has_value.all() else run.pick(has_value)
             if polled:
                 came, silent = time.monotonic(), False
             else:
                 silent = joined and (silent or self._caught_up() or time.monotonic() - came > BEHIND_SECONDS)
                 if silent or not joined:
-                    yield []
+                    yield None
 
     def _caught_up(self) -> bool:
         """Whether all that the broker has told of was read."""
-        keys = [TopicPartition(self._topic, partition) for partition in self.offsets]
-        reached = {key: self._consumer.position(key, timeout_ms=POLL_MS) for key in keys}
-        known = {key: max(self._consumer.highwater(key) or 0, self.newest.get(key.partition, 0)) for key in keys}
-        return all(reached[key] is not None and reached[key] >= known[key] for key in keys)
+        reached = {partition: self._consumer.position(partition) for partition in self.offsets}
+        return all(position is not None and position >= self._told_end(p) for p, position in reached.items())
 
-    def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[list[Any]]:
-        buffers: dict[int, deque[Any]] = {partition: deque() for partition in ends}
+    def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
+        backlogs = {partition: Backlog() for partition in ends}
         order = sorted(ends)
         first = order.index(self.turn) if self.turn in ends else 0
         waiting = deque(order[first:] + order[:first])
         self.ends = ends
-        self._assign(ends)
+        self._consumer.assign({partition: self.offsets[partition] for partition in ends})
         while waiting:
             if by_time:
-                waiting = self._oldest_first(waiting, buffers, ends)
+                waiting = self._oldest_first(waiting, backlogs, ends)
             partition = waiting[0]
-            filled = self._fill(partition, buffers, ends)
+            filled = self._fill(partition, backlogs, ends)
             if self._stopping.is_set():
                 return
             if not filled:
@@ -174,69 +153,64 @@ class TopicReader:
                 continue
             # Offsets never run ahead of the rows (over tombstones, markers of transactions), which arrive at any moment: equal
             # rows must leave equal positions.
-            rounds = 0 if by_time else min(self.most // len(waiting), *(len(buffers[p]) for p in waiting), self.most)
+            rounds = 0 if by_time else min(self.most // len(waiting), *(len(backlogs[p]) for p in waiting), self.most)
             if rounds:  # one message of each partition in turn, so many times
-                columns = [_first(buffers[p], rounds) for p in waiting]
-                self.offsets |= {p: column[-1].offset + 1 for p, column in zip(waiting, columns, strict=True)}
-                run = columns[0] if len(columns) == 1 else [message for each in zip(*columns, strict=True) for message in each]
+                parts = [backlogs[p].take(rounds) for p in waiting]
+                self.offsets |= {p: int(part.offsets[-1]) + 1 for p, part in zip(waiting, parts, strict=True)}
+                run = parts[0]
+                if len(parts) > 1:
+                    run = joined(parts).pick(np.arange(rounds * len(parts)).reshape(len(parts), rounds).T.ravel())
             else:
-                run = [buffers[partition].popleft()]
+                run = backlogs[partition].take(1)
                 waiting.rotate(-1)
-                self.offsets[partition] = run[0].offset + 1
+                self.offsets[partition] = int(run.offsets[-1]) + 1
             self.turn = order[0] if by_time else waiting[0]
             yield run
         self.offsets |= ends
         self.ends = None
         self.turn = order[0]
 
-    def _oldest_first(self, waiting: Iterable[int], buffers: dict[int, deque[Any]], ends: dict[int, int]) -> deque[int]:
+    def _oldest_first(self, waiting: Iterable[int], backlogs: dict[int, Backlog], ends: dict[int, int]) -> deque[int]:
         """Return partitions by the time of their next message; those that are exhausted come first."""
         for partition in waiting:
-            self._fill(partition, buffers, ends)
-        return deque(sorted(waiting, key=lambda p: (buffers[p][0].timestamp if buffers[p] else -math.inf, p)))
+            self._fill(partition, backlogs, ends)
+        return deque(sorted(waiting, key=lambda p: (backlogs[p].first_time if len(backlogs[p]) else -math.inf, p)))
 
-    def _fill(self, partition: int, buffers: dict[int, deque[Any]], ends: dict[int, int]) -> bool:
-        """Wait until the partition has a message in its buffer; False if it is exhausted, or the reader was stopped."""
+    def _fill(self, partition: int, backlogs: dict[int, Backlog], ends: dict[int, int]) -> bool:
+        """Wait until the partition has a message in its backlog; False if it is exhausted, or the reader was stopped."""
         progress, deadline = None, time.monotonic() + STALL_SECONDS
-        while not buffers[partition]:
-            reached = {p: self._consumer.position(TopicPartition(self._topic, p), timeout_ms=POLL_MS) for p in buffers}
-            if self._stopping.is_set() or reached[partition] >= ends[partition]:
+        while not len(backlogs[partition]):
+            reached = {p: self._consumer.position(p) for p in backlogs}
+            position = reached[partition]
+            if self._stopping.is_set() or (position is not None and position >= ends[partition]):
                 return False
             if reached != progress:
                 progress, deadline = reached, time.monotonic() + STALL_SECONDS
             elif time.monotonic() > deadline:
                 raise StreamError(
-                    f"{self._name}: partition {partition} gave nothing for {STALL_SECONDS:g} s at offset {reached[partition]}, "
+                    f"{self._name}: partition {partition} gave nothing for {STALL_SECONDS:g} s at offset {position}, "
                     f"and ends at {ends[partition]}. Check the broker, then start again from the checkpoint."
                 )
-            for p, buffer in buffers.items():
-                full = len(buffer) >= PREFETCH or reached[p] >= ends[p]
-                full = full or sum([len(one.value) for one in buffer]) >= PREFETCH_BYTES
-                (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
-            for key, messages in self._poll().items():
-                end = ends[key.partition]
-                whole = messages[-1].offset < end and None not in [one.value for one in messages]
-                buffers[key.partition].extend(
-                    messages if whole else [one for one in messages if one.offset < end and one.value is not None]
-                )
+            held = {
+                p
+                for p, backlog in backlogs.items()
+                if len(backlog) >= PREFETCH or backlog.bytes >= PREFETCH_BYTES or (reached[p] or 0) >= ends[p]
+            }
+            self._consumer.hold(held, backlogs.keys() - held)
+            for p, messages in self._poll(POLL_SECONDS).items():
+                is_wanted = (messages.offsets < ends[p]) & (messages.sizes >= 0)
+                backlogs[p].extend(messages if is_wanted.all() else messages.pick(is_wanted))
         return not self._stopping.is_set()
 
-    def _poll(self, milliseconds: int = POLL_MS) -> Mapping[Any, list[Any]]:
+    def _poll(self, seconds: float) -> dict[int, Messages]:
         try:
-            messages: dict[Any, list[Any]] = self._consumer.poll(milliseconds)
+            return self._consumer.poll(seconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
             raise lost(self._name, f"retention has removed unread messages ({error})") from error
         except LogTruncationError as error:
             raise lost(self._name, f"it was cut back, or deleted and created again ({error})") from error
         except KafkaError as error:
             raise StreamError(f"{self._name}: cannot be read: {error}") from error
-        return messages
-
-    def _assign(self, partitions: Iterable[int]) -> None:
-        keys = [TopicPartition(self._topic, partition) for partition in partitions]
-        self._consumer.assign(keys)
-        for key in keys:
-            self._consumer.seek(key, self.offsets[key.partition])
 
     def _refresh(self) -> None:
         try:
@@ -248,13 +222,4 @@ class TopicReader:
             raise lost(self._name, "it was deleted and created again while it was read")
         if added := tuple(p for p in description.partitions if p not in self.offsets):
             self.offsets |= self.told.bounds(added)[0]
-            self._assign(self.offsets)
-
-
-def _first(buffer: deque[Any], n: int) -> list[Any]:
-    """Take the first ``n`` messages out of a buffer."""
-    if n < len(buffer):
-        return [buffer.popleft() for _ in range(n)]
-    found = list(buffer)
-    buffer.clear()
-    return found
+            self._consumer.assign(self.offsets)

@@ -2,74 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any, Self
 
 import orjson
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 
 from streamsvm.stream.endpoints import START_AFRESH, Message, Position, Record, Row, StreamError
+from streamsvm_kafka.clients import open_producer
+from streamsvm_kafka.clients.messages import Headers
+from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, topic_setting
 
-#: The most messages that wait to be acknowledged: kafka-python itself sets no bound.
-MAX_PENDING = 20_000
-#: And the most bytes of them: a prediction may have the headers of its row's message.
-MAX_PENDING_BYTES = 1 << 24
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
-
-
-def producer_of(connection: Connection, seconds: float, **more: Any) -> Any:
-    """Make a producer whose messages are acknowledged by all replicas within so many seconds, or fail."""
-    return connection.client(
-        KafkaProducer,
-        max_block_ms=1000 * CONNECT_SECONDS,
-        request_timeout_ms=min(10_000, 1000 * seconds),
-        delivery_timeout_ms=1000 * seconds,
-        acks="all",
-        enable_idempotence=True,
-        linger_ms=5,
-        batch_size=1 << 17,
-        **more,
-    )
+#: The least of it: a broker is given half of it for an answer.
+LEAST_SECONDS = 2.0
+#: How a message is told that its topic does not take.
+RAISE_LIMIT = (
+    "Raise max.message.bytes of the topic (kafka-configs.sh --alter --entity-type topics --add-config max.message.bytes=1048588)"
+)
 
 
 class Sending:
-    """What a writer of messages and a transaction share: they count those that wait, and know why one was not delivered."""
+    """What a writer of messages and a transaction share: how they send."""
 
-    _producer: Any
-    _pending = _bytes = 0
-    _lost: BaseException | None = None
+    _producer: Producer
 
     def send(
         self,
         topic: str,
-        value: bytes,
-        key: bytes | None = None,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
         partition: int | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
-        timestamp: int | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int | None] | None = None,
     ) -> None:
-        """Send a message, and wait for those before it if they are too many."""
+        """Send messages, and wait for those before them if they are too many."""
         with self._failing("a message cannot be sent"):
             self._begin()
-            future = self._producer.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp)
-        future.add_errback(self._failed)
-        self._pending += 1
-        self._bytes += len(value) + len(key or b"") + sum(len(text) for header in headers or () for text in header)
-        if self._pending >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:
-            self.flush()
-            self._bytes = 0
-
-    def _failed(self, error: BaseException) -> None:
-        self._lost = self._lost or error
+            self._producer.send(topic, values, keys, partition, headers, timestamps)
 
     def _begin(self) -> None:
-        """Begin what the message is a part of, if it is."""
+        """Begin what the messages are a part of, if they are."""
 
     def _failing(self, reason: str) -> AbstractContextManager[None]:
         raise NotImplementedError
@@ -87,12 +65,15 @@ class _Writer(Sending):
     def __init__(self, bootstrap: str, topic: str, client: Mapping[str, Any]) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
         connection = Connection(bootstrap, client)
-        self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, CONNECT_SECONDS)
+        self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, LEAST_SECONDS)
+        # A batch of messages must not be larger than the topic takes one message to be.
+        limit = topic_setting(connection, topic, "max.message.bytes") or ""
+        batch_bytes = min(BATCH_BYTES, int(limit)) if limit.isdecimal() else BATCH_BYTES
         with self._failing("its options are wrong"):
-            self._producer = producer_of(connection, self._seconds)
+            self._producer = open_producer(connection, self._seconds, batch_bytes=batch_bytes)
         try:
             with self._failing("the topic does not exist and the broker does not create it"):
-                self._producer.partitions_for(topic)
+                self._producer.partitions_of(topic)
         except BaseException:
             self.close()
             raise
@@ -102,20 +83,26 @@ class _Writer(Sending):
         try:
             yield
         except (KafkaError, ValueError) as error:
-            raise StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
+            advice = RAISE_LIMIT if is_too_large(error) else "Check the broker, the topic and its access rules."
+            raise StreamError(f"{self.name}: {reason}: {error}. {advice}") from error
 
     def flush(self) -> None:
         with self._failing("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
-        self._pending = 0
-        if self._lost is not None:
+        lost = self._producer.lost
+        if lost is not None:
+            advice = RAISE_LIMIT if is_too_large(lost) else "Check the broker and the topic's limits"
             raise StreamError(
-                f"{self.name}: a message was not delivered: {self._lost}. "
-                "Check the broker and the topic's limits, then start again from the checkpoint."
-            ) from self._lost
+                f"{self.name}: a message was not delivered: {lost}. {advice}, then start again from the checkpoint."
+            ) from lost
 
     def close(self) -> None:
         self._producer.close(CONNECT_SECONDS)
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether a message was larger than its topic takes. kafka-python raises some errors as a text only."""
+    return isinstance(error, MessageSizeTooLargeError) or MessageSizeTooLargeError.__name__ in str(error)
 
 
 class KafkaSink:
@@ -194,8 +181,26 @@ class KafkaSink:
             ) from error
         message: Message | None = getattr(record, "message", None)
         key = b"%d" % record.row if message is None or message.key is None else message.key
-        more: dict[str, Any] = {} if message is None else {"headers": message.headers, "timestamp": message.timestamp}
-        self._writer.send(self._topic, value, key, **more)
+        headers, timestamps = (None, None) if message is None else ([message.headers], [message.timestamp])
+        self._writer.send(self._topic, [value], [key], headers=headers, timestamps=timestamps)
+
+    def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
+        """Send ``map(kind, *columns)``, as `write` sends each."""
+        names = kind._fields
+        try:
+            texts = [_json_column(column) for column in columns[: len(names)]]
+        except orjson.JSONEncodeError:  # which row it is, `write` says
+            for record in map(kind, *columns):
+                self.write(record)
+            return
+        form = b"{%b}" % b",".join(b"%b:%%b" % orjson.dumps(name).replace(b"%", b"%%") for name in names)
+        values = list(map(form.__mod__, zip(*texts, strict=True)))
+        keys, headers, timestamps = texts[0], None, None
+        if len(columns) > len(names):
+            messages: Any = columns[-1]
+            keys = [row if key is None else key for row, key in zip(keys, messages.keys, strict=True)]
+            headers, timestamps = messages.headers, messages.timestamps
+        self._writer.send(self._topic, values, keys, headers=headers, timestamps=timestamps)
 
     def flush(self) -> Position:
         """Wait until all messages are acknowledged, and return the position: the topic's name.
@@ -215,6 +220,20 @@ class KafkaSink:
         """Close the connection. Messages that were not flushed may be lost."""
         if self._owns:
             self._writer.close()
+
+
+_PLAIN = frozenset((int, float, bool, type(None)))
+
+
+def _json_column(values: Sequence[Any]) -> list[bytes]:
+    """Return values as JSON; raise a JSONEncodeError where one cannot be written."""
+    kinds = set(map(type, values))
+    if kinds <= _PLAIN:  # no comma is within one
+        return orjson.dumps(list(values))[1:-1].split(b",")
+    if kinds == {str}:  # often the same ones
+        texts = {value: orjson.dumps(value) for value in set(values)}
+        return [texts[value] for value in values]
+    return [orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY) for value in values]
 
 
 def publish(
@@ -277,7 +296,7 @@ def publish(
         remaining = iter(rows)
         while batch := list(islice(remaining, rows_per_message)):
             value = codec.encode_rows(table_of(batch)) if isinstance(codec, TableCodec) else codec.encode(batch[0])
-            writer.send(topic, value, partition=partition)
+            writer.send(topic, [value], partition=partition)
             count += len(batch)
         writer.flush()
     finally:

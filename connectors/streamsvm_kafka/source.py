@@ -10,11 +10,13 @@ from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
+from streamsvm_kafka.clients import open_consumer
+from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
 from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import Start, start_of
-from streamsvm_kafka.reader import TopicReader, consumer_of, lost
+from streamsvm_kafka.reader import TopicReader, lost
 
 
 class KafkaSource(MessageSource):
@@ -97,13 +99,13 @@ class KafkaSource(MessageSource):
         group: str | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(f"kafka://{bootstrap}/{topic}", codec)
-        connection, self._topic = Connection(bootstrap, client), topic
+        super().__init__(f"kafka://{bootstrap}/{topic}", topic, codec)
+        connection = Connection(bootstrap, client)
         self._stop_at_end = stop_at_end
         self._start = start_of(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = consumer_of(connection, group, 64, self._many)
+        self._consumer = open_consumer(connection, topic, group, fetches=64, many=self._many)
         try:
             reader = self._reader = TopicReader(connection, topic, self.name, self._consumer, description, stop_at_end)
             first = self._start or Start("earliest", "earliest")
@@ -112,7 +114,7 @@ class KafkaSource(MessageSource):
             self._disconnect()
             raise
         self._sought = False
-        self._runs: Iterator[list[Any]] | None = None
+        self._runs: Iterator[Messages | None] | None = None
 
     @property
     def position(self) -> Position:
@@ -128,9 +130,9 @@ class KafkaSource(MessageSource):
         reader, within = self._reader, self._within
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
         if within:
-            message = self._message
-            offsets[message.partition], turn = message.offset, message.partition
-            inside = {"within": {str(message.partition): within}}
+            partition = turn = self._messages.partition_of(-1)
+            offsets[partition] = int(self._messages.offsets[-1])
+            inside = {"within": {str(partition): within}}
         return {
             "topic": self._topic,
             "topic_id": self._topic_id,
@@ -193,13 +195,13 @@ class KafkaSource(MessageSource):
     @property
     def message_time(self) -> float | None:
         """The time of the message that was given last, in seconds since 1970; None if it has none."""
-        message = self._message
-        return None if message is None or message.timestamp < 0 else message.timestamp / 1000
+        time = self._messages.times[-1] if self._messages else -1
+        return None if time < 0 else float(time) / 1000
 
     @property
     def message_key(self) -> str | bytes | None:
         """The key of the message that was given last, as text, or as bytes if it is not UTF-8."""
-        key: bytes | None = None if self._message is None else self._message.key
+        key = None if not self._messages or self._messages.keys is None else self._messages.keys[-1]
         try:
             return None if key is None else key.decode()
         except UnicodeDecodeError:
@@ -213,15 +215,17 @@ class KafkaSource(MessageSource):
     def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
         if self._rows is not None:
             return self._more(self._rows, most)
-        run = self._next_run(most, joined=False)
-        return self._decode(run, most) if run else run
+        for run in self._read(most, joined=False):
+            return [] if run is None else self._decode(run, most)
+        return None
 
-    def _next_run(self, most: int, joined: bool) -> list[Any] | None:
+    def _read(self, most: int, joined: bool) -> Iterator[Messages | None]:
+        """Give the next runs of messages, as `TopicReader.runs`."""
         if self._runs is None:
             self._warn_of_removed()
             self._runs = self._reader.runs(joined)
         self._reader.most = 1 if self._many else most
-        return next(self._runs, None)
+        return self._runs
 
     def messages(self) -> Iterator[Row | BadRow | None]:
         """Iterate as a part of a `JoinedSource`.
@@ -231,8 +235,8 @@ class KafkaSource(MessageSource):
         """
         if self._many:
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
-        while (run := self._next_run(1, joined=True)) is not None:
-            if not run:
+        for run in self._read(1, joined=True):
+            if run is None:
                 yield None
                 continue
             rows = self._decode(run, 1)
@@ -255,7 +259,7 @@ class KafkaSource(MessageSource):
 
     def saved(self) -> None:
         """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
-        if self._consumer.config["group_id"] is not None:
+        if self._consumer.group is not None:
             self._reader.told.commit({int(p): offset for p, offset in self.position["partitions"].items()})
 
     def stop(self) -> None:
@@ -271,7 +275,7 @@ class KafkaSource(MessageSource):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
+        self._consumer.close(CONNECT_SECONDS)
 
     def _check_topic(self, position: Position) -> None:
         if not {"topic", "topic_id", "label", "partitions", "ends", "turn"} <= position.keys():

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from kafka.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
     KafkaTimeoutError,
-    MessageSizeTooLargeError,
     ProducerFencedError,
     TransactionalIdAuthorizationFailedError,
 )
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
+from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
-from streamsvm_kafka.sink import DELIVERY_SECONDS, Sending, producer_of
+from streamsvm_kafka.sink import DELIVERY_SECONDS, RAISE_LIMIT, Sending, is_too_large
 
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
@@ -47,11 +45,7 @@ class Transaction(Sending):
         self._answer_seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._began: float | None = None  # when the transaction did; None: there is none
         self._failure: CheckpointError | None = None
-        self._producer = producer_of(
-            connection, self._answer_seconds, transactional_id=identity, transaction_timeout_ms=int(1000 * seconds)
-        )
-        # Where its epoch is refused, kafka-python would ask for a new one: a process that is fenced would fence the one after it.
-        self._producer._transaction_manager._supports_epoch_bump = lambda: False
+        self._producer = open_producer(connection, self._answer_seconds, identity, seconds)
         try:
             with self._failing("no transactions can be begun"):
                 deadline, begun = time.monotonic() + BEGIN_SECONDS, False
@@ -63,32 +57,29 @@ class Transaction(Sending):
                         if time.monotonic() > deadline:
                             raise
         except BaseException:
-            self._close_producer()
+            self._producer.close(CONNECT_SECONDS)
             raise
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the partitions of a topic; CheckpointError if there is none."""
         with self._failing(f"the topic {topic!r} does not exist and the broker does not create it"):
-            found: set[int] = self._producer.partitions_for(topic)
-        return found
+            return self._producer.partitions_of(topic)
 
     def _begin(self) -> None:
         if self._began is None:
-            self._producer.begin_transaction()
+            self._producer.begin()
             self._began = time.monotonic()
 
     def flush(self) -> None:
         """Wait until the broker has all messages."""
         with self._failing("messages were not acknowledged in time"):
-            if self._pending:
-                self._producer.flush(self._answer_seconds + CONNECT_SECONDS)
-                self._pending = 0
+            self._producer.flush(self._answer_seconds + CONNECT_SECONDS)
         with self._failing("a message was not delivered"):
-            if self._lost is not None:
-                raise self._lost
+            if self._producer.lost is not None:
+                raise self._producer.lost
 
-    def commit(self, offsets: Mapping[Any, Any], group: str | None) -> None:
-        """Commit all messages since the last commit, with the offsets of a group if one is given.
+    def commit(self, offsets: Mapping[tuple[str, int], int], group: str | None) -> None:
+        """Commit all messages since the last commit, with offsets of a group, by topic and partition, if one is given.
 
         Nothing was committed where that raises a TakenOverError; of a CheckpointError, the message says whether it is known.
         """
@@ -96,10 +87,10 @@ class Transaction(Sending):
         if group is not None and offsets:
             with self._failing(f"the offsets of the group {group!r} cannot be committed"):
                 self._begin()
-                self._in_time(lambda: self._producer.send_offsets_to_transaction(offsets, group))
+                self._producer.send_offsets(offsets, group, self._answer_seconds)
         with self._failing("the transaction was not committed"):
             try:
-                self._in_time(self._producer.commit_transaction)
+                self._producer.commit(self._answer_seconds)
             except KafkaTimeoutError as error:
                 self._began = None  # what may be committed is not aborted
                 self._failure = CheckpointError(
@@ -109,42 +100,13 @@ class Transaction(Sending):
                 raise self._failure from error
         self._began = None
 
-    def _in_time(self, call: Callable[[], Any]) -> None:
-        # kafka-python waits for the end of a transaction without any limit.
-        outcome: list[BaseException | None] = []
-
-        def work() -> None:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
-                outcome.append(error)
-            else:
-                outcome.append(None)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(self._answer_seconds)
-        if not outcome:
-            raise KafkaTimeoutError(f"no answer in {self._answer_seconds:g} s")
-        if outcome[0] is not None:
-            raise outcome[0]
-
     def close(self) -> None:
         """Abort what is not committed, and close the connection."""
         if self._began is not None:
-            self._answer_seconds = ABORT_SECONDS
             with contextlib.suppress(KafkaError):  # it is no longer ours, or the broker aborts it later
-                self._in_time(self._producer.abort_transaction)
+                self._producer.abort(ABORT_SECONDS)
         self._began = None
-        self._close_producer()
-
-    def _close_producer(self) -> None:
-        try:
-            self._producer.close(CONNECT_SECONDS)
-        except KafkaError:  # messages wait for a broker that is away, and would be sent again until they expire
-            self._producer._sender.force_close()
-            with contextlib.suppress(KafkaError):
-                self._producer.close(CONNECT_SECONDS)
+        self._producer.close(CONNECT_SECONDS)
 
     @contextlib.contextmanager
     def _failing(self, reason: str) -> Iterator[None]:
@@ -157,7 +119,7 @@ class Transaction(Sending):
             raise self._failure from error
 
     def _explained(self, reason: str, error: BaseException) -> CheckpointError:
-        known = list(_chain(self._lost or error))
+        known = list(_chain(self._producer.lost or error))
 
         def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only
             return any(isinstance(each, kinds) or any(kind.__name__ in str(each) for kind in kinds) for each in known)
@@ -174,19 +136,16 @@ class Transaction(Sending):
                 f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "
                 "it has not committed counts nowhere. Stop one of the two, or give each a name of its own: ?name=..."
             )
-        if is_among(MessageSizeTooLargeError):
-            return CheckpointError(
-                f"{self.name}: a message is larger than its topic takes ({known[0]}). Raise max.message.bytes of the topic "
-                "(kafka-configs.sh --alter --entity-type topics --add-config max.message.bytes=1048588)"
-            )
+        if any(map(is_too_large, known)):
+            return CheckpointError(f"{self.name}: a message is larger than its topic takes ({known[0]}). {RAISE_LIMIT}")
         if is_among(TransactionalIdAuthorizationFailedError):
             return CheckpointError(
                 f"{self.name}: this user may not write as the transactional id {self._identity!r}: allow it (kafka-acls.sh --add "
                 "--operation Write --transactional-id)"
             )
         return CheckpointError(
-            f"{self.name}: {reason}: {self._lost or error}. Check the broker, the limits and access rules of the topics, then "
-            "start again from the checkpoint"
+            f"{self.name}: {reason}: {self._producer.lost or error}. Check the broker, the limits and access rules of the "
+            "topics, then start again from the checkpoint"
         )
 
 

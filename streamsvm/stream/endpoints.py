@@ -156,6 +156,30 @@ class Message(NamedTuple):
         return len(self.key or b"") + sum(len(name.encode()) + len(value) + 16 for name, value in self.headers)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class MessageColumns(Sequence[Message]):
+    """What predictions keep of the messages of their rows, in columns."""
+
+    keys: Sequence[bytes | None]
+    timestamps: Sequence[int | None]
+    headers: Sequence[list[tuple[str, bytes]]]
+    largest: int
+    """No message has a larger `size`."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, i: int) -> Message: ...
+    @overload
+    def __getitem__(self, i: slice) -> MessageColumns: ...
+    def __getitem__(self, i: int | slice) -> Message | MessageColumns:
+        if isinstance(i, slice):
+            return MessageColumns(self.keys[i], self.timestamps[i], self.headers[i], self.largest)
+        return Message(self.keys[i], self.timestamps[i], self.headers[i])
+
+
 #: What goes into a sink.
 Record = Prediction | VersionedPrediction | JoinedPrediction | DeadLetter
 

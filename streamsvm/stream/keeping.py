@@ -67,6 +67,11 @@ class Keeping:
 
     def columns(self, rows: Any, first: int, end: int) -> list[Sequence[Any]] | None:
         """Return what the predictions of rows get, by field; None where a row must be refused for it."""
+        if not self._names and (kept_columns := getattr(self._source, "kept_columns", None)) is not None:
+            messages = None if self._message_of is None else self._source.messages_of(first, end)
+            if messages is not None and messages.largest > MOST_OF_MESSAGE:
+                return None
+            return [*kept_columns(first, end), *([] if messages is None else [messages])]
         try:
             if self._copies:  # which needs no features: they would be read once more
                 found = [self.of(i, None) for i in range(first, end)]

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 #: Loggers whose level is the one that is asked for; others tell warnings only, or all if that is DEBUG.
 _OWN = "streamsvm", "streamsvm_kafka"
 #: Clients that may tell all they do. Others, such as numba, would tell every instruction that they compile.
-_CLIENTS = ("kafka",)
+_CLIENTS = ("kafka", "confluent_kafka")
 
 
 class RedactingFilter(logging.Filter):
@@ -119,7 +119,7 @@ def json_lines(stream: TextIO, level: str = "info") -> Iterator[None]:
         Usually ``sys.stderr``.
     level
         The least level of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or ``"error"``.
-        Those of others are written from warnings on, or, with ``"debug"``, all of kafka-python's.
+        Those of others are written from warnings on, or, with ``"debug"``, all of Kafka's client libraries.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter())

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from kafka_broker import Broker, broker_or_skip
-from streamsvm_kafka import EmbeddedBroker
+from streamsvm_kafka import EmbeddedBroker, connection
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +64,18 @@ def new_topic(admin: Any) -> Iterator[Callable[..., str]]:
 def embedded() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def client_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The client library of what is tested, and of the processes that it starts. Tests that use this run with each."""
+    name: str = request.param
+    monkeypatch.setattr(connection, "DEFAULT_CLIENT", name)
+    monkeypatch.setenv("STREAMSVM_KAFKA_CLIENT", name)
+    return name
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "client_library" in metafunc.fixturenames:
+        of_one = metafunc.definition.get_closest_marker("kafka_python") is not None
+        metafunc.parametrize("client_library", ["kafka-python"] if of_one else ["kafka-python", "confluent-kafka"], indirect=True)

@@ -23,7 +23,8 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.endpoints import Message, Row, Rows
 from streamsvm.stream.keeping import MOST_OF_MESSAGE
-from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish, sink
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
+from streamsvm_kafka.clients import kafka_python
 
 NOW = int(1000 * time.time())
 JSON = JSONCodec("y")
@@ -81,6 +82,12 @@ def send(producer, topic, n=60, partitions=2, **more):
     producer.flush()
 
 
+def place(partition, offset, topic="rows"):
+    """The headers of a prediction that name the message of its row."""
+    numbers = ("source-partition", b"%d" % partition), ("source-offset", b"%d" % offset)
+    return [("source-topic", topic.encode()), *numbers]
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, source_of, at_once):
     send(producer, "rows")
@@ -96,9 +103,10 @@ def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, s
         row = rows[value["id"]]
         assert (value["partition"], value["offset"]) == (row.partition, row.offset)
         if row.key is None:
-            assert (message.key, message.headers) == (b"%d" % value["row"], [])
+            assert (message.key, message.headers) == (b"%d" % value["row"], place(row.partition, row.offset))
         else:
-            assert (message.key, message.timestamp, message.headers) == (row.key, row.timestamp, row.headers)
+            headers = [*row.headers, *place(row.partition, row.offset)]
+            assert (message.key, message.timestamp, message.headers) == (row.key, row.timestamp, headers)
 
 
 def test_a_file_of_predictions_has_partition_and_offset(embedded, producer, source_of, tmp_path):
@@ -117,10 +125,10 @@ def test_which_headers_and_times_are_kept(producer, source_of):
     source = source_of("rows")
     source.take(1)
     found = source.message_of(0)
-    assert found == Message(b"\xff", found.timestamp, [("b", b"1")])
+    assert found == Message(b"\xff", found.timestamp, [("b", b"1"), *place(0, 0)])
     assert abs(found.timestamp - NOW) < 3_600_000
     source.take(1)
-    assert source.message_of(0) == Message(None, None, [])
+    assert source.message_of(0) == Message(None, None, place(0, 1))
 
 
 def test_marks_of_missing_weights_and_labels(embedded, producer, tmp_path, call):
@@ -148,10 +156,10 @@ def test_objects_within_a_message(embedded, producer, source_of, tmp_path):
 
 def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypatch):
     send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
-    monkeypatch.setattr(sink, "MAX_PENDING_BYTES", 3000)
+    monkeypatch.setattr(kafka_python, "MAX_PENDING_BYTES", 3000)
     out, flushed = KafkaSink(embedded.bootstrap, "out", client=embedded.client), []
-    flush = out._writer.flush
-    monkeypatch.setattr(out._writer, "flush", lambda: flushed.append(flush()))
+    flush = out._writer._producer.flush
+    monkeypatch.setattr(out._writer._producer, "flush", lambda seconds: flushed.append(flush(seconds)))
     learned(source_of("rows"), out)
     assert len(flushed) == 10 // 3 + 1  # and at the end
 
@@ -164,7 +172,7 @@ def test_a_key_or_headers_that_are_too_long_refuse_the_row(embedded, producer, s
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     end = learned(source_of("rows"), out, BSGDClassifier(budget=10), on_error="skip")
     assert (end.learned, end.refused) == (40, {"too long": 2})
-    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,089 bytes; predictions can keep"):
+    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,185 bytes; predictions can keep"):
         learned(source_of("rows"), KafkaSink(embedded.bootstrap, "out", client=embedded.client))
 
 
@@ -225,7 +233,8 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
     for row, event in again:
         if row:
             assert again.kept_of(0) == [int(event.key) + 0.5, 0, int(event.key)]
-            assert again.message_of(0) == Message(b"k%d" % int(event.key), NOW + int(event.key), [("h", b"1")])
+            headers = [("h", b"1"), *place(0, int(event.key))]
+            assert again.message_of(0) == Message(b"k%d" % int(event.key), NOW + int(event.key), headers)
         else:
             assert (again.kept_of(0), again.message_of(0)) == ([None] * 3, None)
     loop.run()
@@ -234,7 +243,8 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
         value = json.loads(message.value)
         number = int(value["key"])
         assert (value["tag"], value["partition"], value["offset"]) == (number + 0.5, 0, number)
-        assert (message.key, message.timestamp, message.headers) == (b"k%d" % number, NOW + number, [("h", b"1")])
+        headers = [("h", b"1"), *place(0, number)]
+        assert (message.key, message.timestamp, message.headers) == (b"k%d" % number, NOW + number, headers)
 
 
 @pytest.mark.parametrize(

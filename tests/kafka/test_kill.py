@@ -7,7 +7,7 @@ from killing import whole_and_killed
 from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, publish
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
 ROWS_A_PARTITION = (1500, 1000, 2500)
 N_FEATURES = 4

@@ -5,13 +5,14 @@ import pytest
 
 from streamsvm.stream.endpoints import BadRow, Row, Rows, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
+from streamsvm_kafka.clients.record_batches import messages_of
 from streamsvm_kafka.partition_source import PartitionSource
 
 JSON = JSONCodec("y")
 
 
 class Record:
-    partition, headers = 3, ()
+    partition, headers, timestamp, key = 3, (), -1, None
 
     def __init__(self, offset, value):
         self.offset, self.value = offset, value
@@ -27,7 +28,7 @@ def source_of(start=None, lost_start=None, codec=JSON, commit=lambda *_: None):
 
 def test_messages_before_the_position_are_no_rows():
     source = source_of(12)
-    source.feed([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")])
+    source.feed(messages_of([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")]))
     assert source.waits
     assert source.position["offset"] == 12
     rows = list(source)
@@ -35,7 +36,7 @@ def test_messages_before_the_position_are_no_rows():
     assert type(rows[1]) is BadRow
     assert rows[1].place.endswith("partition 3, offset 15")
     assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
-    source.feed([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])  # an iterator that has ended goes on
+    source.feed(messages_of([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')]))  # an iterator that has ended goes on
     assert list(source) == [Row({}, 1)]
 
 
@@ -69,14 +70,14 @@ TABLE = NpyCodec(1).encode_rows(Rows((0,), np.zeros((3, 1), np.float32), [1] * 3
 def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
     source = source_of(codec=NpyCodec(1))
     source.seek({**source.position, "offset": 12, "within": 2})
-    source.feed([Record(14, TABLE)])
+    source.feed(messages_of([Record(14, TABLE)]))
     assert len(source.take(10)) == 3
 
 
 def test_a_message_is_committed_once_all_its_rows_were_given():
     committed = []
     source = source_of(codec=NpyCodec(1), commit=lambda *told: committed.append(told))
-    source.feed([Record(10, TABLE)])
+    source.feed(messages_of([Record(10, TABLE)]))
     for _ in range(2):
         source.take(2)
         source.saved()

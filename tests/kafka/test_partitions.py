@@ -11,7 +11,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from kafka import TopicPartition
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -85,6 +84,7 @@ def start(*arguments):
     return process
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_path):
     lengths = 1000, 700, 1500, 800
@@ -116,19 +116,26 @@ def wait_for_rows(folder, rows, *workers):
     return until(enough, every=0.05)
 
 
+def go_and_come(one):
+    """Have the group take partition 0 from a worker, and give it back."""
+    one._consumer.drop(0)
+    for what in ("lost", "assigned"):
+        one._events.put((what, {0}))
+
+
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
     name = topic(3000)
     one = worker(name)
-    key, lost_at = TopicPartition(name, 0), iter((600, 1200, 1250, 2999))
+    lost_at = iter((600, 1200, 1250, 2999))
     at, saved = next(lost_at), []
 
     def lose(one):
         nonlocal at
         if at is not None and one.rows >= at:
             at = next(lost_at, None)
-            one._listener.on_partitions_lost([key])
-            one._listener.on_partitions_assigned([key])
+            go_and_come(one)
             saved.append(rebalances.rows_done(tmp_path / "state"))
 
     one.run(on_rows=lose)
@@ -138,17 +145,17 @@ def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_path):
     name = topic(3000)
     one = worker(name)
-    key, poll, times = TopicPartition(name, 0), one._poll, iter((True, True, True))
+    poll, times = one._poll, iter((True, True, True))
 
     def polled():
         messages = poll()
         if messages and next(times, False):  # between the poll and the look at what the group wants
-            one._listener.on_partitions_lost([key])
-            one._listener.on_partitions_assigned([key])
+            go_and_come(one)
         return messages
 
     one._poll = polled
@@ -156,15 +163,16 @@ def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
     name = topic(3000)
     one = worker(name)
     poll, n_failed = one._consumer.poll, 0
 
-    def failing(milliseconds):
+    def failing(seconds):
         nonlocal n_failed
-        messages = poll(milliseconds)
+        messages = poll(seconds)
         if messages and n_failed < 4:  # what it has fetched goes with the error
             n_failed += 1
             raise KafkaConnectionError("111 ECONNREFUSED")
@@ -177,16 +185,18 @@ def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
+@pytest.mark.kafka_python
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_rebalance_that_takes_longer_than_a_poll_is_completed(topic, worker, tmp_path, monkeypatch):
     name, changes, began = topic(3000), [], time.monotonic()
     one = worker(name)
-    monkeypatch.setattr(partitions, "POLL_MS", 1)
+    monkeypatch.setattr(partitions, "POLL_SECONDS", 0.001)
 
     def change(one):
         if one.rows == 0 and one.loops and len(changes) < 5:  # as if the topic were another one than when it was shared out
-            changes.append(one._consumer._coordinator._assignment_snapshot)
-            one._consumer._coordinator._assignment_snapshot = {}
+            changes.append(one._consumer._consumer._coordinator._assignment_snapshot)
+            one._consumer._consumer._coordinator._assignment_snapshot = {}
         assert time.monotonic() - began < PATIENCE
 
     one.run(on_rows=change)
@@ -194,6 +204,7 @@ def test_a_rebalance_that_takes_longer_than_a_poll_is_completed(topic, worker, t
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
     one = worker(topic(10))
@@ -202,6 +213,7 @@ def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
         one.run()
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_metrics_of_each_partition(topic, worker):
     one = worker(topic(600, 400))
@@ -226,6 +238,7 @@ def test_metrics_of_each_partition(topic, worker):
     assert 0.5 < state["points"][-1]["metric"] < 1.0
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
     name = topic(3000)
@@ -236,13 +249,15 @@ def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
         nonlocal at
         if at is not None and one.rows >= at:
             at = next(times, None)
-            one._listener.on_partitions_assigned([TopicPartition(name, 0)])
+            one._consumer.drop(0)
+            one._events.put(("assigned", {0}))
 
     one.run(on_rows=assign_again)
     assert (at, one.rows) == (None, 3000)
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_path, caplog):
     path, taken = tmp_path / "state" / "partition-0", []
@@ -258,6 +273,7 @@ def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_
     assert dumps(load(path)) == model_of(0, 3000)
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(partitions, "TAKE_OVER_SECONDS", 0.5)
@@ -275,6 +291,7 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 1500)
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp_path, call, monkeypatch):
     monkeypatch.setattr(partitions, "SESSION_SECONDS", 30.0)
@@ -296,6 +313,8 @@ def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp
     assert {key.partition: each.offset for key, each in found.items()} == {0: 300, 1: 300}
 
 
+@pytest.mark.kafka_python
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tmp_path, caplog, call):
     name = topic(700, 300)
@@ -316,6 +335,7 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
     assert learner_of(load(tmp_path)).n_learned == 1000
 
 
+@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_weights_of_rows(bootstrap, new_topic, tmp_path, call):
     name = new_topic(partitions=2)

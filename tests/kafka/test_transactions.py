@@ -24,7 +24,7 @@ from streamsvm.stream.open import open_models
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_messages, model_topic, transactions
 from streamsvm_kafka.model_messages import messages_of
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
 
 @pytest.fixture
@@ -144,11 +144,12 @@ def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, 
     assert predictions(bootstrap, out) == []
 
 
+@pytest.mark.kafka_python
 def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     place = opened(models)
     save(place, 1)
     held = threading.Event()
-    monkeypatch.setattr(place._transaction._producer, "commit_transaction", held.wait)
+    monkeypatch.setattr(place._transaction._producer._producer, "commit_transaction", held.wait)
     monkeypatch.setattr(place._transaction, "_answer_seconds", 0.1)
     raises("not known whether it is committed. Start again: the newest", save, place, 2, error=CheckpointError)
     raises("not known", save, place, 3, error=CheckpointError)
@@ -341,7 +342,9 @@ def test_predictions_keep_their_messages(bootstrap, new_topic, models, producer,
         value = json.loads(message.value)
         i = int(value["id"])
         assert (value["row"], value["partition"], value["offset"], value["w"]) == (i, i % 2, i // 2, i % 3)
-        assert (message.key, message.headers, message.timestamp) == (b"key %d" % i, [("trace", b"%d" % i)], now - i)
+        place = [("source-partition", b"%d" % (i % 2)), ("source-offset", b"%d" % (i // 2))]
+        headers = [("trace", b"%d" % i), ("source-topic", topic.encode()), *place]
+        assert (message.key, message.headers, message.timestamp) == (b"key %d" % i, headers, now - i)
 
 
 def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, models, opened, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from streamsvm import BSGDClassifier
 from streamsvm.stream.rows import columns_of
 from streamsvm_kafka import JSONCodec
+from streamsvm_kafka.clients.record_batches import messages_of
 from streamsvm_kafka.decoding import MessageSource
 
 NAMES = ["a", "b.c", "\u00e9"]
@@ -25,10 +26,18 @@ PIECES = [
 ]
 
 
+def numbers(codec, texts, names):
+    """What a codec makes of messages that lie behind each other, with something before and after them."""
+    ends = 3 + np.cumsum([len(text) for text in texts])
+    return codec.decode_numbers(b"{1," + b"".join(texts) + b'"}', np.array([3, *ends[:-1]]), ends, names)
+
+
 def message(rng, label):
     """A message that is nearly always one of numbers, with these names."""
-    fields = [(json.dumps(name, ensure_ascii=rng.random() < 0.1).encode(), repr(rng.gauss(0.0, 3.0)).encode()) for name in NAMES]
-    fields.append((json.dumps(label or "y").encode(), rng.choice([b"0", b"1", b'"yes"', b"true", b"null", b"1.0"])))
+    escaped = rng.random() < 0.1
+    fields = [(json.dumps(name, ensure_ascii=escaped).encode(), repr(rng.gauss(0.0, 3.0)).encode()) for name in NAMES]
+    name = json.dumps(label or "y", ensure_ascii=escaped and rng.random() < 0.9).encode()
+    fields.append((name, rng.choice([b"0", b"1", b'"yes"', b"true", b"null", b"1.0"])))
     for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
         place = rng.randrange(len(fields))
         fields[place] = (fields[place][0], rng.choice(PIECES))
@@ -53,7 +62,7 @@ def test_messages_by_names_are_what_they_are_one_by_one(label):
     names = [*NAMES, "y"] if label is None else NAMES
     for _ in range(10_000):
         text = message(rng, label)
-        found = codec.decode_numbers([text], names)
+        found = numbers(codec, [text], names)
         if found is None:
             continue
         accepted += 1
@@ -69,11 +78,11 @@ def test_usual_messages_are_read_by_names():
     codec, rng = JSONCodec("y"), random.Random(1)
     rows = [({name: rng.gauss(0.0, 1.0) for name in NAMES}, rng.choice(["no", "yes"])) for _ in range(50)]
     texts = [json.dumps({**x, "y": y}, ensure_ascii=False).encode() for x, y in rows]
-    X, y = codec.decode_numbers(texts, NAMES)
+    X, y = numbers(codec, texts, NAMES)
     assert X.tolist() == [[x[name] for name in NAMES] for x, _ in rows]
     assert y == [label for _, label in rows]
     for wrong in (
-        ["a"],
+        ["a", "b.c"],
         ["a", "a", "b.c"],
         ["a", "b.c", "y"],
         ["a", 1],
@@ -82,9 +91,9 @@ def test_usual_messages_are_read_by_names():
         [*NAMES, "a\\b"],
         [*NAMES, "\ud800"],
     ):
-        assert codec.decode_numbers(texts, wrong) is None
-    assert codec.decode_numbers([*texts, b"{}"], NAMES) is None
-    assert codec.decode_numbers([b" " * 2**24 + texts[0]], NAMES) is None
+        assert numbers(codec, texts, wrong) is None
+    assert numbers(codec, [*texts, b"{}"], NAMES) is None
+    assert numbers(codec, [b" " * 2**24 + texts[0]], NAMES) is None
 
 
 def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
@@ -102,8 +111,8 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
         x = {name: rng.gauss(0.0, 1.0) for name in NAMES}
         model.learn_one(x, x["a"] > 0.0)
     texts = [json.dumps({**{name: rng.gauss(0.0, 1.0) for name in NAMES}, "y": True}).encode() for _ in range(30)]
-    source = Given("messages", JSONCodec("y"))
-    rows = source._decode(list(map(Sent, texts)), 100)
+    source = Given("messages", "topic", JSONCodec("y"))
+    rows = source._decode(messages_of(map(Sent, texts)), 100)
     by_pairs = columns_of([rows[i] for i in range(len(rows))], model)
     monkeypatch.setattr(JSONCodec, "decode_pairs", None)
     found = columns_of(rows[:], model)

@@ -1,29 +1,27 @@
 """Has kafka-python read a batch of records by one compiled call: all dealings with the private parts of it that parse.
 
 kafka-python takes the records of a fetch from its batches one by one, in Python. Here, a batch whose records are plain gives
-one record in their place, whose value is the list of them. What kafka-python does about batches stays its own: checksums,
+one record in their place, whose value is the `Messages` of all. What kafka-python does about batches stays its own: checksums,
 transactions that were aborted, control batches, the position, metrics. A batch that is not plain, because it has headers, another
 format, or mistakes, is read by kafka-python as ever, which raises its own errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
-from itertools import repeat
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 from kafka import TopicPartition
-from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 from kafka.record.util import decode_varint
 
-from streamsvm.core.records import HEADERS, SHORTEST, find_fields
+from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
+from streamsvm_kafka.clients.messages import Messages, joined
 
-#: Makes a record of a tuple, without a call of Python.
-_record = partial(tuple.__new__, ConsumerRecord)
 #: The version of the format of batches that is read here.
 _MAGIC = 2
 
@@ -39,6 +37,38 @@ def read_at_once(consumer: Any) -> None:
         return
 
 
+def messages_of(records: Iterable[Any]) -> Messages:
+    """Return the messages of what a consumer gives of a partition, of which there is at least one."""
+    parts: list[Messages] = []
+    single: list[Any] = []
+    for record in records:
+        if type(record.value) is not Messages:
+            single.append(record)
+            continue
+        if single:
+            parts.append(_columns(single))
+            single = []
+        parts.append(record.value)
+    return joined([*parts, _columns(single)] if single else parts)
+
+
+def _columns(records: list[Any]) -> Messages:
+    try:
+        offsets, times = (np.array([getattr(each, name) for each in records], dtype=np.int64) for name in ("offset", "timestamp"))
+    except OverflowError:
+        raise CorruptRecordError("an offset or a time has more than 64 bits") from None
+    keys = [each.key for each in records]
+    headers = [each.headers for each in records]
+    return Messages(
+        records[0].partition,
+        offsets,
+        times,
+        keys if any(key is not None for key in keys) else None,
+        headers if any(headers) else None,
+        [each.value for each in records],
+    )
+
+
 @cache
 def _at_once(own: Any) -> Any:
     """Return kafka-python's class of the records of a fetch with batches as they are here, once they have been tried.
@@ -49,13 +79,15 @@ def _at_once(own: Any) -> Any:
     class PartitionRecords(own):  # type: ignore[misc]
         def _unpack_records(self, tp: Any, records: Any, *deserializers: Any) -> Iterator[Any]:
             for record in super()._unpack_records(tp, _Batches(tp, records), *deserializers):
-                if type(record.value) is not list:
+                if type(record.value) is not Messages:
                     yield record
                     continue
-                self.records_read += len(record.value) - 1
-                for one in record.value:
-                    self.next_fetch_offset = one.offset + 1
-                    yield one
+                messages = record.value
+                self.records_read += len(messages) - 1
+                if messages.offsets[0] < self.fetch_offset <= record.offset:  # the fetch begins within the batch
+                    messages = messages[int(np.searchsorted(messages.offsets, self.fetch_offset)) :]
+                    record = record._replace(value=messages)
+                yield record
 
     builder = DefaultRecordBatchBuilder(_MAGIC, 0, False, -1, -1, -1, 1 << 10)
     builder.append(0, 1, b"key", b"value", [])
@@ -68,7 +100,7 @@ def _at_once(own: Any) -> Any:
 
 def _taken(kind: Any, data: bytes) -> tuple[Any, ...]:
     fetch = kind(0, TopicPartition("topic", 0), MemoryRecords(data))
-    return fetch.take(), fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
+    return [*messages_of(fetch.take())], fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
 
 
 class _Batches:
@@ -83,7 +115,7 @@ class _Batches:
 
 
 class _Batch(DefaultRecordBatch):  # type: ignore[misc]
-    """A batch that gives one record, whose value is the list of its records; itself, if these are not plain."""
+    """A batch that gives one record, whose value is all of its records; itself, if these are not plain."""
 
     __slots__ = ("_key",)
 
@@ -104,28 +136,20 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
             return None
         columns = np.empty((n, HEADERS + 1), dtype=np.int64)
         size = find_fields(np.frombuffer(data, np.uint8), self._pos, columns)
-        times, offsets, keys, key_sizes, values, value_sizes, headers = columns.T.tolist()
-        if size < 0 or any(headers):
+        if size < 0 or columns[:, HEADERS].any():
             return None
         is_log_time = self.timestamp_type == self.LOG_APPEND_TIME
-        fields = zip(
-            repeat(self._key.topic),
-            repeat(self._key.partition),
-            repeat(self.leader_epoch),
-            map(self.base_offset.__add__, offsets),  # in Python, whose integers have no end
-            repeat(self.max_timestamp) if is_log_time else map(self.first_timestamp.__add__, times),
-            repeat(self.timestamp_type),
-            _parts(data, keys, key_sizes),
-            _parts(data, values, value_sizes),
-            repeat([]),  # headers, in one list for all
-            repeat(None),
-            key_sizes,
-            value_sizes,
-            repeat(-1),
-            strict=False,
-        )
-        records = list(map(_record, fields))
-        return DefaultRecord(size, records[-1].offset, -1, 0, None, records, [])
+        times = np.zeros(n, dtype=np.int64) if is_log_time else columns[:, TIME]
+        first_time = self.max_timestamp if is_log_time else self.first_timestamp
+        if not (_fits(self.base_offset, columns[:, OFFSET]) and _fits(first_time, times)):
+            return None
+        offsets, times = self.base_offset + columns[:, OFFSET], first_time + times
+        if not (offsets[1:] > offsets[:-1]).all():
+            return None
+        fields = columns[:, KEY], columns[:, KEY + 1], columns[:, VALUE], columns[:, VALUE + 1]
+        keys, key_sizes, values, value_sizes = (np.ascontiguousarray(each) for each in fields)
+        messages = Messages(self._key.partition, offsets, times, _parts(data, keys, key_sizes), None, (data, values, value_sizes))
+        return DefaultRecord(size, int(offsets[-1]), -1, 0, None, messages, [])
 
     def _read_msg(self) -> Any:
         try:
@@ -135,11 +159,16 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
             return super()._read_msg()
 
 
-def _parts(data: bytes, begins: Sequence[int], sizes: Sequence[int]) -> Iterable[bytes | None]:
-    """Return parts of data; None for those with a size of -1."""
-    if max(sizes) < 0:
-        return repeat(None)
-    return [data[at : at + size] if size >= 0 else None for at, size in zip(begins, sizes, strict=True)]
+def _fits(first: int, beyond: np.ndarray) -> bool:
+    """Whether sums are integers of 64 bits; others are left to Python, whose integers have no end."""
+    return first + int(beyond.min()) >= -(1 << 63) and first + int(beyond.max()) < 1 << 63
+
+
+def _parts(data: bytes, begins: np.ndarray, sizes: np.ndarray) -> list[bytes | None] | None:
+    """Return parts of data, with None for those with a size of -1; None if all are."""
+    if sizes.max() < 0:
+        return None
+    return [data[at : at + size] if size >= 0 else None for at, size in zip(begins.tolist(), sizes.tolist(), strict=True)]
 
 
 def _blank_names(buffer: bytearray, at: int) -> None:

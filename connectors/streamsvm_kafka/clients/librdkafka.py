@@ -1,0 +1,402 @@
+"""Consumers and producers of confluent-kafka, whose work is done by librdkafka."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import confluent_kafka as library
+import numpy as np
+from confluent_kafka import KafkaError as Code
+from confluent_kafka import KafkaException, TopicPartition
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    ProducerFencedError,
+    SaslAuthenticationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+
+from streamsvm_kafka.clients.messages import Headers, Messages
+from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, Answered, Listener
+from streamsvm_kafka.connection import CONNECT_SECONDS, RECONNECT_MS, Connection
+
+#: What librdkafka says. What matters of it is raised, or told of by those who read and write.
+logger: logging.Logger = logging.getLogger("confluent_kafka")
+
+
+def _demoted(record: logging.LogRecord) -> bool:
+    record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+    return logger.isEnabledFor(logging.DEBUG)
+
+
+logger.addFilter(_demoted)
+
+#: The most bytes of a partition that wait in librdkafka. A message that is longer still comes.
+QUEUED_BYTES = 1 << 21
+#: The most messages that are taken of librdkafka at once.
+_AT_ONCE = 1000
+#: Pauses of fetching where enough has been fetched, and looks at callbacks while something is waited for.
+_BACKOFF_MS, _LOOK_SECONDS = 2, 0.1
+#: The names of options in librdkafka.
+_NAMES = {
+    "security_protocol": "security.protocol",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_crlfile": "ssl.crl.location",
+    "ssl_password": "ssl.key.password",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+    "client_id": "client.id",
+}
+#: Errors of librdkafka itself, as kafka-python has them.
+_OWN = {
+    Code._AUTO_OFFSET_RESET: OffsetOutOfRangeError,
+    Code._LOG_TRUNCATION: OffsetOutOfRangeError,
+    Code._TIMED_OUT: KafkaTimeoutError,
+    Code._MSG_TIMED_OUT: KafkaTimeoutError,
+    Code._FENCED: ProducerFencedError,
+    Code._AUTHENTICATION: SaslAuthenticationFailedError,
+    Code._UNKNOWN_TOPIC: UnknownTopicOrPartitionError,
+    Code._UNKNOWN_PARTITION: UnknownTopicOrPartitionError,
+    Code._TRANSPORT: KafkaConnectionError,
+    Code._ALL_BROKERS_DOWN: KafkaConnectionError,
+    Code._RESOLVE: KafkaConnectionError,
+}
+#: What passes by itself: the broker is away, or the group decides anew.
+_PASSING = {Code._TRANSPORT, Code._ALL_BROKERS_DOWN, Code._RESOLVE, Code._TIMED_OUT, Code._MAX_POLL_EXCEEDED}
+
+
+def _translated(error: Any) -> KafkaError:
+    """Return an error of librdkafka as kafka-python has it."""
+    code, text = error.code(), error.str()
+    if code > 0:
+        found: KafkaError = for_code(code)(text)
+        return found
+    return _OWN.get(code, KafkaError)(text)
+
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise _translated(error.args[0]) from error
+
+
+def _settings(connection: Connection) -> dict[str, Any]:
+    # A secret would be given as it is shown.
+    found = {_NAMES[name]: "".join(value) for name, value in connection.options.items() if name in _NAMES}
+    if not connection.options.get("ssl_check_hostname", True):
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    return {
+        "bootstrap.servers": connection.bootstrap,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
+        "socket.connection.setup.timeout.ms": int(1000 * CONNECT_SECONDS),
+        "logger": logger,
+        **found,
+    }
+
+
+class Consumer:
+    """A consumer of librdkafka, as `TopicConsumer`."""
+
+    def __init__(
+        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, more: Mapping[str, Any]
+    ) -> None:
+        self.group: str | None = group
+        self._topic = topic
+        self._consumer = library.Consumer(
+            {
+                **_settings(connection),
+                "group.id": group or "streamsvm",  # which is asked for, and not used
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "allow.auto.create.topics": False,
+                "enable.partition.eof": True,  # which tells that a marker of a transaction was passed over
+                "isolation.level": "read_committed",
+                "fetch.message.max.bytes": size,
+                "fetch.max.bytes": fetches * size,
+                "message.max.bytes": size,  # librdkafka wants it not above the one before, though it is for what is sent
+                "queued.min.messages": _AT_ONCE,
+                "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
+                "fetch.queue.backoff.ms": _BACKOFF_MS,
+                "on_commit": self._on_commit,
+                **{name.replace("_", "."): value for name, value in more.items()},
+            }
+        )
+        self._positions: dict[int, int] = {}
+        self._held: set[int] = set()
+        self._answers: list[tuple[Mapping[int, int], Answered]] = []
+        self._failure: KafkaError | None = None
+
+    def _place(self, partition: int, offset: int = -1001) -> TopicPartition:
+        return TopicPartition(self._topic, partition, offset)
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        self._positions = dict(offsets)
+        self._held = set()
+        with _failing():
+            self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+
+    def join(self, listener: Listener) -> None:
+        def gone(partitions: Sequence[Any]) -> set[int]:
+            found = {each.partition for each in partitions}
+            self._positions = {p: offset for p, offset in self._positions.items() if p not in found}
+            self._consumer.assign([self._place(*each) for each in self._positions.items()])
+            return found
+
+        def assigned(_: Any, partitions: Sequence[Any]) -> None:
+            self._consumer.assign([self._place(*each) for each in self._positions.items()])
+            listener.assigned({each.partition for each in partitions})
+
+        with _failing():
+            self._consumer.subscribe(
+                [self._topic],
+                on_assign=assigned,
+                on_revoke=lambda _, partitions: listener.revoked(gone(partitions)),
+                on_lost=lambda _, partitions: listener.lost(gone(partitions)),
+            )
+
+    def read_from(self, partition: int, offset: int) -> None:
+        self.assign({**self._positions, partition: offset})
+
+    def drop(self, partition: int) -> None:
+        self.assign({p: offset for p, offset in self._positions.items() if p != partition})
+
+    def poll(self, seconds: float) -> dict[int, Messages]:
+        self._raise_failure()
+        with _failing():
+            found = self._consumer.consume(_AT_ONCE, 0.0)
+            if not found and seconds:
+                found = self._consumer.consume(1, seconds)
+                found += self._consumer.consume(_AT_ONCE, 0.0) if found else []
+        if any(message.error() is not None for message in found):
+            found = [message for message in found if self._is_message(message)]
+        partitions = [message.partition() for message in found]
+        if len(set(partitions)) > 1:
+            by_partition: dict[int, list[Any]] = {partition: [] for partition in partitions}
+            for partition, message in zip(partitions, found, strict=True):
+                by_partition[partition].append(message)
+        else:
+            by_partition = {partitions[0]: found} if found else {}
+        columns = {partition: _columns(partition, messages) for partition, messages in by_partition.items()}
+        for partition, messages in columns.items():
+            self._positions[partition] = int(messages.offsets[-1]) + 1
+        if not columns:
+            self._raise_failure()
+        return columns
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _is_message(self, message: Any) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() == Code._PARTITION_EOF:
+            self._positions[message.partition()] = message.offset()
+        elif error.code() not in _PASSING:
+            self._failure = self._failure or _translated(error)
+        return False
+
+    def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
+        # Fetches are thrown away where a partition is paused, so nothing is done twice.
+        pause, resume = set(partitions) - self._held, set(others) & self._held
+        self._held = (self._held | pause) - resume
+        with _failing():
+            if pause:
+                self._consumer.pause(list(map(self._place, pause)))
+            if resume:
+                self._consumer.resume(list(map(self._place, resume)))
+
+    def position(self, partition: int) -> int | None:
+        return self._positions.get(partition)
+
+    reached = position
+
+    def highwater(self, partition: int) -> int | None:
+        with contextlib.suppress(KafkaException):
+            _, end = self._consumer.get_watermark_offsets(self._place(partition), cached=True)
+            return end if end >= 0 else None
+        return None
+
+    def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+        with _failing():
+            self._consumer.list_topics(self._topic, timeout=CONNECT_SECONDS)  # so that it knows partitions that are new
+            found = {p: self._consumer.get_watermark_offsets(self._place(p), timeout=CONNECT_SECONDS) for p in partitions}
+        if None in found.values():
+            raise KafkaTimeoutError(f"no answer in {CONNECT_SECONDS:g} s")
+        return {p: first for p, (first, _) in found.items()}, {p: end for p, (_, end) in found.items()}
+
+    def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
+        with _failing():
+            found = self._consumer.offsets_for_times([self._place(p, milliseconds) for p in partitions], timeout=CONNECT_SECONDS)
+        for each in found:
+            if each.error is not None:
+                raise _translated(each.error)
+        return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+
+    def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
+        self._answers.append((offsets, answered))
+        with _failing():
+            self._consumer.commit(offsets=[self._place(*each) for each in offsets.items()], asynchronous=True)
+
+    def _on_commit(self, error: Any, _: Any) -> None:  # called within a poll, in the order of the commits
+        if self._answers:
+            offsets, answered = self._answers.pop(0)
+            answered(offsets, None if error is None else _translated(error))
+
+    def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
+        outcome: list[KafkaError | None] = []
+        self.commit(offsets, lambda _, error: outcome.append(error))
+        deadline = time.monotonic() + seconds
+        while not outcome:
+            if time.monotonic() > deadline:
+                raise KafkaTimeoutError(f"no answer in {seconds:g} s")
+            self._consumer.poll(_LOOK_SECONDS)
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def close(self, seconds: float) -> None:  # noqa: ARG002 - librdkafka leaves the group in a moment, or gives up
+        with _failing():
+            self._consumer.close()
+
+
+def _columns(partition: int, messages: Sequence[Any]) -> Messages:
+    offsets = np.array([message.offset() for message in messages], dtype=np.int64)
+    times = np.array([message.timestamp()[1] for message in messages], dtype=np.int64)
+    keys = [message.key() for message in messages]
+    headers = [message.headers() for message in messages]
+    return Messages(
+        partition,
+        offsets,
+        times,
+        keys if any(key is not None for key in keys) else None,
+        [each or [] for each in headers] if any(headers) else None,
+        [message.value() for message in messages],
+    )
+
+
+class Producer:
+    """A producer of librdkafka, as `streamsvm_kafka.clients.protocol.Producer`."""
+
+    def __init__(
+        self, connection: Connection, seconds: float, identity: str | None, transaction_seconds: float, batch_bytes: int
+    ) -> None:
+        connection.check()
+        transactions: dict[str, Any] = {}
+        if identity is not None:
+            transactions = {"transactional.id": identity, "transaction.timeout.ms": int(1000 * transaction_seconds)}
+        self._seconds = seconds
+        self._producer = library.Producer(
+            {
+                **_settings(connection),
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.size": batch_bytes,
+                "message.max.bytes": 1 << 20,
+                # In a transaction, no longer than that may be open.
+                "delivery.timeout.ms": int(1000 * (seconds if identity is None else min(seconds, transaction_seconds))),
+                "delivery.report.only.error": True,
+                "partitioner": "murmur2_random",  # of other clients: equal keys are in one partition
+                "queue.buffering.max.messages": MAX_PENDING,
+                "queue.buffering.max.kbytes": MAX_PENDING_BYTES >> 10,
+                **transactions,
+            }
+        )
+        self.lost: BaseException | None = None
+        self._identity = identity
+        self._groups: dict[str, Any] = {}
+        self._connection = connection
+
+    def partitions_of(self, topic: str) -> set[int]:
+        with _failing():
+            found = self._producer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
+        if found.error is not None:
+            raise _translated(found.error)
+        return set(found.partitions)
+
+    @_failing()
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        partition: int | None,
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int | None] | None,
+    ) -> None:
+        columns: Any = keys or repeat(None), headers or repeat([]), timestamps or repeat(None)
+        produce, failed = self._producer.produce, self._failed
+        place = -1 if partition is None else partition  # of a key, and of anything where there is none
+        for value, key, more, timestamp in zip(values, *columns, strict=False):
+            message = topic, value, key, place, failed, None, timestamp or 0, more  # at 0 it is sent with the time of now
+            try:
+                produce(*message)
+            except BufferError:
+                self._produce_late(message)
+        self._producer.poll(0)
+
+    def _produce_late(self, message: tuple[Any, ...]) -> None:
+        """Produce a message once there is room for it."""
+        deadline = time.monotonic() + self._seconds + CONNECT_SECONDS
+        while time.monotonic() < deadline:
+            self._producer.poll(_LOOK_SECONDS)
+            with contextlib.suppress(BufferError):
+                self._producer.produce(*message)
+                return
+        raise KafkaTimeoutError("messages before it were not acknowledged in time")
+
+    def _failed(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self.lost = self.lost or _translated(error)
+
+    def flush(self, seconds: float) -> None:
+        with _failing():
+            left = self._producer.flush(seconds)
+        if left:
+            raise KafkaTimeoutError(f"{left} messages were not acknowledged in {seconds:g} s")
+
+    def init_transactions(self) -> None:
+        with _failing():
+            self._producer.init_transactions(CONNECT_SECONDS)
+
+    def begin(self) -> None:
+        with _failing():
+            self._producer.begin_transaction()
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
+        if group not in self._groups:  # a consumer that never reads knows what its group is called
+            self._groups[group] = library.Consumer({**_settings(self._connection), "group.id": group})
+        found = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        with _failing():
+            self._producer.send_offsets_to_transaction(found, self._groups[group].consumer_group_metadata(), seconds)
+
+    def commit(self, seconds: float) -> None:
+        with _failing():
+            self._producer.commit_transaction(seconds)
+
+    def abort(self, seconds: float) -> None:
+        with _failing():
+            self._producer.abort_transaction(seconds)
+
+    def close(self, seconds: float) -> None:
+        with contextlib.suppress(KafkaError), _failing():  # of one that is fenced, too
+            self._producer.purge()
+            self._producer.flush(seconds)
+        for each in self._groups.values():
+            each.close()

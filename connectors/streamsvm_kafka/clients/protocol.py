@@ -1,0 +1,126 @@
+"""What the connector asks of a client library: a consumer of one topic, and a producer.
+
+Errors are kafka-python's (`kafka.errors`), whichever library speaks to the broker. No method may be called by two threads at
+once, but for those that say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from streamsvm_kafka.clients.messages import Headers, Messages
+
+#: The most messages of a producer that wait to be acknowledged, and the most bytes of them: a prediction may have the headers of
+#: its row's message.
+MAX_PENDING, MAX_PENDING_BYTES = 20_000, 1 << 24
+#: The most bytes of messages that are sent together, unless their topic takes fewer.
+BATCH_BYTES = 1 << 17
+#: Called with the offsets that were to be committed, by partition, and with the error if they were not.
+Answered = Callable[[Mapping[int, int], Exception | None], None]
+
+
+class Listener(Protocol):
+    """Is told what a group decides, maybe by another thread. None of its methods may wait."""
+
+    def assigned(self, partitions: set[int]) -> None:
+        """Be told of partitions that have come. Nothing of them is fetched before `TopicConsumer.read_from`."""
+
+    def revoked(self, partitions: set[int]) -> None:
+        """Be told of partitions that go, in order."""
+
+    def lost(self, partitions: set[int]) -> None:
+        """Be told of partitions that others may read already."""
+
+
+class TopicConsumer(Protocol):
+    """Reads a topic. It commits nothing by itself, and skips nothing: an offset that there is not is an error of `poll`."""
+
+    @property
+    def group(self) -> str | None:
+        """The consumer group."""
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions and no others, each from its offset."""
+
+    def join(self, listener: Listener) -> None:
+        """Read the partitions that the group assigns, once `read_from` says from where."""
+
+    def read_from(self, partition: int, offset: int) -> None:
+        """Fetch a partition from an offset on; nothing happens if it is not assigned any more."""
+
+    def drop(self, partition: int) -> None:
+        """Fetch nothing more of a partition, until `read_from`; nothing happens if it is not assigned any more."""
+
+    def poll(self, seconds: float) -> dict[int, Messages]:
+        """Return the messages that have come, by partition, after waiting for the first for so long."""
+
+    def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
+        """Fetch nothing of some partitions for now, and go on with others."""
+
+    def position(self, partition: int) -> int | None:
+        """Return the offset behind all that was given, or passed over: the markers of transactions. None: not known yet."""
+
+    def reached(self, partition: int) -> int | None:
+        """Return `position` as it is known without asking anybody. From any thread."""
+
+    def highwater(self, partition: int) -> int | None:
+        """Return the end of a partition as the broker told it last. From any thread."""
+
+    def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Ask for the first offset of each partition, and for the one behind the last that may be read."""
+
+    def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
+        """Ask for the first offset of each partition that is not older than a time; None where all are."""
+
+    def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
+        """Commit offsets for the group, without waiting."""
+
+    def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
+        """Commit offsets for the group."""
+
+    def close(self, seconds: float) -> None:
+        """Leave the group, and close the connection."""
+
+
+class Producer(Protocol):
+    """Sends messages, each acknowledged by all replicas, in order and without duplicates; or in transactions."""
+
+    @property
+    def lost(self) -> BaseException | None:
+        """Why a message was not delivered; None if none is known to be lost."""
+
+    def partitions_of(self, topic: str) -> set[int]:
+        """Return the partitions of a topic."""
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        partition: int | None,
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int | None] | None,
+    ) -> None:
+        """Send messages, after waiting for those before them if they are too many. Without a partition, keys choose them."""
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all messages are acknowledged, or have failed."""
+
+    def init_transactions(self) -> None:
+        """Fence other producers with the transactional id. A KafkaTimeoutError may be tried again."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
+        """Have the transaction commit offsets, by topic and partition."""
+
+    def commit(self, seconds: float) -> None:
+        """Commit the transaction. A KafkaTimeoutError says that it is not known whether it is committed."""
+
+    def abort(self, seconds: float) -> None:
+        """Abort the transaction."""
+
+    def close(self, seconds: float) -> None:
+        """Close the connection. What was not flushed may be lost."""

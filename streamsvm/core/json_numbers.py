@@ -1,0 +1,249 @@
+"""Rows of numbers that are JSON objects with known names, read by one compiled call.
+
+A row here is an object whose fields are one number for each name, and perhaps a label, in any order. Whatever else it is, or may
+be, is not read: no byte is believed, and what is read has exactly the values that a parser of JSON and Python's `float` give.
+
+A number is a whole number w of at most 19 digits and a power of ten. Where both are exact as float64, so is the rounding of their
+product (Clinger 1990). Otherwise w is multiplied by 128 bits of the power, which tells all but a few numbers (Lemire, "Number
+parsing at a gigabyte per second", 2021); these are not read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+
+#: The most digits of a whole number that always fits into 64 bits.
+_DIGITS = 19
+#: Powers of ten whose float64 is exact.
+_EXACT_POWER = 22
+_EXACT_TENS: np.ndarray = np.array([float(10**k) for k in range(_EXACT_POWER + 1)])
+_MOST_EXACT = np.uint64(1 << 53)
+#: Powers of ten that are read; numbers with others are seldom.
+_MOST_POWER = 64
+#: Beyond these, no digit of a power matters.
+_FAR = 10_000
+_HALF, _ONE, _LOW = np.uint64(32), np.uint64(1), np.uint64((1 << 32) - 1)
+_BLANKS = 32, 10, 13, 9
+_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH, _MINUS, _PLUS, _POINT, _ZERO, _NINE = b'",:{}\\-+.09'
+_EXPONENT, _LOWER, _TRUE, _FALSE, _NULL = ord("e"), 32, ord("t"), ord("f"), ord("n")
+
+
+def _power_of_five(q: int) -> tuple[int, int]:
+    """Return the first 128 bits of 5**q, as two halves, rounded up where q is negative."""
+    if q >= 0:
+        bits = 5**q
+        bits = bits << 128 - bits.bit_length() if bits.bit_length() <= 128 else bits >> bits.bit_length() - 128
+    else:
+        bits = (1 << (5**-q - 1).bit_length() + 127) // 5**-q + 1
+    return bits >> 64, bits & (1 << 64) - 1
+
+
+_FIVES: np.ndarray = np.array([_power_of_five(q) for q in range(-_MOST_POWER, _MOST_POWER + 1)], dtype=np.uint64)
+
+
+@compiled(forceinline=True)
+def _product(a: Any, b: Any) -> Any:
+    """Return the upper and the lower 64 bits of a product."""
+    a_high, a_low, b_high, b_low = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
+    low, middle = a_low * b_low, a_high * b_low
+    middle += low >> _HALF
+    other = a_low * b_high + (middle & _LOW)
+    return a_high * b_high + (middle >> _HALF) + (other >> _HALF), (other << _HALF) | (low & _LOW)
+
+
+@compiled
+def _float_bits(w: Any, q: Any, fives: Any) -> Any:
+    """Return the bits of w * 10**q as float64, rounded to even, for w above 0; 0 where it is not told."""
+    shift = 0
+    while w < np.uint64(1 << 63):
+        w = w << _ONE
+        shift += 1
+    high, low = _product(w, fives[q + _MOST_POWER, 0])
+    rest = np.uint64(0x1FF)  # the bits of the upper half beyond the 55 that are needed
+    if high & rest == rest:  # the lower half of the power may carry into them
+        carry, _ = _product(w, fives[q + _MOST_POWER, 1])
+        sum_low = low + carry if low <= ~carry else low - (~carry + _ONE)
+        if sum_low < low:
+            high += _ONE
+        low = sum_low
+        if low == ~np.uint64(0):
+            return np.uint64(0)
+    upper = np.int64(high >> np.uint64(63))
+    discarded = np.uint64(upper + 9)
+    mantissa = high >> discarded
+    exponent = ((217706 * q) >> 16) + 63 + upper - shift + 1023
+    if exponent <= 0 or exponent >= 2046:
+        return np.uint64(0)
+    # Exactly between two floats: to the even one.
+    if low <= _ONE and -4 <= q <= 23 and mantissa & np.uint64(3) == _ONE and mantissa << discarded == high:
+        mantissa &= ~_ONE
+    mantissa = (mantissa + (mantissa & _ONE)) >> _ONE
+    if mantissa >= np.uint64(1 << 53):
+        mantissa = np.uint64(1 << 52)
+        exponent += 1
+    return (np.uint64(exponent) << np.uint64(52)) | (mantissa & np.uint64((1 << 52) - 1))
+
+
+@compiled(forceinline=True)
+def _after_blanks(data: Any, at: Any, end: Any) -> Any:
+    while at < end and data[at] <= _BLANKS[0] and (data[at] in _BLANKS):
+        at += 1
+    return at
+
+
+@compiled
+def _after_text(data: Any, at: Any, end: Any) -> Any:
+    """Return the position behind a text without escapes, whose quote is at ``at``; -1 if it is none."""
+    at += 1
+    while at < end and data[at] != _QUOTE:
+        if data[at] == _BACKSLASH or data[at] < _BLANKS[0]:
+            return -1
+        at += 1
+    return at + 1 if at < end else -1
+
+
+@compiled(forceinline=True)
+def _number(data: Any, at: Any, end: Any) -> Any:
+    """Return what a number is: whether it is negative, whether it is whole, w, q, and where it ends, -1 if it is none."""
+    nothing, w = np.uint64(0), np.uint64(0)
+    negative = at < end and data[at] == _MINUS
+    at += negative
+    first, left = at, _DIGITS  # and so many more digits may come: the one after them is none that may stand there
+    if at < end and data[at] == _ZERO:
+        at += 1
+    else:
+        stop = min(end, at + left)
+        while at < stop and _ZERO <= data[at] <= _NINE:
+            w = w * np.uint64(10) + np.uint64(data[at] - _ZERO)
+            at += 1
+        left -= at - first
+    if at == first:
+        return False, False, nothing, 0, -1
+    whole, q = True, 0
+    if at < end and data[at] == _POINT:
+        whole = False
+        at += 1
+        first = at
+        while w == nothing and at < end and data[at] == _ZERO:
+            at += 1
+        stop = min(end, at + left)
+        while at < stop and _ZERO <= data[at] <= _NINE:
+            w = w * np.uint64(10) + np.uint64(data[at] - _ZERO)
+            at += 1
+        q = first - at
+        if q == 0:
+            return False, False, nothing, 0, -1
+    if at < end and data[at] | _LOWER == _EXPONENT:
+        whole = False
+        at += 1
+        smaller = at < end and data[at] == _MINUS
+        at += at < end and (data[at] == _MINUS or data[at] == _PLUS)
+        first, power = at, 0
+        while at < end and _ZERO <= data[at] <= _NINE:
+            if power < _FAR:
+                power = 10 * power + int(data[at] - _ZERO)
+            at += 1
+        if at == first:
+            return False, False, nothing, 0, -1
+        q += -power if smaller else power
+    return negative, whole, w, q, at
+
+
+@compiled
+def _after_label(data: Any, at: Any, end: Any) -> Any:
+    """Return the position behind a text, number, bool or null; -1 if it is none."""
+    if at >= end:
+        return -1
+    if data[at] == _QUOTE:
+        return _after_text(data, at, end)
+    if data[at] == _TRUE or data[at] == _NULL:
+        return at + 4 if at + 4 <= end else -1
+    if data[at] == _FALSE:
+        return at + 5 if at + 5 <= end else -1
+    return _number(data, at, end)[4]
+
+
+@compiled
+def read_rows(data: Any, begins: Any, ends: Any, names: Any, stops: Any, order: Any, X: Any, bits: Any, labels: Any) -> Any:
+    """Read rows up to the first one that is not read; return their number.
+
+    ``data`` is uint8, and each row lies there from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are
+    the names with their quotes, behind each other, each up to where it ``stops``, int64 [names]; one more than ``X`` has columns
+    if the last is that of the label. ``order``, int64 [names], is a guess of their order in a row, and is made better. Written
+    are ``X``, float64 [rows, columns], whose ``bits`` are the same memory as uint64, and where the label of each row begins and
+    ends: ``labels``, int64 [rows, 2], -1 where there is none. A label is a text, a number or a word, which the caller checks.
+    """
+    columns, known = X.shape[1], stops.shape[0]
+    seen = np.full(known, -1, dtype=np.int64)
+    for i in range(begins.shape[0]):
+        at, end, found = begins[i], ends[i], 0
+        labels[i, 0] = labels[i, 1] = -1
+        at = _after_blanks(data, at, end)
+        if at >= end or data[at] != _OPEN:
+            return i
+        while True:
+            at = _after_blanks(data, at + 1, end)
+            if found >= known:
+                return i
+            # The name: the one that stood here in the row before, or any other.
+            name = -1
+            for k in range(-1, known):
+                guess = order[found] if k < 0 else k
+                first = stops[guess - 1] if guess else 0
+                size = stops[guess] - first
+                if size > end - at:
+                    continue
+                same = True
+                for j in range(size):
+                    if data[at + j] != names[first + j]:
+                        same = False
+                        break
+                if same:
+                    name = guess
+                    at += size
+                    break
+            if name < 0 or seen[name] == i:
+                return i
+            seen[name], order[found] = i, name
+            found += 1
+            at = _after_blanks(data, at, end)
+            if at >= end or data[at] != _COLON:
+                return i
+            at = _after_blanks(data, at + 1, end)
+            if name == columns:
+                labels[i, 0] = at
+                at = _after_label(data, at, end)
+                if at < 0:
+                    return i
+                labels[i, 1] = at
+            else:
+                negative, whole, w, q, at = _number(data, at, end)
+                if at < 0:
+                    return i
+                if w == np.uint64(0):
+                    X[i, name] = -0.0 if negative and not whole else 0.0
+                elif w <= _MOST_EXACT and -_EXACT_POWER <= q <= _EXACT_POWER:
+                    number = np.float64(w)
+                    number = number / _EXACT_TENS[-q] if q < 0 else number * _EXACT_TENS[q]
+                    X[i, name] = -number if negative else number
+                elif q == 0:
+                    X[i, name] = -np.float64(w) if negative else np.float64(w)
+                else:
+                    if not -_MOST_POWER <= q <= _MOST_POWER:
+                        return i
+                    found_bits = _float_bits(w, q, _FIVES)
+                    if found_bits == np.uint64(0):
+                        return i
+                    bits[i, name] = found_bits | (np.uint64(negative) << np.uint64(63))
+            at = _after_blanks(data, at, end)
+            if at >= end or (data[at] != _COMMA and data[at] != _CLOSE):
+                return i
+            if data[at] == _CLOSE:
+                break
+        if found - (labels[i, 0] >= 0) != columns or _after_blanks(data, at + 1, end) != end:
+            return i
+    return begins.shape[0]
