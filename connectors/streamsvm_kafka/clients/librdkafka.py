@@ -89,8 +89,10 @@ def _translated(error: Any) -> KafkaError:
 def _failing() -> Iterator[None]:
     try:
         yield
-    except KafkaException as error:
-        raise _translated(error.args[0]) from error
+    except (KafkaException, SystemError) as error:
+        # confluent-kafka calls callbacks while it raises a fatal error, which is then only the cause of what comes out.
+        found = error if isinstance(error, KafkaException) else error.__cause__
+        raise (_translated(found.args[0]) if isinstance(found, KafkaException) else KafkaError(str(error))) from error
 
 
 def _settings(connection: Connection) -> dict[str, Any]:
