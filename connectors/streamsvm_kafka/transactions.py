@@ -119,7 +119,7 @@ class Transaction(Sending):
             raise self._failure from error
 
     def _explained(self, reason: str, error: BaseException) -> CheckpointError:
-        known = list(_chain(self._producer.lost or error))
+        known = [*_chain(self._producer.lost), *_chain(error)]  # what was lost may be what came of the error
 
         def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only
             return any(isinstance(each, kinds) or any(kind.__name__ in str(each) for kind in kinds) for each in known)

@@ -90,7 +90,7 @@ def _failing() -> Iterator[None]:
     try:
         yield
     except (KafkaException, SystemError) as error:
-        # confluent-kafka calls callbacks while it raises a fatal error, which is then only the cause of what comes out.
+        # confluent-kafka calls callbacks while it raises a fatal error, which is then only the cause of what comes out, or lost.
         found = error if isinstance(error, KafkaException) else error.__cause__
         raise (_translated(found.args[0]) if isinstance(found, KafkaException) else KafkaError(str(error))) from error
 
@@ -343,7 +343,8 @@ class Producer:
         timestamps: Sequence[int | None] | None,
     ) -> None:
         columns: Any = keys or repeat(None), headers or repeat([]), timestamps or repeat(None)
-        produce, failed = self._producer.produce, self._failed
+        # A message of a transaction that is not delivered is told of when that is committed.
+        produce, failed = self._producer.produce, None if self._identity is not None else self._failed
         place = -1 if partition is None else partition  # of a key, and of anything where there is none
         for value, key, more, timestamp in zip(values, *columns, strict=False):
             message = topic, value, key, place, failed, None, timestamp or 0, more  # at 0 it is sent with the time of now
