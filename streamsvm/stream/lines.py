@@ -109,6 +109,34 @@ class LineReader:
         self._at = end
         return self._buffer[begin:end]
 
+    def whole_lines(self, most: int) -> list[bytes]:
+        """The next lines of a file with their newlines, at least one and at most so many; `give` gives them out.
+
+        There is none of a pipe, or where the next line has no newline or is longer than `LONGEST_LINE`.
+        """
+        if self._wakes is not None:
+            return []
+        searched = 0
+        while self._buffer.find(b"\n", self._at + searched) < 0:
+            searched = len(self._buffer) - self._at
+            if searched > LONGEST_LINE or not self._fill():
+                return []
+        lines: list[bytes] = []
+        buffer, begin, find = self._buffer, self._at, self._buffer.find
+        while len(lines) < most and 0 < (end := find(b"\n", begin) + 1) <= begin + LONGEST_LINE:
+            lines.append(buffer[begin:end])
+            begin = end
+        return lines
+
+    def give(self, lines: list[bytes]) -> None:
+        """Give out lines that `whole_lines` has found, each of them a row; the mark is after the last one."""
+        end = self._at + sum(map(len, lines))
+        if len(lines) > 1:
+            self._at = end - len(lines[-1])
+            self.set_mark()
+        self._at = end
+        self.set_mark()
+
     def set_mark(self) -> None:
         """Move the mark here, after a row: `before_mark` returns the bytes before it, `row` those since the last mark."""
         self.row_begin = self.mark or self.header

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+import numpy as np
+
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, RawRows, Row, StreamError
+from streamsvm.stream.json_numbers import JSONNumbers
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
@@ -115,6 +119,7 @@ class TextSource(TableSource):
         self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
         self._kept: Sequence[Any] = ()
         self._all: Iterator[Row | BadRow] | None = None  # rows, for `take`
+        self._ended = False  # whether they have
         self._taken: list[tuple[int, bytes, Sequence[Any]]] = []  # line, bytes and columns to copy of those taken last
 
     def __iter__(self) -> Iterator[Row | BadRow]:
@@ -132,8 +137,10 @@ class TextSource(TableSource):
             else:
                 self._no_row()
 
-    def take(self, most: int) -> list[Row | BadRow] | None:
+    def take(self, most: int) -> Sequence[Row | BadRow] | None:
         """Return the next rows that are at hand, as `BatchSource.take` does."""
+        if lines := self._rows_at_hand(most):
+            return self._raw_rows(lines)
         if self._all is None:
             self._all = iter(self)
         rows: list[Row | BadRow] = []
@@ -143,7 +150,44 @@ class TextSource(TableSource):
             self._taken.append((self._line, self.raw, self._kept))
             if len(rows) >= most or not self._reader.has_line:
                 return rows
+        self._ended = True
         return rows or None
+
+    def _rows_at_hand(self, most: int) -> list[bytes]:  # noqa: ARG002
+        """Return the next lines that are at hand, if each is known to be one row, or one that cannot be read; else none."""
+        return []
+
+    def _raw_rows(self, lines: list[bytes]) -> RawRows:
+        """Give out lines that are a row each; they are read when they are asked for."""
+        first, n = self._line + 1, len(lines)
+        self._begun = True
+        self._reader.give(lines)
+        self._line = self._row_line = self._line + n
+        self._rows += n
+        self._taken = list(zip(range(first, first + n), lines, itertools.repeat(()), strict=False))
+
+        def read(i: int) -> Row | BadRow:
+            try:
+                if (row := self._parse(lines[i].decode())) is not None:
+                    return row
+                reason = "no row"
+            except UnicodeDecodeError as error:
+                reason = _not_text("utf-8", error)
+            except ValueError as error:
+                reason = str(error)
+            return BadRow(f"{self.name}, line {first + i:,}", lines[i], reason)
+
+        def pairs(begin: int, end: int) -> Iterator[tuple[Any, Any]]:
+            for row in map(read, range(begin, end)):
+                if isinstance(row, BadRow):
+                    return
+                yield row
+
+        return RawRows(read, pairs, (0, n), lambda begin, end, names: self._numbers_of(lines[begin:end], names))
+
+    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:  # noqa: ARG002
+        """Return the numbers and labels of lines of `_rows_at_hand`, as `RawRows` asks for them."""
+        return None
 
     def place_of(self, i: int) -> str:
         """The stream and the line of row number ``i`` of those that were taken last."""
@@ -270,10 +314,7 @@ class TextSource(TableSource):
             try:
                 text = line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError as error:
-                self._fault = (
-                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
-                    "such as latin-1 or cp1252"
-                )
+                self._fault = _not_text(encoding, error)
                 text = line.decode(encoding, errors="replace")
             if "_" in text or not text.isascii():
                 self._is_plain = False
@@ -292,12 +333,35 @@ class TextSource(TableSource):
         return StreamError(f"{self.place}: {message}")
 
 
+def _not_text(encoding: str, error: UnicodeDecodeError) -> str:
+    return (
+        f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
+        "such as latin-1 or cp1252"
+    )
+
+
 class JSONLinesSource(TextSource):
     """Rows of a file with one JSON object on each line.
 
     A null is a missing feature. The values of an object within the object are columns of their own, named by their path:
     ``payload.after.amount``. `TextSource` describes the parameters.
+
+    Rows whose features are the numbers that a learner knows take a fourth of the time if msgspec is installed, as it is with the
+    extra ``kafka``.
     """
+
+    def __init__(self, path: str | Path, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
+        super().__init__(path, label, **reading)
+        self._numbers = JSONNumbers(label)
+
+    def _rows_at_hand(self, most: int) -> list[bytes]:
+        if self._keep or self._reads or self._ended or self._encoding != "utf-8":
+            return []
+        lines = self._reader.whole_lines(most)
+        return lines if {line[0] for line in lines} == {ord("{")} else []
+
+    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
+        return self._numbers.decode(lines, names)
 
     def _parse(self, line: str) -> Row | None:
         if line.isspace():
@@ -316,7 +380,9 @@ class JSONLinesSource(TextSource):
         y = x.pop(self._label, None) if self._label is not None else None
         if self._reads:
             x, y = self._reading.row(x.items()), self._reading.label(y)
-        return Row({name: value for name, value in x.items() if value is not None}, y)
+        if self._reads or "null" in line:
+            x = {name: value for name, value in x.items() if value is not None}
+        return Row(x, y)
 
 
 class LIBSVMSource(TextSource):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-import re
-import struct
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import orjson
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row
+from streamsvm.stream.json_numbers import JSONNumbers
 from streamsvm.stream.tables.values import flat
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
 
@@ -48,7 +45,7 @@ class JSONCodec:
 
     def __init__(self, label: str | None) -> None:
         self.label = label
-        self._typed: _Typed | None = None  # for the names that were asked for last
+        self._numbers = JSONNumbers(label)
 
     def fields(self, value: bytes) -> dict[Any, Any]:
         """Return the fields of a message as they came, objects within it too; raise a ValueError if it is no JSON object."""
@@ -103,9 +100,7 @@ class JSONCodec:
         Returns the features, float64 [values, names], and the labels; None where a message has another form, or one that this
         way of reading does not tell from it.
         """
-        if self._typed is None or self._typed.names != names:
-            self._typed = _Typed(list(names), self.label)
-        return self._typed.decode(values)
+        return self._numbers.decode(values, names)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.
@@ -116,60 +111,3 @@ class JSONCodec:
             return orjson.dumps(fields_of(row, self.label, "JSONCodec"), option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
             raise ValueError(f"the row cannot be written as JSON: {error}") from None
-
-
-_PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*').fullmatch
-_CONTROL = re.compile(r"[\x00-\x1f]").search
-_LABELS = frozenset((int, float, str, bool, type(None)))
-_LARGEST_NUMBER = float(np.finfo(np.float32).max)
-_LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1  # beyond these, a whole number is read as a float
-
-
-class _Typed:
-    """Reads messages with a field for each of some names, and the label: their types are checked while they are parsed."""
-
-    def __init__(self, names: list[Hashable], label: str | None) -> None:
-        self.names = names
-        texts = [name for name in (*names, label) if isinstance(name, str)]
-        wanted = len(names) + (label is not None)
-        # Not of a bare name, the label as a feature, or a name that JSON escapes.
-        self._usable = len(names) > 1 and len(set(texts)) == wanted and all(map(_PLAIN, texts))
-        if not self._usable:
-            return
-        fields = [f"f{i}" for i in range(len(names))]
-        told: list[Any] = [(field, float) for field in fields]
-        renamed = dict(zip(fields, texts, strict=False))
-        if label is not None:
-            told, renamed["y"] = [*told, ("y", Any, None)], label
-        kind = msgspec.defstruct("Fields", told, rename=renamed, gc=False, forbid_unknown_fields=True)
-        self._read, self._features = msgspec.json.Decoder(kind).decode, operator.attrgetter(*fields)
-        self._label = None if label is None else operator.attrgetter("y")
-
-    def decode(self, values: Sequence[bytes]) -> tuple[np.ndarray, list[Any]] | None:
-        """Decode messages, as `JSONCodec.decode_numbers`."""
-        if not self._usable or max(map(len, values)) > MAX_MESSAGE_BYTES:
-            return None
-        try:
-            rows = list(map(self._read, values))
-        except ValueError:  # also text that is not UTF-8
-            return None
-        X = np.empty((len(rows), len(self.names)))
-        cells, at, pack = X.data.cast("B"), 0, struct.Struct(f"{len(self.names)}d").pack_into
-        for features in map(self._features, rows):
-            pack(cells, at, *features)
-            at += X.strides[0]
-        y = [None] * len(rows) if self._label is None else list(map(self._label, rows))
-        return (X, y) if self._same(values, X, y) else None
-
-    @staticmethod
-    def _same(values: Sequence[bytes], X: np.ndarray, y: list[Any]) -> bool:
-        # Whether no message is one that the two parsers read differently: by text with escapes or control characters, or by
-        # numbers that are too large.
-        kinds = set(map(type, y))
-        if not kinds <= _LABELS or not np.abs(X).max() <= _LARGEST_NUMBER:
-            return False
-        if int in kinds and not all(_LEAST_INT <= label <= _MOST_INT for label in set(y) if type(label) is int):
-            return False
-        if str not in kinds:
-            return True
-        return not (any(b"\\" in value for value in values) or any(_CONTROL(label) for label in set(y) if type(label) is str))

@@ -1,0 +1,88 @@
+"""Rows in JSON that have exactly the features which are known, read into a matrix: by msgspec, where it is installed."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+_LONGEST = 1 << 20  # bytes of a row
+_PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*').fullmatch
+_CONTROL = re.compile(r"[\x00-\x1f]").search
+_LABELS = frozenset((int, float, str, bool, type(None)))
+_LARGEST_NUMBER = float(np.finfo(np.float32).max)
+_LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1  # beyond these, some parsers read a whole number as a float
+
+
+class JSONNumbers:
+    """Reads JSON objects with a field for each of some names, and the label: their types are checked while they are parsed.
+
+    What it reads is the same as of Python's json and of orjson. Where that is not certain, or msgspec is not installed, it reads
+    nothing.
+
+    Parameters
+    ----------
+    label
+        Name of the label's field. None if there is none.
+    """
+
+    def __init__(self, label: str | None) -> None:
+        self._label = label
+        self._names: list[Hashable] | None = None  # that were asked for last, and how rows with these are read
+        self._read: Callable[[bytes], Any] | None = None
+        self._fields: Callable[[Any], tuple[Any, ...]] = tuple
+
+    def decode(self, values: Sequence[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
+        """Return the features, float64 [values, names], and the labels; None where a value has another form.
+
+        Labels are None where a row has none.
+        """
+        if self._names != names:
+            self._names = list(names)
+            self._prepare(self._names)
+        if self._read is None or max(map(len, values)) > _LONGEST:
+            return None
+        n, fields, labelled = len(names), self._fields, self._label is not None
+        X, y = np.empty((len(values), n)), []
+        cells, at, size, pack = X.data.cast("B"), 0, X.strides[0], struct.Struct(f"{n}d").pack_into
+        try:
+            for row in map(self._read, values):
+                pack(cells, at, *fields(row)[:n])
+                at += size
+                y.append(row.y if labelled else None)
+        except ValueError:  # also text that is not UTF-8
+            return None
+        return (X, y) if _same(values, X, y) else None
+
+    def _prepare(self, names: list[Hashable]) -> None:
+        self._read = None
+        texts = [name for name in (*names, self._label) if isinstance(name, str)]
+        wanted = len(names) + (self._label is not None)
+        # Not of one name, which alone has no order; the label as a feature; or a name that JSON escapes.
+        if len(names) < 2 or len(set(texts)) != wanted or not all(map(_PLAIN, texts)):
+            return
+        try:
+            import msgspec  # noqa: PLC0415 - of an extra
+        except ImportError:
+            return
+        told: list[Any] = [(f"f{i}", float) for i in range(len(names))]
+        renamed = {field: text for (field, _), text in zip(told, texts, strict=False)}
+        if self._label is not None:
+            told, renamed["y"] = [*told, ("y", Any, None)], self._label
+        kind = msgspec.defstruct("Fields", told, rename=renamed, gc=False, forbid_unknown_fields=True)
+        self._read, self._fields = msgspec.json.Decoder(kind).decode, msgspec.structs.astuple
+
+
+def _same(values: Sequence[bytes], X: np.ndarray, y: list[Any]) -> bool:
+    """Whether no row is one that parsers read differently: by text with escapes or control characters, or by large numbers."""
+    kinds = set(map(type, y))
+    if not kinds <= _LABELS or not (X.max() <= _LARGEST_NUMBER and X.min() >= -_LARGEST_NUMBER):
+        return False
+    if int in kinds and not all(_LEAST_INT <= label <= _MOST_INT for label in set(y) if type(label) is int):
+        return False
+    if str not in kinds:
+        return True
+    return not (any(b"\\" in value for value in values) or any(_CONTROL(label) for label in set(y) if type(label) is str))
