@@ -10,8 +10,8 @@ import orjson
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row
-from streamsvm.stream.json_numbers import JSONNumbers
 from streamsvm.stream.tables.values import flat
+from streamsvm.stream.text_numbers import JSONNumbers
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
 
 
