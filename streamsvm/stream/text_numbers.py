@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import struct
 from collections.abc import Callable, Hashable, Sequence
@@ -19,7 +20,7 @@ _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1  # beyond these, some parsers read a
 
 
 class JSONNumbers:
-    """Reads JSON objects with a field for each of some names, and the label: their types are checked while they are parsed.
+    """Reads JSON objects with fields for some names, and the label: their types are checked while they are parsed.
 
     What it reads is the same as of Python's json and of orjson. Where that is not certain, or msgspec is not installed, it reads
     nothing.
@@ -39,7 +40,7 @@ class JSONNumbers:
     def decode(self, values: Sequence[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
         """Return the features, float64 [values, names], and the labels; None where a value has another form.
 
-        Labels are None where a row has none.
+        A feature that a row does not have is NaN, and a label None.
         """
         if self._names != names:
             self._names = list(names)
@@ -51,7 +52,11 @@ class JSONNumbers:
         cells, at, size, pack = X.data.cast("B"), 0, X.strides[0], struct.Struct(f"{n}d").pack_into
         try:
             for row in map(self._read, values):
-                pack(cells, at, *fields(row)[:n])
+                numbers = fields(row)[:n]
+                try:
+                    pack(cells, at, *numbers)
+                except struct.error:  # of None, which takes long to look for
+                    pack(cells, at, *(math.nan if number is None else number for number in numbers))
                 at += size
                 y.append(row.y if labelled else None)
         except ValueError:  # also text that is not UTF-8
@@ -69,8 +74,8 @@ class JSONNumbers:
             import msgspec  # noqa: PLC0415 - of an extra
         except ImportError:
             return
-        told: list[Any] = [(f"f{i}", float) for i in range(len(names))]
-        renamed = {field: text for (field, _), text in zip(told, texts, strict=False)}
+        told: list[Any] = [(f"f{i}", float | None, None) for i in range(len(names))]
+        renamed = {field: text for (field, *_), text in zip(told, texts, strict=False)}
         if self._label is not None:
             told, renamed["y"] = [*told, ("y", Any, None)], self._label
         kind = msgspec.defstruct("Fields", told, rename=renamed, gc=False, forbid_unknown_fields=True)
@@ -90,20 +95,20 @@ def _same(values: Sequence[bytes], X: np.ndarray, y: list[Any]) -> bool:
 
 
 def _within_float32(X: np.ndarray) -> bool:
-    return bool(X.max() <= _LARGEST_NUMBER and X.min() >= -_LARGEST_NUMBER)
+    return not (np.abs(X) > _LARGEST_NUMBER).any()  # as NaN is not
 
 
 def numbers_between(rows: list[bytes], mark: bytes, width: int) -> np.ndarray | None:
-    """Return numbers between marks as a matrix, float64 [rows, width]; None where a row has others, or something else.
+    """Return numbers between marks as a matrix, float64 [rows, width], NaN where there is none; None where a row has others.
 
-    A number that Python's float and JSON do not read alike, or that is written in a way which JSON does not have, counts as
-    something else, and so does everything where msgspec is not installed.
+    A number that JSON does not have, or that JSON and Python's float do not read alike, counts as something else. So does
+    everything where msgspec is not installed.
 
     Examples
     --------
-    >>> numbers_between([b"1,0.5", b"2,1e3"], b",", 2)
-    array([[1.0e+00, 5.0e-01],
-           [2.0e+00, 1.0e+03]])
+    >>> numbers_between([b"1,0.5", b"2,"], b",", 2)
+    array([[1. , 0.5],
+           [2. , nan]])
     >>> numbers_between([b"1,0.5", b"2,spam"], b",", 2) is None
     True
     """
@@ -118,12 +123,25 @@ def numbers_between(rows: list[bytes], mark: bytes, width: int) -> np.ndarray | 
         if b"," in text:
             return None
         text = text.replace(mark, b",")
+    filled = b""
     try:
         found = msgspec.json.decode(text, type=list[float])
     except ValueError:
+        if len(filled := _filled(text)) == len(text):
+            return None
+        try:
+            found = msgspec.json.decode(filled, type=list[float])
+        except ValueError:
+            return None
+    if len(found) != len(rows) * width:  # where a row has no mark
         return None
     X = np.empty((len(rows), width))
     struct.pack_into(f"{len(found)}d", X.data.cast("B"), 0, *found)
+    if filled:
+        missing = float(_MISSING) <= X
+        if np.count_nonzero(missing) * len(_MISSING) != len(filled) - len(text):
+            return None
+        X[missing] = math.nan
     # A whole number -0 has lost its sign. No other minus has, but those of exponents.
     letters = np.frombuffer(text, np.uint8)
     minus = letters == ord("-")
@@ -131,3 +149,15 @@ def numbers_between(rows: list[bytes], mark: bytes, width: int) -> np.ndarray | 
     if np.count_nonzero(minus) - np.count_nonzero(exponents) != np.count_nonzero(np.signbit(X)):
         return None
     return X if _within_float32(X) else None
+
+
+#: Stands for a number that is missing: no feature is as large.
+_MISSING = b"1e308"
+
+
+def _filled(text: bytes) -> bytes:
+    """Return an array in JSON with a number in the place of each that is missing."""
+    for _ in range(2):  # what stands between two that are missing is found for one of them
+        text = text.replace(b",,", b"," + _MISSING + b",")
+    begin, end = _MISSING * text.startswith(b"[,"), _MISSING * text.endswith(b",]")
+    return b"[" + begin + text[1:-1] + end + b"]"

@@ -33,8 +33,9 @@ def test_what_is_read_is_what_json_reads(label):
         accepted += 1
         row = json.loads(text)
         y = None if label is None else row.pop(label, None)
-        assert row.keys() == set(names)
-        assert found[0].tobytes() == np.array([[float(row[name]) for name in names]]).tobytes()
+        row = {name: value for name, value in row.items() if value is not None}
+        assert row.keys() <= set(names)
+        assert found[0].tobytes() == np.array([[float(row.get(name, math.nan)) for name in names]]).tobytes()
         assert not any(isinstance(value, bool | str) for value in row.values())
         assert (type(found[1][0]), found[1]) == (type(y), [y])
     assert accepted > 1000
@@ -52,7 +53,12 @@ def lines_of(rng, n, regression):
     for i in range(n):
         if rng.random() < 0.95 or i < 50:
             x = {name: rng.gauss(0.0, 1.0) for name in NAMES}
-            lines.append(json.dumps({**x, "y": x["a"] if regression else x["a"] > 0.0}).encode())
+            row = {**x, "y": x["a"] if regression else x["a"] > 0.0}
+            if rng.random() < 0.1:
+                row |= {rng.choice(NAMES): None}
+            elif rng.random() < 0.1:
+                row = dict.fromkeys(NAMES) if rng.random() < 0.1 else {name: row[name] for name in row if name != NAMES[1]}
+            lines.append(json.dumps(row).encode())
         else:
             lines.append(
                 rng.choice([b"", b" ", b"[1]", message(rng, "y").replace(b"\n", b" "), b"  " + lines[0], lines[0] + b"\r"])
@@ -108,6 +114,10 @@ def cells_of(rng, n, regression, at, mark):
                 label = rng.choice(LABELS)
             elif odd < 0.9:
                 row = rng.choice([row[:-1], [*row, "1"], []])
+        elif rng.random() < 0.1:
+            row[rng.randrange(len(row))] = ""
+        elif rng.random() < 0.01:
+            row = [""] * len(row)
         row.insert(at, label)
         lines.append(mark.join(row) + rng.choice(["\r", ""] if rng.random() < 0.01 else [""]))
         if rng.random() < 0.01:
@@ -155,12 +165,27 @@ def test_csv_leaves_the_bytes_of_its_rows_one_by_one(tmp_path, parser, at, mark,
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_numbers_of_csv_are_those_that_python_reads(cell):
+    plain = ["0", "1", "-1", "-0.0", "-0e3", "1e-05", "-1e-05", "1E-5", " 1", "1 ", "1\t", "1\r", "9007199254740993"]
     found = numbers_between([f"{cell},1".encode(), b"2,3"], b",", 2)
+    assert (found is not None) == (cell in (*plain, ""))
     if found is not None:
-        assert found.tobytes() == np.array([[float(cell), 1.0], [2.0, 3.0]]).tobytes()
-    assert (found is None) == (
-        cell not in ("0", "1", "-1", "-0.0", "-0e3", "1e-05", "-1e-05", "1E-5", " 1", "1 ", "1\t", "1\r", "9007199254740993")
-    )
+        assert found.tobytes() == np.array([[float(cell or "nan"), 1.0], [2.0, 3.0]]).tobytes()
+
+
+def test_numbers_of_csv_that_are_missing():
+    nan = math.nan
+    for rows, expected in (
+        ([",,", "1,,2", ",3,"], [[nan, nan, nan], [1.0, nan, 2.0], [nan, 3.0, nan]]),
+        (["1,2,", ",,-4"], [[1.0, 2.0, nan], [nan, nan, -4.0]]),
+    ):
+        found = numbers_between([row.encode() for row in rows], b",", 3)
+        assert found.tobytes() == np.array(expected).tobytes()
+        semicolons = [row.replace(",", ";").encode() for row in rows]
+        assert numbers_between(semicolons, b";", 3).tobytes() == found.tobytes()
+    for rows in (["1e308,", "1,2"], ["1,2", "1e309,"], ["1,-0", ",1"], ["1", ","], ["1", "1,,2"], ["x,", "1,2"], [" ,1", ",2"]):
+        assert numbers_between([row.encode() for row in rows], b",", 2) is None
+    assert numbers_between([b""], b",", 1) is None
+    assert numbers_between([b"1", b""], b",", 1).tobytes() == np.array([[1.0], [nan]]).tobytes()
 
 
 @pytest.mark.parametrize("kind", [JSONLinesSource, CSVSource])

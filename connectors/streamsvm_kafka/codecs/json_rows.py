@@ -95,10 +95,10 @@ class JSONCodec:
             return
 
     def decode_numbers(self, values: Sequence[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
-        """Decode messages that have exactly the features of these names, all of them numbers, as `decode` does but faster.
+        """Decode messages that have features of these names alone, all of them numbers, as `decode` does but faster.
 
-        Returns the features, float64 [values, names], and the labels; None where a message has another form, or one that this
-        way of reading does not tell from it.
+        Returns the features, float64 [values, names], NaN where a message has none, and the labels; None where a message has
+        another form, or one that this way of reading does not tell from it.
         """
         return self._numbers.decode(values, names)
 
