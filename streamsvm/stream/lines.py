@@ -110,16 +110,14 @@ class LineReader:
         return self._buffer[begin:end]
 
     def whole_lines(self, most: int) -> list[bytes]:
-        """The next lines of a file with their newlines, at least one and at most so many; `give` gives them out.
+        """The next lines with their newlines, at least one and at most so many; `give` gives them out.
 
-        There is none of a pipe, or where the next line has no newline or is longer than `LONGEST_LINE`.
+        There is none where the next line must be waited for, has no newline or is longer than `LONGEST_LINE`.
         """
-        if self._wakes is not None:
-            return []
         searched = 0
         while self._buffer.find(b"\n", self._at + searched) < 0:
             searched = len(self._buffer) - self._at
-            if searched > LONGEST_LINE or not self._fill():
+            if self._wakes is not None or searched > LONGEST_LINE or not self._fill():
                 return []
         lines: list[bytes] = []
         buffer, begin, find = self._buffer, self._at, self._buffer.find

@@ -1,10 +1,9 @@
-"""Sources of rows: JSON lines and LIBSVM text (plain, gzip, or standard input), what all text shares, and any iterable."""
+"""Sources of rows: LIBSVM text (plain, gzip, or standard input), what all text shares, and any iterable."""
 
 from __future__ import annotations
 
 import csv
 import itertools
-import json
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,13 +17,10 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, RawRows, 
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
-from streamsvm.stream.tables.values import at_path, flat, number
-from streamsvm.stream.text_numbers import JSONNumbers
+from streamsvm.stream.tables.values import number
 
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
-
-_OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
 
 
 class TableSource:
@@ -338,48 +334,6 @@ def _not_text(encoding: str, error: UnicodeDecodeError) -> str:
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
         "such as latin-1 or cp1252"
     )
-
-
-class JSONLinesSource(TextSource):
-    """Rows of a file with one JSON object on each line.
-
-    A null is a missing feature. The values of an object within the object are columns of their own, named by their path:
-    ``payload.after.amount``. `TextSource` describes the parameters.
-    """
-
-    def __init__(self, path: str | Path, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
-        super().__init__(path, label, **reading)
-        self._numbers = JSONNumbers(label)
-
-    def _rows_at_hand(self, most: int) -> list[bytes]:
-        if self._keep or self._reads or self._ended or self._encoding != "utf-8":
-            return []
-        lines = self._reader.whole_lines(most)
-        return lines if {line[0] for line in lines} == {ord("{")} else []
-
-    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
-        return self._numbers.decode(lines, names)
-
-    def _parse(self, line: str) -> Row | None:
-        if line.isspace():
-            return None
-        hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
-        try:
-            x = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
-        if not isinstance(x, dict):
-            raise ValueError(f"not a JSON object{hint}: {shown(line)}")
-        if self._keep:
-            self._kept = [at_path(x, name) for name in self._keep]
-        if "{" in line[1:]:
-            x = flat(x, self._label, self._reading.drop)
-        y = x.pop(self._label, None) if self._label is not None else None
-        if self._reads:
-            x, y = self._reading.row(x.items()), self._reading.label(y)
-        if self._reads or "null" in line:
-            x = {name: value for name, value in x.items() if value is not None}
-        return Row(x, y)
 
 
 class LIBSVMSource(TextSource):

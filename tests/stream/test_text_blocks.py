@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import random
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -217,3 +219,21 @@ def test_rows_that_come_after_the_end_are_for_the_next_run(tmp_path):
         source.seek(position)
         rows = source.take(10)
         assert (len(rows), source.place_of(0), source.raw_of(0)) == (1, f"{path}, line 4", line)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
+@pytest.mark.parametrize(("suffix", "head"), [("jsonl", b""), ("csv", b"a,y\n")])
+def test_rows_of_a_pipe_that_have_come_are_given_together(tmp_path, suffix, head):
+    path, line = tmp_path / f"rows.{suffix}", b'{"a": 1, "y": 0}\n' if suffix == "jsonl" else b"1,0\n"
+    os.mkfifo(path)
+    kind, counts = {"jsonl": JSONLinesSource, "csv": CSVSource}[suffix], []
+    with kind(path, "y") as source:
+        writer = threading.Thread(target=path.write_bytes, args=(head + line * 50 + line[:-1],))
+        writer.start()
+        while (rows := source.take(30)) is not None:
+            assert all(row == ({"a": 1.0}, 0) for row in rows)
+            counts.append(len(rows))
+        writer.join()
+        assert sum(counts) == 51
+        assert max(counts) > 1
+        assert (source.position["rows"], source.position["line"]) == (51, 51 + (suffix == "csv"))
