@@ -6,6 +6,7 @@ import codecs
 import gzip
 import hashlib
 import io
+import itertools
 import os
 import select
 import stat
@@ -112,19 +113,19 @@ class LineReader:
     def whole_lines(self, most: int) -> list[bytes]:
         """The next lines with their newlines, at least one and at most so many; `give` gives them out.
 
-        There is none where the next line must be waited for, has no newline or is longer than `LONGEST_LINE`.
+        There is none where the next line must be waited for or has no newline, or one is longer than `LONGEST_LINE`.
         """
         searched = 0
         while self._buffer.find(b"\n", self._at + searched) < 0:
             searched = len(self._buffer) - self._at
             if self._wakes is not None or searched > LONGEST_LINE or not self._fill():
                 return []
-        lines: list[bytes] = []
-        buffer, begin, find = self._buffer, self._at, self._buffer.find
-        while len(lines) < most and 0 < (end := find(b"\n", begin) + 1) <= begin + LONGEST_LINE:
-            lines.append(buffer[begin:end])
-            begin = end
-        return lines
+        rest = io.BytesIO(self._buffer)  # without a copy
+        rest.seek(self._at)
+        lines = list(itertools.islice(rest, most))
+        if not lines[-1].endswith(b"\n"):
+            lines.pop()
+        return lines if max(map(len, lines)) <= LONGEST_LINE else []
 
     def give(self, lines: list[bytes]) -> None:
         """Give out lines that `whole_lines` has found, each of them a row; the mark is after the last one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -116,7 +115,8 @@ class TextSource(TableSource):
         self._kept: Sequence[Any] = ()
         self._all: Iterator[Row | BadRow] | None = None  # rows, for `take`
         self._ended = False  # whether they have
-        self._taken: list[tuple[int, bytes, Sequence[Any]]] = []  # line, bytes and columns to copy of those taken last
+        # Of those taken last: the line, the bytes, and the columns to copy.
+        self._taken: tuple[Sequence[int], Sequence[bytes], Sequence[Sequence[Any]]] = (), (), ()
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
@@ -140,10 +140,15 @@ class TextSource(TableSource):
         if self._all is None:
             self._all = iter(self)
         rows: list[Row | BadRow] = []
-        self._taken = []
+        numbers: list[int] = []
+        raws: list[bytes] = []
+        kept: list[Sequence[Any]] = []
+        self._taken = numbers, raws, kept
         while row := next(self._all, None):
             rows.append(row)
-            self._taken.append((self._line, self.raw, self._kept))
+            numbers.append(self._line)
+            raws.append(self.raw)
+            kept.append(self._kept)
             if len(rows) >= most or not self._reader.has_line:
                 return rows
         self._ended = True
@@ -160,7 +165,7 @@ class TextSource(TableSource):
         self._reader.give(lines)
         self._line = self._row_line = self._line + n
         self._rows += n
-        self._taken = list(zip(range(first, first + n), lines, itertools.repeat(()), strict=False))
+        self._taken = range(first, first + n), lines, [()] * n
 
         def read(i: int) -> Row | BadRow:
             try:
@@ -187,11 +192,11 @@ class TextSource(TableSource):
 
     def place_of(self, i: int) -> str:
         """The stream and the line of row number ``i`` of those that were taken last."""
-        return f"{self.name}, line {self._taken[i][0]:,}" if self._taken else self.place
+        return f"{self.name}, line {self._taken[0][i]:,}" if self._taken[0] else self.place
 
     def raw_of(self, i: int) -> bytes:
         """The bytes of row number ``i`` of those that were taken last."""
-        return self._taken[i][1]
+        return self._taken[1][i]
 
     def _parse(self, line: str) -> Row | None:
         """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
@@ -214,7 +219,7 @@ class TextSource(TableSource):
 
     def kept_of(self, i: int) -> Sequence[Any]:
         """The columns to copy of row number ``i`` of those that were taken last."""
-        return self._taken[i][2] if self._taken else self._kept
+        return self._taken[2][i] if self._taken[2] else self._kept
 
     @property
     def position(self) -> Position:
