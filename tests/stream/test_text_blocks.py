@@ -16,6 +16,8 @@ from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import CSVSource, FileSink, JSONLinesSource, LearningLoop
 from streamsvm.stream.text_numbers import JSONNumbers, numbers_between
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(params=["msgspec", "json"])
 def parser(request, monkeypatch):
