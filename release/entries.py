@@ -168,9 +168,11 @@ def use_command_line(learner: str, regression: bool) -> None:
 
 
 def use_kafka() -> None:
-    """Find the fields of a record, as the source of a topic does."""
+    """Find the fields of a record and the numbers in JSON, as the source of a topic does."""
     from streamsvm.core.records import find_fields
+    from streamsvm.stream.text_numbers import JSONNumbers, laid_out
 
+    assert JSONNumbers("y").decode(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"]) == (np.array([[1.5]]), [0])
     assert find_fields(np.frombuffer(b"\x0c" + bytes(6), np.uint8), 0, np.empty((1, 7), np.int64)) == 6
 
 

@@ -81,7 +81,7 @@ def test_one_package_is_missing(monkeypatch, tmp_path, module, use, said):
     ("package", "module", "said"),
     [
         ("scipy", "streamsvm.batch.hss", 'streamsvm.batch needs scikit-learn: pip install "streamsvm[batch]"'),
-        ("orjson", "streamsvm_kafka", 'streamsvm_kafka needs kafka-python, msgspec and orjson: pip install "streamsvm[kafka]"'),
+        ("orjson", "streamsvm_kafka", 'streamsvm_kafka needs kafka-python and orjson: pip install "streamsvm[kafka]"'),
         ("confluent_kafka", "streamsvm_kafka.embedded", 'EmbeddedBroker needs confluent-kafka: pip install "streamsvm[demo]"'),
     ],
 )

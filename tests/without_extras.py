@@ -19,7 +19,6 @@ MODULES = frozenset(
         "fastavro",
         "kafka",
         "matplotlib",
-        "msgspec",
         "onnx",
         "orjson",
         "prometheus_client",
@@ -29,7 +28,7 @@ MODULES = frozenset(
     ]
 )
 
-KAFKA = "streamsvm_kafka needs kafka-python, msgspec and orjson", "kafka"
+KAFKA = "streamsvm_kafka needs kafka-python and orjson", "kafka"
 BATCH = "streamsvm.batch needs scikit-learn", "batch"
 FILES = "rows.parquet: a Parquet or Arrow file needs pyarrow", "files"
 ONNX = "an ONNX file needs onnx", "onnx"

@@ -12,7 +12,7 @@ try:
     import kafka  # noqa: F401
     import orjson  # noqa: F401
 except ImportError as _error:
-    raise missing_package("streamsvm_kafka", "kafka-python, msgspec and orjson", "kafka", _error) from _error
+    raise missing_package("streamsvm_kafka", "kafka-python and orjson", "kafka", _error) from _error
 
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry

@@ -14,6 +14,7 @@ from streamsvm.files.container import CorruptError
 _OPAQUE = frozenset({"instance", "model", "pickle"})
 #: What is shared may be met so many times as often as it is written, and a small file may do so this often at least.
 _TIMES, _FREE = 64, 2**20
+_NESTED = frozenset({dict, list})
 _WORD = 64  # bytes of an array that count as one value
 _FEW, _MOST_ALIKE = 1000, 100  # keys, and those of them with one hash
 
@@ -70,7 +71,8 @@ def _held(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
         node = stack.pop()
         if node.__class__ is list:
             count += len(node)
-            stack += [inner for inner in node if inner.__class__ is dict or inner.__class__ is list]
+            if not _NESTED.isdisjoint(map(type, node)):
+                stack += [inner for inner in node if inner.__class__ is dict or inner.__class__ is list]
         elif node.__class__ is dict:
             count += len(node)
             for tag, inner in node.items():

@@ -94,8 +94,11 @@ def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     if len(text) > _LONGEST_HEADER:
         raise ValueError(f"{len(little):,} arrays are too many for one file: their header has {len(text):,} bytes")
-    data = b"".join([len(text).to_bytes(8, "little"), text, *(little[name].tobytes() for name in order)])
-    return data + hashlib.sha256(data).digest()
+    parts: list[Any] = [len(text).to_bytes(8, "little"), text, *(little[name].ravel() for name in order)]
+    checksum = hashlib.sha256()
+    for part in parts:
+        checksum.update(part)
+    return b"".join([*parts, checksum.digest()])  # the only copy
 
 
 def read_file(path: Path) -> bytes:

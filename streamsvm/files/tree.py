@@ -43,6 +43,8 @@ from streamsvm.files.river_state import check_scaler, check_wrapper
 
 _DEEPEST = 100  # tuples in tuples
 _SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
+_UNBOUNDED = frozenset({type(None), bool, str})  # all of which JSON holds
+_NESTED = frozenset({dict, list})  # of values in JSON: those that are not themselves
 _LARGEST_CODE = 0x10FFFF  # of a character
 _LONG = 2**63  # readers of JSON in other languages hold shorter integers, and Python refuses very long decimal ones
 _NUMBERS = {dtype.type: name for name, dtype in DTYPES.items()}
@@ -115,7 +117,8 @@ class _Writer:
         return {"at": self._number(obj)}
 
     def _values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
-        return [self._value(obj, depth + 1) for obj in objects]
+        values = list(objects)
+        return values if _are_written_as_they_are(values) else [self._value(obj, depth + 1) for obj in values]
 
     def _sorted(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
         # The order in a set depends on its history and on the seed of hashes.
@@ -187,6 +190,14 @@ class _Writer:
         attributes, slots = state if isinstance(state, tuple) else (state, None)
         found = {**(attributes or {}), **(slots or {})}
         return ["instance", name, [[key, self._value(value)] for key, value in found.items()]]
+
+
+def _are_written_as_they_are(values: list[Any]) -> bool:
+    """Whether JSON holds these values themselves, as far as that is told in an instant: lists of labels are long."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return max(values) < _LONG and min(values) > -_LONG
+    return kinds <= _UNBOUNDED or (kinds == {float} and all(map(math.isfinite, values)))
 
 
 def _is_bound(function: Any) -> bool:
@@ -348,6 +359,8 @@ class _Reader:
         raise CorruptError(f"it holds a value of kind {shown(tag)}")
 
     def _values(self, values: list[Any]) -> list[Any]:
+        if _NESTED.isdisjoint(map(type, values)):  # each is itself
+            return list(values)
         return [self._value(value) for value in values]
 
     def _members(self, values: list[Any]) -> list[Any]:

@@ -329,9 +329,10 @@ class OnlineEstimator(RiverEstimator):
     # code relies on comes from a file unseen.
 
     def __getstate__(self) -> dict[str, Any]:
-        made = {declared.name for declared in fields(self)} | set(self._get_params())
+        parameters = self._get_params()  # river looks at the signature for them
+        made = {declared.name for declared in fields(self)} | set(parameters)
         return {
-            "parameters": self._get_params(),
+            "parameters": parameters,
             "store": self._store.snapshot(),
             "features": self.feature_names,
             "attributes": {name: value for name, value in self.__dict__.items() if name not in made},

@@ -24,13 +24,14 @@ from streamsvm.stream.endpoints import (
     VersionedPrediction,
     Weighted,
 )
+from streamsvm.stream.json_source import JSONLinesSource
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
 from streamsvm.stream.prediction import FollowedFolder, Predicted, PredictionLoop
 from streamsvm.stream.score import CurvePoint, LearningCurve
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import IterableSource, JSONLinesSource, LIBSVMSource
+from streamsvm.stream.sources import IterableSource, LIBSVMSource
 from streamsvm.stream.stream_loop import Progress
 from streamsvm.stream.weights import WeightedSource
 

@@ -291,6 +291,7 @@ class CheckpointFolder(CheckpointWriter):
         if not locks(self._lock) or not self._is_owned:
             self._lock.close()
             raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
+        self._known: dict[str, tuple[int, ...]] = {}  # good files by name, and how they were found last
         try:
             for part in self.path.glob(f"*{_SUFFIX}*.part"):  # of a run that was killed while it wrote
                 part.unlink()
@@ -346,14 +347,18 @@ class CheckpointFolder(CheckpointWriter):
 
     def _prune(self, written: Path | None = None) -> None:
         # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that
-        # `newest` can warn of them.
-        n_good = 0
+        # `newest` can warn of them. One that is as it was found last is not read again.
+        n_good, known = 0, {}
         for file in _checkpoints(self.path):
-            good = file == written or not _is_corrupt(file)
+            found = _state_of(file)
+            good = file == written or (found is not None and self._known.get(file.name) == found) or not _is_corrupt(file)
             if file == written or (good and n_good < self._N_GOOD):
                 n_good += 1
+                if found is not None:
+                    known[file.name] = found
             elif good or n_good or written is not None:
                 file.unlink(missing_ok=True)
+        self._known = known
 
     def newest(self) -> Checkpoint | None:
         """Read the newest good checkpoint; None if the folder is empty. See `newest_in`."""
@@ -406,6 +411,15 @@ def _checkpoints(path: Path) -> list[Path]:
     # Newest first; files with other names are the user's.
     found = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
     return [file for _, file in sorted(found, reverse=True)]
+
+
+def _state_of(file: Path) -> tuple[int, ...] | None:
+    """Return facts of a file that a change to it changes; None if it is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _is_corrupt(file: Path) -> bool:

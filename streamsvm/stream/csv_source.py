@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
+
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, Row, StreamError
+from streamsvm.stream.endpoints import BadRow, RawRows, Row, StreamError
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, TextSource
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
+from streamsvm.stream.text_numbers import CellNumbers, laid_out
+
+#: Those of which lines can be split.
+_DELIMITERS = ",;\t|"
 
 
 class CSVSource(TextSource):
@@ -75,9 +81,12 @@ class CSVSource(TextSource):
 
     _table: Any = None
     _names: list[str]
+    _at: int  # of the label
+    _features: list[str]
     _first_line = _first_offset = 0  # of the row at hand
     _last: dict[Any, Any]  # the row before it
     _has_warned = False
+    _numbers: tuple[list[Hashable], CellNumbers] | None = None  # names of features, and what reads rows with these
 
     def _begin(self) -> None:
         self._last = {}
@@ -95,6 +104,8 @@ class CSVSource(TextSource):
         if names is not None and (missing := [name for name in self._keep if name not in self._names]):
             raise self._error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
         self._reader.header = self._reader.offset
+        self._at = self._names.index(self._label) if self._label in self._names else -1
+        self._features = [name for i, name in enumerate(self._names) if i != self._at]
 
     @property
     def columns(self) -> list[str]:
@@ -155,37 +166,75 @@ class CSVSource(TextSource):
     def __iter__(self) -> Iterator[Row | BadRow]:
         if self._table is None:
             self._begin()
-        names, width, reading = self._names, len(self._names), self._reading
-        at = names.index(self._label) if self._label in names else -1
-        features = [name for i, name in enumerate(names) if i != at]
+        names, width = self._names, len(self._names)
         kept = [names.index(name) for name in self._keep if name in names]
         while (cells := self._cells()) is not None:
             if self._line > self._first_line and len(cells) == width:
                 self._warn_of_rows_within(width)
             if len(cells) != width or self._fault:
                 if cells or self._fault:  # no empty line
-                    yield self._bad_cells(f"{len(cells)} cells for {width} columns: {shown(','.join(cells))}")
+                    yield self._bad_cells(_other_width(cells, width))
                 else:
                     self._no_row()
                 continue
             if kept:
                 self._kept = [cells[i] or None for i in kept]
-            y: Any = cells.pop(at) if at >= 0 else ""
-            reads = float if self._is_plain else number  # float takes more for numbers than is plain
-            if self._reads:
-                y = reading.label(y)
-                self._last = reading.row(zip(features, cells, strict=True), reads)
-                self._row_given()
-                yield Row(self._last, None if y is None else parse_label(y))
-                continue
-            y = parse_label(y)
-            try:
-                x: dict[Hashable, Any] = dict(zip(features, map(reads, cells), strict=True))
-            except ValueError:
-                x = {name: _cell(cell) for name, cell in zip(features, cells, strict=True) if cell.strip()}
+            row = self._row_of(cells, self._is_plain)
+            self._last = row.x
             self._row_given()
-            self._last = x
-            yield Row(x, y)
+            yield row
+
+    def _row_of(self, cells: list[str], is_plain: bool) -> Row:
+        y: Any = cells.pop(self._at) if self._at >= 0 else ""
+        reads = float if is_plain else number  # float takes more for numbers than is plain
+        if self._reads:
+            y = self._reading.label(y)
+            x = self._reading.row(zip(self._features, cells, strict=True), reads)
+            return Row(x, None if y is None else parse_label(y))
+        try:
+            x = dict(zip(self._features, map(reads, cells), strict=True))
+        except ValueError:
+            x = {name: _cell(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
+        return Row(x, parse_label(y))
+
+    def _rows_at_hand(self, most: int) -> list[bytes]:
+        if self._keep or self._reads or self._ended or self._encoding != "utf-8" or self._delimiter not in _DELIMITERS:
+            return []
+        if self._table is None:
+            self._begin()
+        lines = self._reader.whole_lines(most)
+        text = b"".join(lines)
+        # Without quotes, cells are what is between delimiters.
+        if b'"' in text or b"\n" in lines:
+            return []
+        if b"\r" in text and (b"\r\n" in lines or text.count(b"\r") != text.count(b"\r\n")):
+            return []
+        return lines if max(map(len, lines), default=0) <= csv.field_size_limit() else []
+
+    def _raw_rows(self, lines: list[bytes]) -> RawRows:
+        rows = super()._raw_rows(lines)
+        self._last = next((row.x for row in reversed(rows) if isinstance(row, Row)), self._last)
+        return rows
+
+    def _parse(self, line: str) -> Row | None:
+        cells = [cell.lstrip(" ") for cell in line.rstrip("\r\n").split(self._delimiter)]
+        if len(cells) != len(self._names):
+            raise ValueError(_other_width(cells, len(self._names)))
+        return self._row_of(cells, "_" not in line and line.isascii())
+
+    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
+        if self._numbers is None or self._numbers[0] != names:
+            if len(names) != len(self._features) or set(names) != set(self._features):
+                return None
+            columns = [list(names).index(name) for name in self._features]
+            if self._at >= 0:
+                columns.insert(self._at, -1)
+            self._numbers = list(names), CellNumbers(self._delimiter, columns, parse_label)
+        return self._numbers[1].decode(*laid_out(lines))
+
+
+def _other_width(cells: list[str], width: int) -> str:
+    return f"{len(cells)} cells for {width} columns: {shown(','.join(cells))}"
 
 
 def _cell(text: str) -> float | str:

@@ -288,8 +288,9 @@ class RawRows(Sequence[Row | BadRow]):
 
     ``read`` reads the row with a number of ``rows``, from the first to before the last. ``read_pairs`` gives the features and the
     label of each row from one number to another, and ends early before one that needs a closer look. Values of features may be no
-    numbers. ``read_numbers``, if there is one, returns rows from one number to another that have exactly the features of some
-    names: a matrix, float64 [rows, names], and the labels; or None where one has not.
+    numbers. ``read_numbers``, if there is one, returns rows from one number to another that have no features but those of some
+    names: a matrix, float64 [rows, names], in which NaN means that a row does not have the feature, and the labels; or None where
+    one has others.
     """
 
     def __init__(
@@ -315,7 +316,7 @@ class RawRows(Sequence[Row | BadRow]):
         return RawRows(self._read, self._read_pairs, (numbers.start, numbers.stop), self._read_numbers)
 
     def numbers(self, names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
-        """Return the features of all rows, float64 [rows, names], and their labels; None where they are not read so."""
+        """Return the features of all rows, float64 [rows, names], NaN if missing, and labels; None if they are not read so."""
         return None if self._read_numbers is None else self._read_numbers(*self._rows, names)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:

@@ -6,6 +6,7 @@ import codecs
 import gzip
 import hashlib
 import io
+import itertools
 import os
 import select
 import stat
@@ -108,6 +109,32 @@ class LineReader:
             end = self._buffer.find(b"\n", begin + searched) + 1
         self._at = end
         return self._buffer[begin:end]
+
+    def whole_lines(self, most: int) -> list[bytes]:
+        """The next lines with their newlines, at least one and at most so many; `give` gives them out.
+
+        There is none where the next line must be waited for or has no newline, or one is longer than `LONGEST_LINE`.
+        """
+        searched = 0
+        while self._buffer.find(b"\n", self._at + searched) < 0:
+            searched = len(self._buffer) - self._at
+            if self._wakes is not None or searched > LONGEST_LINE or not self._fill():
+                return []
+        rest = io.BytesIO(self._buffer)  # without a copy
+        rest.seek(self._at)
+        lines = list(itertools.islice(rest, most))
+        if not lines[-1].endswith(b"\n"):
+            lines.pop()
+        return lines if max(map(len, lines)) <= LONGEST_LINE else []
+
+    def give(self, lines: list[bytes]) -> None:
+        """Give out lines that `whole_lines` has found, each of them a row; the mark is after the last one."""
+        end = self._at + sum(map(len, lines))
+        if len(lines) > 1:
+            self._at = end - len(lines[-1])
+            self.set_mark()
+        self._at = end
+        self.set_mark()
 
     def set_mark(self) -> None:
         """Move the mark here, after a row: `before_mark` returns the bytes before it, `row` those since the last mark."""

@@ -12,8 +12,9 @@ from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
+from streamsvm.stream.json_source import JSONLinesSource
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import JSONLinesSource, LIBSVMSource, TextSource
+from streamsvm.stream.sources import LIBSVMSource, TextSource
 from streamsvm.stream.tables.reading import ReadingOptions, TextOptions, as_names
 from streamsvm.stream.weights import WeightedSource
 

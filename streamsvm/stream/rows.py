@@ -181,14 +181,9 @@ class Columns(NamedTuple):
 def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | None:
     """Return rows as columns for a model that takes many; None where one could not be read, or brings something new."""
     if isinstance(rows, Rows):
-        y, empty = [None] * len(rows) if rows.y is None else rows.y, 0 if rows.names else len(rows)
-        X, missing = rows.X, np.isnan(rows.X)
-        if missing.any():
-            X, empty = np.where(missing, 0.0, X), int(missing.all(axis=1).sum())
-        # Compiled code takes rows that lie one behind the other, and may be written to.
-        return Columns(X, rows.names, y, empty)
+        return _table(rows.X, rows.names, [None] * len(rows) if rows.y is None else rows.y)
     if isinstance(rows, RawRows) and (numbers := rows.numbers(names := model.feature_names)) is not None:
-        return Columns(numbers[0], names, numbers[1], 0)
+        return _table(numbers[0], names, numbers[1])
     ys: list[Any] = []
     empty = 0
 
@@ -204,6 +199,14 @@ def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | Non
         return None
     X = model.lay_out(features(), len(rows))
     return None if X is None or len(ys) < len(rows) else Columns(X, None, ys, empty)
+
+
+def _table(X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any]) -> Columns:
+    empty, missing = 0 if names else len(X), np.isnan(X)
+    if missing.any():
+        X, empty = np.where(missing, 0.0, X), int(missing.all(axis=1).sum())
+    # Compiled code takes rows that lie one behind the other, and may be written to.
+    return Columns(X, names, y, empty)
 
 
 def _check_row(x: Any) -> bool:

@@ -1,26 +1,25 @@
-"""Sources of rows: JSON lines and LIBSVM text (plain, gzip, or standard input), what all text shares, and any iterable."""
+"""Sources of rows: LIBSVM text (plain, gzip, or standard input), what all text shares, and any iterable."""
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+import numpy as np
+
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, RawRows, Row, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
-from streamsvm.stream.tables.values import at_path, flat, number
+from streamsvm.stream.tables.values import number
 
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
-
-_OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
 
 
 class TableSource:
@@ -115,7 +114,9 @@ class TextSource(TableSource):
         self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
         self._kept: Sequence[Any] = ()
         self._all: Iterator[Row | BadRow] | None = None  # rows, for `take`
-        self._taken: list[tuple[int, bytes, Sequence[Any]]] = []  # line, bytes and columns to copy of those taken last
+        self._ended = False  # whether they have
+        # Of those taken last: the line, the bytes, and the columns to copy.
+        self._taken: tuple[Sequence[int], Sequence[bytes], Sequence[Sequence[Any]]] = (), (), ()
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
@@ -132,26 +133,70 @@ class TextSource(TableSource):
             else:
                 self._no_row()
 
-    def take(self, most: int) -> list[Row | BadRow] | None:
+    def take(self, most: int) -> Sequence[Row | BadRow] | None:
         """Return the next rows that are at hand, as `BatchSource.take` does."""
+        if lines := self._rows_at_hand(most):
+            return self._raw_rows(lines)
         if self._all is None:
             self._all = iter(self)
         rows: list[Row | BadRow] = []
-        self._taken = []
+        numbers: list[int] = []
+        raws: list[bytes] = []
+        kept: list[Sequence[Any]] = []
+        self._taken = numbers, raws, kept
         while row := next(self._all, None):
             rows.append(row)
-            self._taken.append((self._line, self.raw, self._kept))
+            numbers.append(self._line)
+            raws.append(self.raw)
+            kept.append(self._kept)
             if len(rows) >= most or not self._reader.has_line:
                 return rows
+        self._ended = True
         return rows or None
+
+    def _rows_at_hand(self, most: int) -> list[bytes]:  # noqa: ARG002
+        """Return the next lines that are at hand, if each is known to be one row, or one that cannot be read; else none."""
+        return []
+
+    def _raw_rows(self, lines: list[bytes]) -> RawRows:
+        """Give out lines that are a row each; they are read when they are asked for."""
+        first, n = self._line + 1, len(lines)
+        self._begun = True
+        self._reader.give(lines)
+        self._line = self._row_line = self._line + n
+        self._rows += n
+        self._taken = range(first, first + n), lines, [()] * n
+
+        def read(i: int) -> Row | BadRow:
+            try:
+                if (row := self._parse(lines[i].decode())) is not None:
+                    return row
+                reason = "no row"
+            except UnicodeDecodeError as error:
+                reason = _not_text("utf-8", error)
+            except ValueError as error:
+                reason = str(error)
+            return BadRow(f"{self.name}, line {first + i:,}", lines[i], reason)
+
+        def pairs(begin: int, end: int) -> Iterator[tuple[Any, Any]]:
+            for row in map(read, range(begin, end)):
+                if isinstance(row, BadRow):
+                    return
+                yield row
+
+        return RawRows(read, pairs, (0, n), lambda begin, end, names: self._numbers_of(lines[begin:end], names))
+
+    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:  # noqa: ARG002
+        """Return the numbers and labels of lines of `_rows_at_hand`, as `RawRows` asks for them."""
+        return None
 
     def place_of(self, i: int) -> str:
         """The stream and the line of row number ``i`` of those that were taken last."""
-        return f"{self.name}, line {self._taken[i][0]:,}" if self._taken else self.place
+        return f"{self.name}, line {self._taken[0][i]:,}" if self._taken[0] else self.place
 
     def raw_of(self, i: int) -> bytes:
         """The bytes of row number ``i`` of those that were taken last."""
-        return self._taken[i][1]
+        return self._taken[1][i]
 
     def _parse(self, line: str) -> Row | None:
         """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
@@ -174,7 +219,7 @@ class TextSource(TableSource):
 
     def kept_of(self, i: int) -> Sequence[Any]:
         """The columns to copy of row number ``i`` of those that were taken last."""
-        return self._taken[i][2] if self._taken else self._kept
+        return self._taken[2][i] if self._taken[2] else self._kept
 
     @property
     def position(self) -> Position:
@@ -270,10 +315,7 @@ class TextSource(TableSource):
             try:
                 text = line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError as error:
-                self._fault = (
-                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
-                    "such as latin-1 or cp1252"
-                )
+                self._fault = _not_text(encoding, error)
                 text = line.decode(encoding, errors="replace")
             if "_" in text or not text.isascii():
                 self._is_plain = False
@@ -292,31 +334,11 @@ class TextSource(TableSource):
         return StreamError(f"{self.place}: {message}")
 
 
-class JSONLinesSource(TextSource):
-    """Rows of a file with one JSON object on each line.
-
-    A null is a missing feature. The values of an object within the object are columns of their own, named by their path:
-    ``payload.after.amount``. `TextSource` describes the parameters.
-    """
-
-    def _parse(self, line: str) -> Row | None:
-        if line.isspace():
-            return None
-        hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
-        try:
-            x = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
-        if not isinstance(x, dict):
-            raise ValueError(f"not a JSON object{hint}: {shown(line)}")
-        if self._keep:
-            self._kept = [at_path(x, name) for name in self._keep]
-        if "{" in line[1:]:
-            x = flat(x, self._label, self._reading.drop)
-        y = x.pop(self._label, None) if self._label is not None else None
-        if self._reads:
-            x, y = self._reading.row(x.items()), self._reading.label(y)
-        return Row({name: value for name, value in x.items() if value is not None}, y)
+def _not_text(encoding: str, error: UnicodeDecodeError) -> str:
+    return (
+        f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
+        "such as latin-1 or cp1252"
+    )
 
 
 class LIBSVMSource(TextSource):

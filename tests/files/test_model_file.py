@@ -13,7 +13,7 @@ import pytest
 import streamsvm
 from refused import raises
 from streamsvm import BSGDClassifier, edge
-from streamsvm.files.model_file import ModelFileError, write, write_all
+from streamsvm.files.model_file import ModelFileError, container_of, facts_of, to_bytes, write, write_all
 
 
 def names(folder):
@@ -26,6 +26,15 @@ def model():
     for number in range(10):
         model.learn_one({"a": float(number)}, number > 4)
     return model
+
+
+@pytest.mark.parametrize(("digits", "refused"), [(300, False), (301, True)])
+def test_ints_that_no_reader_would_take_are_not_written(model, digits, refused):
+    facts = {"position": {"rows": 10**digits - 1, "text": "7" * 400}}
+    if refused:
+        raises("an int has 301 digits", to_bytes, {"model": model}, facts, error=ModelFileError)
+    else:
+        assert facts_of("", container_of("", to_bytes({"model": model}, facts)))["position"] == facts["position"]
 
 
 def test_files_that_belong_together_are_written_together(tmp_path):

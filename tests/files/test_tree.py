@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -18,6 +19,7 @@ from crafted import put_together, repacked, taken_apart
 from refused import raises
 from streamsvm import BSGDClassifier, load, save
 from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.tree import read, written
 
 SCALER = "river.preprocessing.scale:StandardScaler"
 WORDS = {"bytes": 0}
@@ -172,3 +174,26 @@ def test_what_refers_to_itself_comes_back(tmp_path):
     assert found["a"][1] is found["a"]
     assert found["b"][1][1] is found["a"]
     assert found["b"][0] is found["a"][0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, -(2**63) + 1, 2**63 - 1],
+        [1, 2**63],
+        [1, -(2**63)],
+        [0.5, -0.0],
+        [0.5, math.inf],
+        [0.5, math.nan],
+        [True, None, "a"],
+        [1, 1.0, True],
+        [1, None],
+        ["a", ("b",)],
+        [],
+    ],
+)
+def test_lists_of_plain_values_are_written_value_by_value(values):
+    alone = [json.loads(written(value)[0])["root"] for value in values]
+    text, arrays = written(values)
+    assert json.dumps(json.loads(text)["records"][0]) == json.dumps(["list", alone])
+    assert repr(read(text, arrays)) == repr(values)

@@ -80,6 +80,20 @@ def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
     assert names_of(path) == [260, 270]
 
 
+def test_files_that_nobody_has_changed_are_not_read_again(folder, model, monkeypatch):
+    found, looked = checkpoint._is_corrupt, []
+    monkeypatch.setattr(checkpoint, "_is_corrupt", lambda file: looked.append(file.name) or found(file))
+    for rows in (100, 200, 300):
+        path = save(folder, model, rows)
+    assert looked == []
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    save(folder, model, 400)
+    assert looked == [path.name]
+    assert names_of(folder.path) == [200, 400]
+
+
 def names_of(path):
     return sorted(int(file.stem.rpartition("-")[2]) for file in path.glob("checkpoint-0*.ckpt"))
 

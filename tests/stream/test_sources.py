@@ -278,7 +278,7 @@ def test_iterables():
     assert found[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")
 
 
-@pytest.mark.parametrize("most", [1, 3, 1000])
+@pytest.mark.parametrize("most", [1, 3, 10, 1000])
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.libsvm", "rows.csv.gz"])
 def test_rows_of_a_file_are_taken_together_as_one_by_one(tmp_path, name, most):
     kind = name.split(".")[1]

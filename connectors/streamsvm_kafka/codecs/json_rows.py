@@ -10,8 +10,8 @@ import orjson
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Row
-from streamsvm.stream.number_rows import NumberRows
 from streamsvm.stream.tables.values import flat
+from streamsvm.stream.text_numbers import JSONNumbers
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
 
 
@@ -45,7 +45,7 @@ class JSONCodec:
 
     def __init__(self, label: str | None) -> None:
         self.label = label
-        self._numbers: NumberRows | None = None  # with the names that were asked for last
+        self._numbers = JSONNumbers(label)
 
     def fields(self, value: bytes) -> dict[Any, Any]:
         """Return the fields of a message as they came, objects within it too; raise a ValueError if it is no JSON object."""
@@ -97,16 +97,12 @@ class JSONCodec:
     def decode_numbers(
         self, data: bytes, begins: np.ndarray, ends: np.ndarray, names: Sequence[Hashable]
     ) -> tuple[np.ndarray, list[Any]] | None:
-        """Decode messages that have exactly the features of these names, all of them numbers, as `decode` does but faster.
+        """Decode messages that have features of these names alone, all of them numbers, as `decode` does but faster.
 
         They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Returned are the features, float64
-        [messages, names], and the labels; None where a message has another form, or may have.
+        [messages, names], NaN where a message has none, and the labels; None where a message has another form, or may have.
         """
-        if (ends - begins).max() > MAX_MESSAGE_BYTES:
-            return None
-        if self._numbers is None or self._numbers.names != names:
-            self._numbers = NumberRows(names, self.label)
-        return self._numbers.read(data, begins, ends)
+        return self._numbers.decode(data, begins, ends, names)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.

@@ -1,7 +1,7 @@
-"""Rows of numbers that are JSON objects with known names, read by one compiled call.
+"""Rows of text with numbers, each read by one compiled call for many: JSON objects with known names, and cells between marks.
 
-A row here is an object whose fields are one number for each name, and perhaps a label, in any order. Whatever else it is, or may
-be, is not read: no byte is believed, and what is read has exactly the values that a parser of JSON and Python's `float` give.
+What a row is else, or may be, is not read: no byte is believed, and what is read has exactly the values that a parser of JSON and
+Python's `float` give.
 
 A number is a whole number w of at most 19 digits and a power of ten. Where both are exact as float64, so is the rounding of their
 product (Clinger 1990). Otherwise w is multiplied by 128 bits of the power, which tells all but a few numbers (Lemire, "Number
@@ -27,9 +27,10 @@ _MOST_POWER = 64
 #: Beyond these, no digit of a power matters.
 _FAR = 10_000
 _HALF, _ONE, _LOW = np.uint64(32), np.uint64(1), np.uint64((1 << 32) - 1)
-_BLANKS = 32, 10, 13, 9
+_SPACE, _NEWLINE, _RETURN, _TAB = b" \n\r\t"
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH, _MINUS, _PLUS, _POINT, _ZERO, _NINE = b'",:{}\\-+.09'
-_EXPONENT, _LOWER, _TRUE, _FALSE, _NULL = ord("e"), 32, ord("t"), ord("f"), ord("n")
+_EXPONENT, _TRUE, _FALSE, _NULL, _U, _L = b"etfnul"
+_LOWER = 32  # the bit that makes a letter a small one
 
 
 def _power_of_five(q: int) -> tuple[int, int]:
@@ -90,7 +91,7 @@ def _float_bits(w: Any, q: Any, fives: Any) -> Any:
 
 @compiled(forceinline=True)
 def _after_blanks(data: Any, at: Any, end: Any) -> Any:
-    while at < end and data[at] <= _BLANKS[0] and (data[at] in _BLANKS):
+    while at < end and (data[at] == _SPACE or data[at] == _NEWLINE or data[at] == _RETURN or data[at] == _TAB):
         at += 1
     return at
 
@@ -100,7 +101,7 @@ def _after_text(data: Any, at: Any, end: Any) -> Any:
     """Return the position behind a text without escapes, whose quote is at ``at``; -1 if it is none."""
     at += 1
     while at < end and data[at] != _QUOTE:
-        if data[at] == _BACKSLASH or data[at] < _BLANKS[0]:
+        if data[at] == _BACKSLASH or data[at] < _SPACE:
             return -1
         at += 1
     return at + 1 if at < end else -1
@@ -167,26 +168,50 @@ def _after_label(data: Any, at: Any, end: Any) -> Any:
     return _number(data, at, end)[4]
 
 
-@compiled
-def read_rows(data: Any, begins: Any, ends: Any, names: Any, stops: Any, order: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Read rows up to the first one that is not read; return their number.
+@compiled(forceinline=True)
+def _put(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q: Any) -> Any:
+    """Write a number, w * 10**q with a sign, into a cell of a matrix whose bits are the same memory; whether it could be told."""
+    if w == np.uint64(0):
+        X[i, column] = -0.0 if negative else 0.0
+    elif w <= _MOST_EXACT and -_EXACT_POWER <= q <= _EXACT_POWER:
+        number = np.float64(w)
+        number = number / _EXACT_TENS[-q] if q < 0 else number * _EXACT_TENS[q]
+        X[i, column] = -number if negative else number
+    elif q == 0:
+        X[i, column] = -np.float64(w) if negative else np.float64(w)
+    else:
+        if not -_MOST_POWER <= q <= _MOST_POWER:
+            return False
+        found = _float_bits(w, q, _FIVES)
+        if found == np.uint64(0):
+            return False
+        bits[i, column] = found | (np.uint64(negative) << np.uint64(63))
+    return True
 
-    ``data`` is uint8, and each row lies there from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are
-    the names with their quotes, behind each other, each up to where it ``stops``, int64 [names]; one more than ``X`` has columns
-    if the last is that of the label. ``order``, int64 [names], is a guess of their order in a row, and is made better. Written
-    are ``X``, float64 [rows, columns], whose ``bits`` are the same memory as uint64, and where the label of each row begins and
-    ends: ``labels``, int64 [rows, 2], -1 where there is none. A label is a text, a number or a word, which the caller checks.
+
+@compiled
+def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, order: Any, X: Any, bits: Any, labels: Any) -> Any:
+    """Read JSON objects up to the first one that is not read; return their number.
+
+    An object has a number or null for some of the names, in any order, and perhaps a label. ``data`` is uint8, and each object
+    lies there from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are the names with their quotes,
+    behind each other, each up to where it ``stops``, int64 [names]; one more than ``X`` has columns if the last is that of the
+    label. ``order``, int64 [names], is a guess of their order in a row, and is made better. Written are ``X``, float64 [rows,
+    columns], NaN where a row has no number, whose ``bits`` are the same memory as uint64; and where the label of each row begins
+    and ends: ``labels``, int64 [rows, 2], -1 where there is none. A label is a text, a number or a word, which the caller checks.
     """
     columns, known = X.shape[1], stops.shape[0]
     seen = np.full(known, -1, dtype=np.int64)
     for i in range(begins.shape[0]):
         at, end, found = begins[i], ends[i], 0
         labels[i, 0] = labels[i, 1] = -1
+        X[i, :] = np.nan
         at = _after_blanks(data, at, end)
         if at >= end or data[at] != _OPEN:
             return i
-        while True:
-            at = _after_blanks(data, at + 1, end)
+        at = _after_blanks(data, at + 1, end)
+        closed = at < end and data[at] == _CLOSE
+        while not closed:
             if found >= known:
                 return i
             # The name: the one that stood here in the row before, or any other.
@@ -220,30 +245,57 @@ def read_rows(data: Any, begins: Any, ends: Any, names: Any, stops: Any, order: 
                 if at < 0:
                     return i
                 labels[i, 1] = at
+            elif at < end and data[at] == _NULL:
+                if end - at < 4 or data[at + 1] != _U or data[at + 2] != _L or data[at + 3] != _L:
+                    return i
+                at += 4
             else:
                 negative, whole, w, q, at = _number(data, at, end)
-                if at < 0:
+                # A whole number has no sign of 0.
+                if at < 0 or not _put(X, bits, i, name, negative and not (whole and w == np.uint64(0)), w, q):
                     return i
-                if w == np.uint64(0):
-                    X[i, name] = -0.0 if negative and not whole else 0.0
-                elif w <= _MOST_EXACT and -_EXACT_POWER <= q <= _EXACT_POWER:
-                    number = np.float64(w)
-                    number = number / _EXACT_TENS[-q] if q < 0 else number * _EXACT_TENS[q]
-                    X[i, name] = -number if negative else number
-                elif q == 0:
-                    X[i, name] = -np.float64(w) if negative else np.float64(w)
-                else:
-                    if not -_MOST_POWER <= q <= _MOST_POWER:
-                        return i
-                    found_bits = _float_bits(w, q, _FIVES)
-                    if found_bits == np.uint64(0):
-                        return i
-                    bits[i, name] = found_bits | (np.uint64(negative) << np.uint64(63))
             at = _after_blanks(data, at, end)
             if at >= end or (data[at] != _COMMA and data[at] != _CLOSE):
                 return i
-            if data[at] == _CLOSE:
-                break
-        if found - (labels[i, 0] >= 0) != columns or _after_blanks(data, at + 1, end) != end:
+            closed = data[at] == _CLOSE
+            if not closed:
+                at = _after_blanks(data, at + 1, end)
+        if _after_blanks(data, at + 1, end) != end:
             return i
+    return begins.shape[0]
+
+
+@compiled
+def read_cells(data: Any, begins: Any, ends: Any, mark: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
+    """Read rows of cells up to the first one that is not read; return their number.
+
+    A row has a number or nothing in each cell, and a ``mark``, which is no blank, between two. Its first cell goes to the column
+    ``columns[0]`` of ``X``, and so on; that with -1 is the label, and may be any text. The other arguments are those of
+    `read_objects`; a newline at the end of a row is left out.
+    """
+    for i in range(begins.shape[0]):
+        at, end = begins[i], ends[i]
+        labels[i, 0] = labels[i, 1] = -1
+        while end > at and (data[end - 1] == _NEWLINE or data[end - 1] == _RETURN):
+            end -= 1
+        for cell in range(columns.shape[0]):
+            if columns[cell] < 0:
+                labels[i, 0] = at
+                while at < end and data[at] != mark:
+                    at += 1
+                labels[i, 1] = at
+            elif at == end or data[at] == mark:
+                X[i, columns[cell]] = np.nan
+            else:
+                while at < end and data[at] == _SPACE:
+                    at += 1
+                negative, _, w, q, at = _number(data, at, end)
+                if at < 0 or not _put(X, bits, i, columns[cell], negative, w, q):
+                    return i
+                while at < end and data[at] != mark and (data[at] == _SPACE or data[at] == _TAB or data[at] == _RETURN):
+                    at += 1
+            is_last = cell == columns.shape[0] - 1
+            if is_last != (at == end) or (not is_last and data[at] != mark):
+                return i
+            at += 1
     return begins.shape[0]
