@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Self
 
 import orjson
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
 from streamsvm.stream.endpoints import START_AFRESH, Message, Position, Record, Row, StreamError
 from streamsvm_kafka.clients import open_producer
@@ -83,18 +83,21 @@ class _Writer(Sending):
         try:
             yield
         except (KafkaError, ValueError) as error:
-            advice = RAISE_LIMIT if is_too_large(error) else "Check the broker, the topic and its access rules."
-            raise StreamError(f"{self.name}: {reason}: {error}. {advice}") from error
+            raise self._explained(reason, error) from error
+
+    def _explained(self, reason: str, error: BaseException) -> StreamError:
+        if is_too_large(error):
+            return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT}")
+        if isinstance(error, TopicAuthorizationFailedError):
+            return StreamError(f"{self.name}: this user may not write there. Allow it: kafka-acls.sh --add --operation Write")
+        return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
 
     def flush(self) -> None:
         with self._failing("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
-        lost = self._producer.lost
-        if lost is not None:
-            advice = RAISE_LIMIT if is_too_large(lost) else "Check the broker and the topic's limits"
-            raise StreamError(
-                f"{self.name}: a message was not delivered: {lost}. {advice}, then start again from the checkpoint."
-            ) from lost
+        with self._failing("a message was not delivered, so start again from the checkpoint"):
+            if self._producer.lost is not None:
+                raise self._producer.lost
 
     def close(self) -> None:
         self._producer.close(CONNECT_SECONDS)

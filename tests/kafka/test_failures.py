@@ -1,6 +1,7 @@
 """The scenarios of docs/failures.md: its messages are those of runs, and its tests exist."""
 
 import ast
+import contextlib
 import io
 import json
 import logging
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from kafka import TopicPartition
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from command_words import main
 from kafka_broker import PASSWORD, certify
@@ -176,6 +178,44 @@ def test_who_may_not_connect(told, broker, new_topic, tmp_path, monkeypatch):
     assert PASSWORD[::-1] not in "".join(said)
     config.write_text(tls % certify(tmp_path, "other"))
     told(*words, HOST=broker.sasl_ssl)
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+def test_topics_that_take_small_messages(told, new_topic, bootstrap, call, tmp_path):
+    rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(300)])
+    learn = ["learn", rows, "--label", "y", "--quiet", "--learner", "bsgd"]
+    small = new_topic(**{"max.message.bytes": "1000"})  # of which a batch of predictions must not be larger either
+    call(*learn, "--to", f"kafka://{bootstrap}/{small}")
+    with contextlib.closing(KafkaSource(bootstrap, small, JSONCodec("y_true"), stop_at_end=True)) as source:
+        assert [row.x["row"] for row in source] == list(range(300))
+    tiny, models = new_topic(**{"max.message.bytes": "90"}), new_topic(**{"cleanup.policy": "compact"})
+    told(*learn, "--to", f"kafka://{bootstrap}/{tiny}", HOST=bootstrap, predictions=tiny)
+    transaction = "--checkpoint", f"kafka://{bootstrap}/{models}", "--to", f"kafka://{bootstrap}/{small}"
+    told(*learn, *transaction, HOST=bootstrap, predictions=small)
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+@pytest.mark.parametrize("seconds", ["0.5", "10"])
+def test_a_broker_that_answers_at_once_is_in_time(new_topic, bootstrap, call, tmp_path, monkeypatch, seconds):
+    rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
+    monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", seconds)
+    call("learn", rows, "--label", "y", "--quiet", "--learner", "bsgd", "--to", f"kafka://{bootstrap}/{new_topic()}")
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+def test_a_topic_that_may_not_be_written(told, broker, admin, new_topic, tmp_path, monkeypatch):
+    topic, config = new_topic(), tmp_path / "flags.toml"
+    of_topic = ResourcePattern(ResourceType.TOPIC, topic)
+    admin.create_acls([ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.DENY, of_topic)])
+    tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
+    config.write_text(tls % broker.certificate)
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
+    rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
+    words = "learn", rows, "--label", "y", "--quiet", "--config", config, "--to", f"kafka://{broker.sasl_ssl}/{topic}"
+    told(*words, HOST=broker.sasl_ssl, predictions=topic)
 
 
 @pytest.mark.broker

@@ -152,8 +152,9 @@ class Producer:
         self._producer = connection.client(
             KafkaProducer,
             max_block_ms=1000 * CONNECT_SECONDS,
-            request_timeout_ms=min(10_000, 500 * seconds),  # kafka-python wants it shorter than the other one
-            delivery_timeout_ms=1000 * seconds,
+            # Shorter than the next one; and whole, for kafka-python sends it as an integer, or else never.
+            request_timeout_ms=min(10_000, int(500 * seconds)),
+            delivery_timeout_ms=int(1000 * seconds),
             acks="all",
             enable_idempotence=True,
             linger_ms=5,

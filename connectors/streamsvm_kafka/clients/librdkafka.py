@@ -352,6 +352,10 @@ class Producer:
                 produce(*message)
             except BufferError:
                 self._produce_late(message)
+            except KafkaException as error:
+                if self._identity is not None and error.args[0].code() == Code._STATE:
+                    self._producer.commit_transaction(self._seconds)  # which does not, but says why the transaction has failed
+                raise
         self._producer.poll(0)
 
     def _produce_late(self, message: tuple[Any, ...]) -> None:
