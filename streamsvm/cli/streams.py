@@ -145,7 +145,7 @@ def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], st
         stack.callback(source.close)
         missing = table.encoder.get("missing", ()) if found else ()
         found.append(WithoutMarks(source, missing) if missing else source)
-    return JoinedSource(*found, key=labels.key, time=labels.time)
+    return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 
 
 @contextlib.contextmanager
