@@ -23,7 +23,7 @@ from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.reader import POLL_MS, REFRESH_SECONDS, consumer_of
+from streamsvm_kafka.reader import POLL_MS, REFRESH_SECONDS, consumer_of, unreadable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -377,7 +377,7 @@ class PartitionWorker:
             ) from error
         except KafkaError as error:
             if not error.retriable:
-                raise StreamError(f"{self.name}: cannot be read: {error}") from error
+                raise unreadable(self.name, error) from error
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True

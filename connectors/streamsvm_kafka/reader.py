@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError, UnsupportedCodecError
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
@@ -34,6 +34,8 @@ STALL_SECONDS = 60.0
 BEHIND_SECONDS = 5.0
 #: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
+#: The packages of the compressions that Python cannot read by itself.
+_PACKAGES = {"lz4": "lz4", "snappy": "python-snappy", "zstd": "zstandard"}
 
 
 def consumer_of(connection: Connection, group: str | None, fetches: int, many: bool, **more: Any) -> Any:
@@ -67,6 +69,18 @@ def lost(name: str, reason: str) -> StreamError:
         f"{name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a time or "
         "PARTITION:OFFSET (start=... of KafkaSource)"
     )
+
+
+def unreadable(name: str, error: KafkaError) -> StreamError:
+    """Return the error for a topic that cannot be read; where it is compressed, with the package that is missing."""
+    if isinstance(error, UnsupportedCodecError):
+        for compression, package in _PACKAGES.items():
+            if compression in str(error):
+                text = (
+                    f'{name}: its messages are compressed by {compression}, which needs {package}: pip install "streamsvm[kafka]"'
+                )
+                return StreamError(text)
+    return StreamError(f"{name}: cannot be read: {error}")
 
 
 class TopicReader:
@@ -229,7 +243,7 @@ class TopicReader:
         except LogTruncationError as error:
             raise lost(self._name, f"it was cut back, or deleted and created again ({error})") from error
         except KafkaError as error:
-            raise StreamError(f"{self._name}: cannot be read: {error}") from error
+            raise unreadable(self._name, error) from error
         return messages
 
     def _assign(self, partitions: Iterable[int]) -> None:
