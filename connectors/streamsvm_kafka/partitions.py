@@ -45,6 +45,7 @@ class _Partition:
         self.source: PartitionSource | None = None
         self.loop: LearningLoop | None = None
         self.end: int | None = None
+        self.passed = 0  # the offset that was reached over what is no message, such as markers of transactions
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -165,9 +166,24 @@ class PartitionWorker:
         found = {}
         for number, each in dict(self._assigned).items():
             if each.source is not None and each.end is not None:
-                told = self._consumer.highwater(TopicPartition(self._topic, number)) or 0
-                found[number] = max(told, each.end) - each.source.offset
+                found[number] = self._end_of(number, each.end) - max(each.source.offset, each.passed)
         return found
+
+    def _end_of(self, number: int, end: int) -> int:
+        # From any thread: what the broker has told is looked at, and nothing is asked of it.
+        told = None
+        with contextlib.suppress(IllegalStateError):  # the partition has gone meanwhile
+            told = self._consumer.highwater(TopicPartition(self._topic, number))
+        return max(told or 0, end)
+
+    def _pass_markers(self) -> None:
+        """Note how far partitions were read of which all messages were learned."""
+        for number, each in self._assigned.items():
+            if each.source is None or each.end is None or each.source.waits:
+                continue
+            if self._end_of(number, each.end) > max(each.source.offset, each.passed):
+                with contextlib.suppress(KafkaError):  # it has gone meanwhile, or the broker
+                    each.passed = self._consumer.position(TopicPartition(self._topic, number), timeout_ms=POLL_MS) or 0
 
     def stop(self) -> None:
         """End the run before the next rows, with checkpoints.
@@ -204,6 +220,7 @@ class PartitionWorker:
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
                     if (each := self._assigned.get(key.partition)) is not None and each is before.get(key.partition):
                         self._learn(key.partition, each, fetched, max_rows, on_rows)
+                self._pass_markers()
                 if on_rows is not None:
                     on_rows(self)
             self._heed()

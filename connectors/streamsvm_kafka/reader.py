@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
@@ -12,7 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError, UnsupportedCodecError
+from kafka.errors import (
+    IllegalStateError,
+    KafkaError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
@@ -104,6 +112,8 @@ class TopicReader:
         self.offsets: dict[int, int] = dict(beginnings)
         #: Of the present bounded pass; None of an endless stream, and at the end of a pass.
         self.ends: dict[int, int] | None = self.newest if stop_at_end else None
+        # Offsets that were reached over what is no message, such as markers of transactions: `lag` looks at it from any thread.
+        self._passed: dict[int, int] = {}
         #: The partition whose turn it is in a bounded pass.
         self.turn: int = described.partitions[0]
         #: Messages of a run. May be changed before each.
@@ -133,8 +143,22 @@ class TopicReader:
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
-        told = {key.partition: self._consumer.highwater(key) or 0 for key in self._consumer.assignment()}
-        return {p: max(told.get(p, 0), self.newest.get(p, 0)) - offset for p, offset in dict(self.offsets).items()}
+        return {p: self._end_of(p) - max(offset, self._passed.get(p, 0)) for p, offset in dict(self.offsets).items()}
+
+    def _end_of(self, partition: int) -> int:
+        """Return the end of a partition, as far as the broker has told. From any thread: nothing is asked of the broker."""
+        newest, told = self.newest.get(partition, 0), None
+        with contextlib.suppress(IllegalStateError):  # of a partition that is not assigned yet
+            told = self._consumer.highwater(TopicPartition(self._topic, partition))
+        return max(newest, told or 0)
+
+    def _pass_markers(self) -> None:
+        """Note how far partitions were read of which all messages were given."""
+        for partition, offset in self.offsets.items():
+            if self._end_of(partition) > max(offset, self._passed.get(partition, 0)):
+                with contextlib.suppress(KafkaError):  # which the next poll tells of
+                    reached = self._consumer.position(TopicPartition(self._topic, partition), timeout_ms=POLL_MS)
+                    self._passed[partition] = reached or 0
 
     def _endless(self, joined: bool) -> Iterator[list[Any]]:
         self._assign(self.offsets)
@@ -142,6 +166,7 @@ class TopicReader:
         refresh, came, silent = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
             now = time.monotonic()
+            self._pass_markers()
             if now >= refresh:
                 self._refresh()
                 refresh = now + REFRESH_SECONDS
@@ -166,8 +191,7 @@ class TopicReader:
         """Whether all that the broker has told of was read."""
         keys = [TopicPartition(self._topic, partition) for partition in self.offsets]
         reached = {key: self._consumer.position(key, timeout_ms=POLL_MS) for key in keys}
-        known = {key: max(self._consumer.highwater(key) or 0, self.newest.get(key.partition, 0)) for key in keys}
-        return all(reached[key] is not None and reached[key] >= known[key] for key in keys)
+        return all(reached[key] is not None and reached[key] >= self._end_of(key.partition) for key in keys)
 
     def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[list[Any]]:
         buffers: dict[int, deque[Any]] = {partition: deque() for partition in ends}
@@ -215,6 +239,7 @@ class TopicReader:
         while not buffers[partition]:
             reached = {p: self._consumer.position(TopicPartition(self._topic, p), timeout_ms=POLL_MS) for p in buffers}
             if self._stopping.is_set() or reached[partition] >= ends[partition]:
+                self._passed[partition] = reached[partition]
                 return False
             if reached != progress:
                 progress, deadline = reached, time.monotonic() + STALL_SECONDS

@@ -15,6 +15,7 @@ from kafka.record import default_records
 
 import poison
 from loops import make_model
+from patience import until
 from refused import raises
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
@@ -69,6 +70,38 @@ def test_rows_come_back(bootstrap, new_topic, open_source, codec, rows):
     topic = new_topic()
     assert publish(rows, bootstrap, topic, codec) == len(rows)
     assert list(open_source(topic, codec)) == rows
+
+
+def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
+    topic = new_topic(partitions=2)
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as transactional:
+        transactional.init_transactions()
+        for number, end in enumerate((transactional.commit_transaction, transactional.abort_transaction)):
+            transactional.begin_transaction()
+            for i in range(40):
+                transactional.send(topic, JSON.encode(Row({"i": i}, 0)), partition=1 if i > 5 else number)
+            transactional.flush()
+            end()
+        endless, rows = open_source(topic, stop_at_end=False), []
+        assert endless.lag() == {0: 6 + 1, 1: 34 + 1 + 40 + 1}  # with the markers, as nothing has been read
+        until(lambda: rows.extend(endless.take(1000)) or endless.lag() == {0: 0, 1: 0})
+        assert len(rows) == 40
+        position = endless.position
+        bounded = open_source(topic)
+        for _ in range(13):
+            bounded.take(1)
+        assert bounded.lag()[0] == 0
+        assert bounded.lag()[1] > 30
+        bounded = open_source(topic)
+        bounded.seek(position)
+        assert list(bounded) == []
+        assert bounded.lag() == {0: 0, 1: 0}
+        transactional.begin_transaction()
+        transactional.send(topic, JSON.encode(Row({"i": 0}, 0)), partition=0)
+        transactional.flush()
+        until(lambda: endless.take(1000) is not None and endless.lag() == {0: 1, 1: 0})  # of which a reader sees nothing yet
+        transactional.commit_transaction()
+        until(lambda: rows.extend(endless.take(1000)) or (len(rows) == 41 and endless.lag() == {0: 0, 1: 0}))
 
 
 @pytest.mark.parametrize("writer", ["kafka-python", "librdkafka"])
