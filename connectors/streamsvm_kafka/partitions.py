@@ -138,6 +138,7 @@ class PartitionWorker:
             isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
+            metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # the group is told of partitions that were added
         )
         self._offsets = TopicOffsets(self._consumer, self.name, topic)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
