@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
         assert {f"{package}py.typed" for package in PACKAGES} <= names
         whole = metadata(wheel, "streamsvm")
         [commands] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-        assert b"streamsvm = streamsvm.cli.main:main" in wheel.read(commands)
+        assert b"streamsvm = streamsvm.__main__:main" in wheel.read(commands)
 
     with zipfile.ZipFile(only(folder, "streamsvm_edge-*.whl")) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}

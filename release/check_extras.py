@@ -24,6 +24,8 @@ packed = Float32Codec(2)
 x, y = packed.decode(packed.encode(Row({0: 1.0, 1: 2.0}, 1.0)))
 assert (list(x.values()), y) == ([1.0, 2.0], 1.0)
 import crc32c
+from kafka.codec import has_lz4, has_snappy, has_zstd
+assert has_lz4() and has_snappy() and has_zstd()
 """,
     "avro": """
 import json

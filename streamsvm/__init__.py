@@ -4,10 +4,14 @@ Start with `SVMClassifier` or `SVMRegressor`, which have nothing to tune. Every 
 row by row, and works in river's pipelines. `streamsvm.save` and `streamsvm.load` store models in files.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # typing takes as long to import as all that comes before the handlers of signals
 if TYPE_CHECKING:
+    from typing import Any
+
     from streamsvm import batch as batch
     from streamsvm import core as core
     from streamsvm import edge as edge

@@ -1,7 +1,17 @@
-"""``python -m streamsvm``: the command line."""
+"""The command line's entry, also of ``python -m streamsvm``: signals have their handlers before anything else is imported."""
 
 import sys
 
-from streamsvm.cli.main import main
+from streamsvm.cli.signals import exit_at_once, handle
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command line, as `streamsvm.cli.main.main` does, and let SIGINT and SIGTERM end it in order from the beginning."""
+    handle(exit_at_once)
+    from streamsvm.cli.main import main as run  # noqa: PLC0415 - after the handlers are there
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

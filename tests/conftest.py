@@ -1,5 +1,6 @@
 """Sets up what all tests share: hypothesis, and what is different without compiled code."""
 
+import signal
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,6 +11,10 @@ import checkpoints
 from command_words import Done, main
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
+
+# A shell starts tests in the background with Ctrl-C ignored, which commands would take over.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("whole", deadline=None)  # a first example compiles, and a machine may have other work
 settings.load_profile("whole")

@@ -1,6 +1,8 @@
 """The slow twin of labels that come later, and streams to try it on: every row and label has a fate that is counted."""
 
+import itertools
 import json
+import math
 import random
 
 from river import metrics
@@ -44,6 +46,24 @@ def streams(seed, n, max_age, early=0.1, late=0.1, twice=0.05, never=0.02):
 def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def counted(messages, max_age):
+    """Messages of one stream with the times that they count as having: a wrong clock of one of them changes no other's."""
+    far, before, found = min(3600.0, max(10.0, max_age / 4)), -math.inf, []
+    for this, following in itertools.zip_longest(messages, messages[1:]):
+        time = this["t"]
+        if time > before + far and following is not None and following["t"] < time - far:
+            time = following["t"]
+        before = max(before, time)
+        found.append({**this, "t": before})
+    return found
+
+
+def with_wrong_clocks(messages, seed, seconds):
+    """Messages of which some are so far ahead."""
+    rng = random.Random(seed)
+    return [{**each, "t": each["t"] + seconds * (rng.random() < 0.02)} for each in messages]
 
 
 def replay(rows, labels, model, max_age, max_rows=10**9, negative=None):

@@ -14,4 +14,5 @@ def make_model(**parameters):
 
 def delayed_loop(rows, labels, join, delayed):
     """A source of rows with labels from another stream, and what makes a loop of it."""
+    join = {"max_age": delayed.get("max_age", 86_400.0), **join}
     return JoinedSource(rows, labels, **join), partial(DelayedLearningLoop, delayed=DelayedLabels(**delayed))

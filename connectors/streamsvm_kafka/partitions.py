@@ -23,7 +23,7 @@ from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS
+from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, unreadable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class _Partition:
         self.source: PartitionSource | None = None
         self.loop: LearningLoop | None = None
         self.end: int | None = None
+        self.passed = 0  # the offset that was reached over what is no message, such as markers of transactions
 
 
 class _Listener:
@@ -132,6 +133,7 @@ class PartitionWorker:
             many=isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
+            metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # the group is told of partitions that were added
         )
         self._offsets = TopicOffsets(self._consumer, self.name)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
@@ -157,9 +159,18 @@ class PartitionWorker:
         found = {}
         for number, each in dict(self._assigned).items():
             if each.source is not None and each.end is not None:
-                told = self._consumer.highwater(number) or 0
-                found[number] = max(told, each.end) - each.source.offset
+                found[number] = self._end_of(number, each.end) - max(each.source.offset, each.passed)
         return found
+
+    def _end_of(self, number: int, end: int) -> int:
+        # From any thread: what the broker has told is looked at, and nothing is asked of it.
+        return max(self._consumer.highwater(number) or 0, end)
+
+    def _pass_markers(self) -> None:
+        """Note how far partitions were read of which all messages were learned."""
+        for number, each in self._assigned.items():
+            if each.source is not None and not each.source.waits:
+                each.passed = self._consumer.reached(number) or 0
 
     def stop(self) -> None:
         """End the run before the next rows, with checkpoints.
@@ -196,6 +207,7 @@ class PartitionWorker:
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
                     if (each := self._assigned.get(number)) is not None and each is before.get(number):
                         self._learn(number, each, fetched, max_rows, on_rows)
+                self._pass_markers()
                 if on_rows is not None:
                     on_rows(self)
             self._heed()
@@ -364,7 +376,7 @@ class PartitionWorker:
             ) from error
         except KafkaError as error:
             if not error.retriable:
-                raise StreamError(f"{self.name}: cannot be read: {error}") from error
+                raise unreadable(self.name, error) from error
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True

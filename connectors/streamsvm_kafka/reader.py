@@ -10,7 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.errors import (
+    KafkaError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients.messages import Backlog, Messages, joined
@@ -30,6 +36,8 @@ STALL_SECONDS = 60.0
 BEHIND_SECONDS = 5.0
 #: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
+#: The packages of the compressions that Python cannot read by itself.
+_PACKAGES = {"lz4": "lz4", "snappy": "python-snappy", "zstd": "zstandard"}
 
 
 def lost(name: str, reason: str) -> StreamError:
@@ -38,6 +46,18 @@ def lost(name: str, reason: str) -> StreamError:
         f"{name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a time or "
         "PARTITION:OFFSET (start=... of KafkaSource)"
     )
+
+
+def unreadable(name: str, error: KafkaError) -> StreamError:
+    """Return the error for a topic that cannot be read; where it is compressed, with the package that is missing."""
+    if isinstance(error, UnsupportedCodecError):
+        for compression, package in _PACKAGES.items():
+            if compression in str(error):
+                text = (
+                    f'{name}: its messages are compressed by {compression}, which needs {package}: pip install "streamsvm[kafka]"'
+                )
+                return StreamError(text)
+    return StreamError(f"{name}: cannot be read: {error}")
 
 
 class TopicReader:
@@ -67,6 +87,8 @@ class TopicReader:
         self.offsets: dict[int, int] = dict(beginnings)
         #: Of the present bounded pass; None of an endless stream, and at the end of a pass.
         self.ends: dict[int, int] | None = self.newest if stop_at_end else None
+        # Offsets that were reached over what is no message, such as markers of transactions: `lag` looks at it from any thread.
+        self._passed: dict[int, int] = {}
         #: The partition whose turn it is in a bounded pass.
         self.turn: int = described.partitions[0]
         #: Messages of a run. May be changed before each.
@@ -96,10 +118,16 @@ class TopicReader:
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
-        return {partition: self._told_end(partition) - offset for partition, offset in dict(self.offsets).items()}
+        return {p: self._end_of(p) - max(offset, self._passed.get(p, 0)) for p, offset in dict(self.offsets).items()}
 
-    def _told_end(self, partition: int) -> int:
+    def _end_of(self, partition: int) -> int:
+        """Return the end of a partition, as far as the broker has told. From any thread: nothing is asked of the broker."""
         return max(self._consumer.highwater(partition) or 0, self.newest.get(partition, 0))
+
+    def _pass_markers(self) -> None:
+        """Note how far partitions were read of which all messages were given."""
+        for partition in self.offsets:
+            self._passed[partition] = self._consumer.reached(partition) or 0
 
     def _endless(self, joined: bool) -> Iterator[Messages | None]:
         self._consumer.assign(self.offsets)
@@ -107,6 +135,7 @@ class TopicReader:
         refresh, came, silent = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
             now = time.monotonic()
+            self._pass_markers()
             if now >= refresh:
                 self._refresh()
                 refresh = now + REFRESH_SECONDS
@@ -132,7 +161,7 @@ class TopicReader:
     def _caught_up(self) -> bool:
         """Whether all that the broker has told of was read."""
         reached = {partition: self._consumer.position(partition) for partition in self.offsets}
-        return all(position is not None and position >= self._told_end(p) for p, position in reached.items())
+        return all(position is not None and position >= self._end_of(p) for p, position in reached.items())
 
     def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
         backlogs = {partition: Backlog() for partition in ends}
@@ -183,6 +212,7 @@ class TopicReader:
             reached = {p: self._consumer.position(p) for p in backlogs}
             position = reached[partition]
             if self._stopping.is_set() or (position is not None and position >= ends[partition]):
+                self._passed[partition] = position or 0
                 return False
             if reached != progress:
                 progress, deadline = reached, time.monotonic() + STALL_SECONDS
@@ -210,7 +240,7 @@ class TopicReader:
         except LogTruncationError as error:
             raise lost(self._name, f"it was cut back, or deleted and created again ({error})") from error
         except KafkaError as error:
-            raise StreamError(f"{self._name}: cannot be read: {error}") from error
+            raise unreadable(self._name, error) from error
 
     def _refresh(self) -> None:
         try:

@@ -17,6 +17,7 @@ from typing import Any
 from river import datasets
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.streams import unwinding
 from streamsvm.export import plots
 from streamsvm.files.messages import missing_package
 from streamsvm.stream import LearningCurve, Row
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
     rows = [(x, y) for _ in range(_PASSES) for x, y in datasets.Bananas()]  # type: ignore[no-untyped-call]
     try:
-        with EmbeddedBroker() as broker:
+        with unwinding(), EmbeddedBroker() as broker:
             topic = broker.url("bananas")
             _say(f"an embedded broker listens at {broker.bootstrap}")
             publish(itertools.starmap(Row, rows), broker.bootstrap, "bananas", JSONCodec("label"), client=broker.client)

@@ -7,6 +7,7 @@ import argparse
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.inspect import newest
+from streamsvm.cli.streams import unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
@@ -37,7 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
             found = reduced(program, arguments.max_bytes, bits=arguments.bits or 32)
             program = found.program
             print(printable(str(found)))
-        paths = export(program, arguments.form, arguments.out, arguments.name, **options)
+        with unwinding():
+            paths = export(program, arguments.form, arguments.out, arguments.name, **options)
     except ProgramError as error:
         raise CommandError(f"{arguments.path} was not exported: {error}") from error
     for path in paths:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.streams import unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export import plots
 from streamsvm.export.describe import program_of
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
     if corrupt:
         raise CommandError(f"--plot: {corrupt}")
     try:
-        left_out = plots.draw(arguments.plot, checkpoint.model, curve)
+        with unwinding():
+            left_out = plots.draw(arguments.plot, checkpoint.model, curve)
     except plots.DrawingError as error:
         raise CommandError(f"--plot: {error}") from None
     # Standard output may be JSON for scripts.

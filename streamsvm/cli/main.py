@@ -30,9 +30,8 @@ from streamsvm.cli.arguments import (
 )
 from streamsvm.cli.logs import logged, says_json
 from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
+from streamsvm.cli.signals import INTERRUPTED
 from streamsvm.files.messages import MissingPackageError
-
-INTERRUPTED = 130
 
 _MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
 
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.error("the following arguments are required: SOURCE")
     try:
         return _run(command, arguments)
-    except KeyboardInterrupt:  # before a command has its own way to end, or the second one
+    except KeyboardInterrupt:  # the second one, or where something had to be undone
         print("streamsvm: interrupted", file=sys.stderr)
         return INTERRUPTED
 

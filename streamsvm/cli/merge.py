@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.logs import Output
-from streamsvm.cli.streams import stopping
+from streamsvm.cli.streams import stopping, unwinding
 from streamsvm.stream import CheckpointError, CheckpointFolder
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.merging import Merged, PartMerger
@@ -26,7 +26,8 @@ def run(arguments: argparse.Namespace) -> bool:
     try:
         merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
         if arguments.every is None:
-            found = merger.step()
+            with unwinding():
+                found = merger.step()
             if found is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
             _show(found, Output.of(arguments))

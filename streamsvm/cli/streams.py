@@ -1,4 +1,4 @@
-"""The source, the stream of labels and the sink of a job, and the signals that end it in order."""
+"""The source, the stream of labels and the sink of a job, and what signals do while it runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
+from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import Table
 from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, StreamError, WeightedSource, open_sink, open_source
 from streamsvm.stream.endpoints import WrappedSource
@@ -144,7 +145,7 @@ def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], st
         stack.callback(source.close)
         missing = table.encoder.get("missing", ()) if found else ()
         found.append(WithoutMarks(source, missing) if missing else source)
-    return JoinedSource(*found, key=labels.key, time=labels.time)
+    return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 
 
 @contextlib.contextmanager
@@ -169,7 +170,8 @@ def monitored(job: Job, loop: Any) -> Iterator[None]:
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
     """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once.
 
-    Where the end takes longer than a second, as it does while a learner is compiled, the user is told of the second one.
+    Where the end takes longer than a second, as it does while a learner is compiled, the user is told of the second one. After
+    the work, a signal raises KeyboardInterrupt, so that what was opened is closed.
     """
     pressed: queue.SimpleQueue[bool] = queue.SimpleQueue()  # in which a signal may put something while another one does
     ended = threading.Event()
@@ -178,17 +180,30 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         if pressed.get() and not ended.wait(_SECONDS_TO_STOP):
             logger.warning("streamsvm: stopping after the step that is running; press Ctrl-C again to stop now")
 
-    def handle(number: int, frame: object) -> None:  # noqa: ARG001
+    def first(number: int, frame: object) -> None:  # noqa: ARG001
         stop()
-        signal.signal(number, signal.default_int_handler)
+        handle(signal.default_int_handler)
         pressed.put(True)
 
     threading.Thread(target=tell, daemon=True).start()  # not in the handler, which may interrupt the start of another thread
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = handle(first)
     try:
         yield
     finally:
         ended.set()
         pressed.put(False)
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
+
+
+@contextlib.contextmanager
+def unwinding() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt where the command has something to undo: files or processes of its own."""
+    before = [number for number in ENDING if signal.getsignal(number) is exit_at_once]
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in before:
+            signal.signal(number, exit_at_once)

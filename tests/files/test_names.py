@@ -100,6 +100,7 @@ FORBIDDEN = [
     "streamsvm.batch.adapter.estimators:BatchAdapter",
     "streamsvm.batch.csmo.columns:ColumnCache",
     "streamsvm.batch.csmo.estimators:combinations",
+    "streamsvm.__main__:main",
     "streamsvm.cli.main:main",
     "streamsvm.learners.budgeted:itertools",
     "streamsvm.learners.budgeted:check_number",

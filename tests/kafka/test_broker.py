@@ -7,15 +7,19 @@ import threading
 import time
 import uuid
 
+import confluent_kafka
 import numpy as np
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition, codec
+from kafka.record import default_records
 
 import poison
+from loops import make_model
+from patience import until
 from refused import raises
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
-from streamsvm.stream import load
+from streamsvm.stream import LearningLoop, load
 from streamsvm.stream.endpoints import BadRow, Prediction, Row, StreamError
 from streamsvm_kafka import (
     BrokerUnreachableError,
@@ -66,6 +70,76 @@ def test_rows_come_back(bootstrap, new_topic, open_source, codec, rows):
     topic = new_topic()
     assert publish(rows, bootstrap, topic, codec) == len(rows)
     assert list(open_source(topic, codec)) == rows
+
+
+def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
+    topic = new_topic(partitions=2)
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as transactional:
+        transactional.init_transactions()
+        for number, end in enumerate((transactional.commit_transaction, transactional.abort_transaction)):
+            transactional.begin_transaction()
+            for i in range(40):
+                transactional.send(topic, JSON.encode(Row({"i": i}, 0)), partition=1 if i > 5 else number)
+            transactional.flush()
+            end()
+        endless, rows = open_source(topic, stop_at_end=False), []
+        assert endless.lag() == {0: 6 + 1, 1: 34 + 1 + 40 + 1}  # with the markers, as nothing has been read
+        until(lambda: rows.extend(endless.take(1000)) or endless.lag() == {0: 0, 1: 0})
+        assert len(rows) == 40
+        position = endless.position
+        bounded = open_source(topic)
+        for _ in range(13):
+            bounded.take(1)
+        assert bounded.lag()[0] == 0
+        assert bounded.lag()[1] > 30
+        bounded = open_source(topic)
+        bounded.seek(position)
+        assert list(bounded) == []
+        assert bounded.lag() == {0: 0, 1: 0}
+        transactional.begin_transaction()
+        transactional.send(topic, JSON.encode(Row({"i": 0}, 0)), partition=0)
+        transactional.flush()
+        until(lambda: endless.take(1000) is not None and endless.lag() == {0: 1, 1: 0})  # of which a reader sees nothing yet
+        transactional.commit_transaction()
+        until(lambda: rows.extend(endless.take(1000)) or (len(rows) == 41 and endless.lag() == {0: 0, 1: 0}))
+
+
+@pytest.mark.parametrize("writer", ["kafka-python", "librdkafka"])
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "snappy", "zstd"])
+def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compression, writer):
+    rows = [Row({"a": i % 11 / 8, "b": i % 7}, i % 3) for i in range(5000)]
+    plain, topic, unpacked = new_topic(), new_topic(), []
+    publish(rows, bootstrap, plain, JSON)
+    if writer == "librdkafka":
+        client = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 50})
+        for row in rows:
+            client.produce(topic, JSON.encode(row), partition=0)
+        client.flush()
+    else:
+        client = KafkaProducer(bootstrap_servers=bootstrap, compression_type=compression, linger_ms=50)
+        for row in rows:
+            client.send(topic, JSON.encode(row), partition=0)
+        client.close()
+    own = getattr(default_records, f"{compression}_decode")
+    monkeypatch.setattr(default_records, f"{compression}_decode", lambda data: unpacked.append(own(data)) or unpacked[-1])
+    assert list(open_source(topic)) == rows
+    assert sum(map(len, unpacked)) > sum(len(JSON.encode(row)) for row in rows)
+    models = [make_model() for _ in "ab"]
+    for each, model in zip((topic, plain), models, strict=True):
+        LearningLoop(open_source(each), model).run()
+    assert dumps(models[0]) == dumps(models[1])
+
+
+@pytest.mark.parametrize(("compression", "package"), [("lz4", "lz4"), ("snappy", "python-snappy"), ("zstd", "zstandard")])
+def test_a_compression_whose_package_is_missing(bootstrap, new_topic, open_source, monkeypatch, compression, package):
+    topic = new_topic()
+    client = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": compression})
+    client.produce(topic, b'{"a": 1.0, "y": 1}' + b" " * 1000)
+    client.flush()
+    monkeypatch.setattr(codec, f"has_{compression}", lambda: False)
+    needs = f"{topic}: its messages are compressed by {compression}, which needs {package}: pip install"
+    with pytest.raises(StreamError, match=needs):
+        list(open_source(topic))
 
 
 def test_empty_topic(new_topic, open_source):

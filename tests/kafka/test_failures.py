@@ -145,6 +145,9 @@ def test_labels_of_other_keys_and_times(told, tmp_path):
     told(*words)
     write(label=1000)
     told(*words, status=0)
+    good.pop()
+    write({"id": 99, "at": at + 432_000, "a": 1.0}, label=1000)
+    told(*words, status=0)
 
 
 @pytest.mark.broker

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from kafka import KafkaProducer
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -239,6 +240,26 @@ def test_metrics_of_each_partition(topic, worker):
 
 
 @pytest.mark.usefixtures("client_library")
+@pytest.mark.broker
+def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, worker):
+    topic, lags = new_topic(partitions=2), []
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as transactional:
+        transactional.init_transactions()
+        transactional.begin_transaction()
+        for row in features(0, 100):
+            transactional.send(topic, CODEC.encode(row), partition=1)
+        transactional.commit_transaction()
+    one = worker(topic, stop_at_end=False)
+
+    def look(one):
+        lags.append(one.lag())
+        if one.rows == 100 and lags[-1] == {0: 0, 1: 0}:
+            one.stop()
+
+    one.run(on_rows=look)
+    assert lags[-1] == {0: 0, 1: 0}
+
+
 @pytest.mark.broker
 def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
     name = topic(3000)

@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import dummy, metrics
 
-from delayed_twin import FATES, check_replayed, check_sums, replay, streams, write
+from delayed_twin import FATES, check_replayed, check_sums, counted, replay, streams, with_wrong_clocks, write
 from killing import whole_and_killed
 from loops import make_model
 from refused import raises
 from saved import dumps
 from streamsvm.stream import (
+    BadRow,
     CheckpointError,
     CheckpointFolder,
     DelayedLabels,
@@ -37,13 +39,15 @@ def iterable(rows, name="rows"):
     return IterableSource([({k: v for k, v in row.items() if k != "y"}, row.get("y")) for row in rows], name)
 
 
-def joined(rows, labels):
-    return JoinedSource(iterable(rows), iterable(labels, "labels"), **JOIN)
+def joined(rows, labels, **more):
+    return JoinedSource(iterable(rows), iterable(labels, "labels"), **JOIN, **more)
 
 
-def learn(rows, labels, model=None, delayed=None, **options):
+def learn(rows, labels, model=None, delayed=None, max_age=None, **options):
     delayed = DelayedLabels() if delayed is None else delayed
-    loop = DelayedLearningLoop(joined(rows, labels), model or make_model(), metrics.Accuracy(), delayed=delayed, **options)
+    loop = DelayedLearningLoop(
+        joined(rows, labels, max_age=max_age), model or make_model(), metrics.Accuracy(), delayed=delayed, **options
+    )
     return loop.run(), loop
 
 
@@ -109,13 +113,13 @@ def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, ma
 @pytest.mark.thorough
 @pytest.mark.once
 def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
-    rows, labels = streams(11, 1800, 60.0)
+    rows, labels = (with_wrong_clocks(messages, 5, 3000.0) for messages in streams(11, 1800, 60.0))
     url = str(write(tmp_path / "rows.jsonl", rows))
     options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
     options["keep"] = ["t", "id"]
     whole, killed = whole_and_killed(tmp_path, 20, len(rows) + len(labels), url, options, predictions="out.csv")
     assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
-    check_replayed(killed, rows, labels, 60.0)
+    check_replayed(killed, counted(rows, 60.0), counted(labels, 60.0), 60.0)
 
 
 def test_the_prediction_that_was_made_is_scored():
@@ -244,6 +248,75 @@ def test_a_message_that_is_older_than_the_one_before_it_counts_as_being_as_old()
     ]
 
 
+@pytest.mark.parametrize(
+    ("max_age", "ahead", "refused"), [(1800.0, 3000.0, 1), (86_400.0, 300.0, 0), (86_400.0, 4000.0, 1), (0.0, 5.0, 0)]
+)
+def test_how_far_ahead_a_clock_may_be(max_age, ahead, refused):
+    now = time.time()
+    rows, labels = [row("a", now - 5.0), row("b", now + ahead), row("c", now + ahead)], [label("a", now)]
+    source = joined(rows, labels, max_age=max_age)
+    bad = [found.reason for found in source if type(found) is BadRow]
+    assert len(bad) == 2 * refused
+    assert all("which is in the future" in reason for reason in bad)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("at", [0, 100, 299])
+def test_one_wrong_clock_makes_nothing_expire(side, at):
+    rows, labels = [row(i, float(i)) for i in range(300)], [label(i, i + 60.0) for i in range(300)]
+    (rows, labels)[side][at]["t"] += 3000.0
+    end, _ = learn(rows, labels, dummy.NoChangeClassifier(), DelayedLabels(max_age=1800.0), max_age=1800.0)
+    last = at == 299  # nothing tells that this one is wrong
+    assert end.delayed["joined"] >= 300 - last
+    if not last:
+        assert end.delayed["expired_rows"] == end.delayed["expired_labels"] == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from([0, 1, 9, 11, 30, 500, -3, -40]), st.booleans()), max_size=30),
+    st.integers(0, 29),
+)
+def test_wrong_clocks_pauses_and_bad_rows_are_as_the_twin_has_them(messages, cut):
+    both, now = ([], []), 0.0
+    for i, (is_label, step, bad) in enumerate(messages):
+        now += step
+        key = "x" * 300 if bad and i % 3 == 0 else i
+        both[is_label].append(label(key, now) if is_label else row(key, now))
+
+    def source():
+        return joined(*both, max_age=40.0)
+
+    good = [counted([each for each in some if each["id"] != "x" * 300], 40.0) for some in both]
+    wanted = sorted(((each["t"], side, str(each["id"])) for side in (0, 1) for each in good[side]), key=lambda found: found[:2])
+    whole = list(source())
+    given = [
+        (y.time, int(type(y).__name__ == "Labelled"), y.key) for found in whole if type(found) is not BadRow for y in found[1:]
+    ]
+    assert given == wanted
+    first, again = source(), source()
+    before = [found for _, found in zip(range(cut), first, strict=False)]
+    again.seek(json.loads(json.dumps(dict(first.position))))
+    assert [*before, *again] == whole
+
+
+def test_a_pause_of_a_stream_is_no_wrong_clock():
+    times = [0.0, 1.0, 50_000.0, 50_001.0, 100_000.0, 150_000.0]
+    given = [y.time for _, y in joined([row(i, t) for i, t in enumerate(times)], []) if y]
+    assert given == times
+
+
+def test_many_that_expire_at_once_are_told_of_once():
+    rows = [row(i, float(i)) for i in range(100)] + [row("next day", 90_000.0), row("and", 90_001.0)]
+    rows += [row(1000 + i, 90_002.0 + i) for i in range(100)] + [row("a day later", 180_500.0), row("and so on", 180_500.0)]
+    with pytest.warns(UserWarning, match="expired at once|same key") as told:
+        learn(rows, [label("nobody", 180_600.0)], dummy.NoChangeClassifier(), DelayedLabels(max_age=1800.0))
+    told = [str(each.message) for each in told]
+    (bulk,) = (text for text in told if "expired at once" in text)
+    assert "the event time is 89,901 s ahead of the message before, and 100 of 100 rows and labels" in bulk
+    assert "max_age=1,800" in bulk
+
+
 def test_what_waits_is_bounded():
     rows = [row(i, float(i), a="x" * 1000) for i in range(20_000)]
     labels = [label(f"other {i}", float(i)) for i in range(5000)]
@@ -354,7 +427,8 @@ def test_a_corrupt_buffer_is_refused(change):
     ("change", "reason"),
     [
         ({"heads": [None]}, "heads is"),
-        ({"heads": [{"key": "a"}, None]}, "corrupt"),
+        ({"heads": [[{"key": "a"}], []]}, "corrupt"),
+        ({"heads": [[], [1, 2, 3]]}, "heads are"),
         ({"ended": [0, 1]}, "ended is"),
         ({"times": ["now", None]}, "corrupt"),
         ({"rows": 3}, "rows is 3"),

@@ -58,6 +58,8 @@ _NAMES = {
     "sasl_plain_password": "sasl.password",
     "client_id": "client.id",
 }
+#: Those of consumers alone whose name is not the same with points.
+_MORE = {"metadata_max_age_ms": "topic.metadata.refresh.interval.ms"}
 #: Errors of librdkafka itself, as kafka-python has them.
 _OWN = {
     Code._AUTO_OFFSET_RESET: OffsetOutOfRangeError,
@@ -134,7 +136,7 @@ class Consumer:
                 "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
                 "fetch.queue.backoff.ms": _BACKOFF_MS,
                 "on_commit": self._on_commit,
-                **{name.replace("_", "."): value for name, value in more.items()},
+                **{_MORE.get(name, name.replace("_", ".")): value for name, value in more.items()},
             }
         )
         self._positions: dict[int, int] = {}

@@ -142,6 +142,11 @@ class DelayedLabels:
         waiting = {"pending": len(self._rows), "early": len(self._early), "settled": len(self._settled), "bytes": self.nbytes}
         return self._counts | waiting | reasons | {"expired_rows": sum(self._expired_rows.values())}
 
+    @property
+    def waiting(self) -> int:
+        """How many rows and early labels wait."""
+        return len(self._rows) + len(self._early)
+
     def knows(self, key: str) -> bool:
         """Whether a row with this key is waiting or settled, so that another one is a duplicate."""
         return key in self._rows or key in self._settled

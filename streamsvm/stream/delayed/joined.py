@@ -6,6 +6,7 @@ import base64
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,11 +26,26 @@ from streamsvm.stream.endpoints import START_AFRESH, BadRow, Message, Position, 
 from streamsvm.stream.keeping import kept_values
 from streamsvm.stream.rows import RowError
 
-#: A message may be so many seconds ahead of this machine's clock.
+#: A message may be so many seconds ahead of this machine's clock, and less where rows wait for a shorter time (`ahead`).
 FUTURE_SECONDS = 3600.0
+#: Clocks of machines that nobody sets right differ by some seconds, which no limit may refuse.
+SKEW_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent
 _SIDES = ("rows", "labels")
 _END: Any = object()
+
+
+def ahead(max_age: float | None) -> float:
+    """Return the seconds by which a message may be ahead of a clock: a quarter of ``max_age``, within 10 s and an hour.
+
+    Whatever such a message makes expire has waited for three quarters of that time.
+
+    Examples
+    --------
+    >>> ahead(1800.0), ahead(86_400.0), ahead(None), ahead(1.0)
+    (450.0, 3600.0, 3600.0, 10.0)
+    """
+    return FUTURE_SECONDS if max_age is None else min(FUTURE_SECONDS, max(SKEW_SECONDS, max_age / 4))
 
 
 class JoinedSource:
@@ -38,16 +54,18 @@ class JoinedSource:
     It is the source of a `DelayedLearningLoop`. A row is given as ``Row(x, Awaited(key, time, ...))``, a label as
     ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one is given first, and the row if
     both have the same time. A message that is older than the one before it in its stream counts as if it had that one's time.
+    A message that is far ahead of both the one before it and the one after it counts as if it had the latter's time: one wrong
+    clock makes nothing expire. Far is more than a quarter of ``max_age`` (10 s to an hour). An endless stream is not read ahead.
     The order therefore depends on the streams alone, and a run that resumes gives the same rows in the same order. No more than
-    one message of each stream is held.
+    two messages of each stream are held.
 
     If one of the streams ends first, the rest of the other follows. Messages appended later are read by the next run, once both
     have ended. If an endless stream (a topic) has nothing more to read, the other continues without it. Which rows come before
     which labels then depends on the moment, and may differ after a restart.
 
     Keys are texts or whole numbers: 7, 7.0 and "7" are one key. Times are seconds since 1970 or dates in ISO 8601. A `BadRow`
-    is given for a message whose key or time is missing or invalid, or whose time is more than an hour in the future; for a row
-    that contains its label; for a label that is null; and for a row of more than 1 MiB.
+    is given for a message whose key or time is missing or invalid, or whose time is as far ahead of this machine's clock; for a
+    row that contains its label; for a label that is null; and for a row of more than 1 MiB.
 
     Parameters
     ----------
@@ -59,6 +77,8 @@ class JoinedSource:
         Name of the column or field that joins them. A Kafka message without this field is joined by its own key.
     time
         Name of the column or field with the event time. None uses the time of the messages (of Kafka).
+    max_age
+        Seconds for which rows wait, as in `DelayedLabels`.
 
     Raises
     ------
@@ -77,9 +97,11 @@ class JoinedSource:
     {'a': 2.5} ('2', 5.0)
     """
 
-    def __init__(self, rows: Source, labels: Source, *, key: str, time: str | None = None) -> None:
+    def __init__(
+        self, rows: Source, labels: Source, *, key: str, time: str | None = None, max_age: float | None = 86_400.0
+    ) -> None:
         self._sources = rows, labels
-        self._key, self._time = key, time
+        self._key, self._time, self._ahead = key, time, ahead(max_age)
         self.name: str = f"{rows.name} with labels from {labels.name}"
         for source in self._sources:
             if getattr(source, "weight", None) is not None:
@@ -88,26 +110,24 @@ class JoinedSource:
             if not hasattr(source, "message_time"):
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
         self._streams: list[Iterator[Any]] = []
-        self._heads: list[Row | None] = [None, None]  # of each stream, the message that is given next of it
-        self._times = [-math.inf, -math.inf]  # of each stream, the latest so far
+        self._held: list[deque[_Held]] = [deque(), deque()]  # of each stream, what was read of it and is given next
+        self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was given last
         self._ended = [False, False]
         self._looks = [0.0, 0.0]  # when a silent stream is asked again
         self._side = 0  # of the row that was given last
-        self._saved: list[tuple[str, bytes | None] | None] = [None, None]  # place and bytes of a head that came from a checkpoint
-        self._at: tuple[str, bytes | None] | None = None  # of the row that was given last, if it was such a one
+        self._given: _Held | None = None  # the row that was given last; None if it was a bad one
         self._keep: list[str] | None = None  # what is copied of rows; None: nothing
-        self._copies: list[_Copy | None] = [None, None]  # of the row that is held, and of the one that was given last
         self._stopping = threading.Event()
 
     @property
     def place(self) -> str:
         """The place of the row or label that was given last, in its stream."""
-        return self._sources[self._side].place if self._at is None else self._at[0]
+        return self._sources[self._side].place if self._given is None else self._given.place
 
     @property
     def raw(self) -> bytes | None:
         """The bytes of the row or label that was given last; None if its stream has none."""
-        return getattr(self._sources[self._side], "raw", None) if self._at is None else self._at[1]
+        return getattr(self._sources[self._side], "raw", None) if self._given is None else self._given.raw
 
     def keep(self, names: Sequence[str]) -> list[str]:
         """Have `kept_of` copy columns of rows, as `Source` describes; only before the first row was read."""
@@ -117,17 +137,17 @@ class JoinedSource:
 
     def kept_of(self, i: int) -> list[Any]:  # noqa: ARG002
         """What is copied of the row that was given last; None for each if it was a label."""
-        copy = self._copies[1]
+        copy = None if self._given is None else self._given.copy
         return [None] * len(self._keep or ()) if copy is None else copy.values
 
     def message_of(self, i: int) -> Message | None:  # noqa: ARG002
         """The message of the row that was given last; None if its stream has none."""
-        copy = self._copies[1]
+        copy = None if self._given is None else self._given.copy
         return None if copy is None else copy.message
 
     @property
     def position(self) -> Position:
-        """The positions of both streams, and the message that was read ahead in one of them."""
+        """The positions of both streams, and the messages that were read ahead."""
         rows, labels = (source.position for source in self._sources)
         return ({"table": rows["table"]} if "table" in rows else {}) | {
             "label": labels.get("label"),
@@ -137,20 +157,8 @@ class JoinedSource:
             "labels": dict(labels),
             "times": [time if math.isfinite(time) else None for time in self._times],
             "ended": list(self._ended),
-            "heads": [self._saved_head(side) for side in (0, 1)],
+            "heads": [[each.saved for each in held] for held in self._held],
         }
-
-    def _saved_head(self, side: int) -> dict[str, Any] | None:
-        head = self._heads[side]
-        if head is None:
-            return None
-        saved = self._saved[side]
-        place, raw = (self._sources[side].place, getattr(self._sources[side], "raw", None)) if saved is None else saved
-        facts = {"row": head.y.packed} if side == 0 else {"y": head.y.y}
-        text = None if raw is None else base64.b64encode(raw).decode()
-        if side == 0 and (copy := self._copies[0]) is not None:
-            facts |= {"kept": copy.values, "message": None if copy.message is None else _written(copy.message)}
-        return facts | {"key": head.y.key, "time": head.y.time, "place": place, "raw": text}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`; another key or time is an error, too."""
@@ -170,21 +178,17 @@ class JoinedSource:
             if not all(type(end) is bool for end in ended):
                 raise ValueError(f"ended is {shown(ended)}")
             times = [-math.inf if found is None else checked_time(found) for found in times]
-            found_heads = [None if head is None else _head(side, head) for side, head in enumerate(heads)]
-            copy = None if heads[0] is None or self._keep is None else _copy(heads[0], self._keep)
+            held = [deque(_held(side, each, self._keep) for each in _few(heads[side])) for side in (0, 1)]
         except (KeyError, TypeError, ValueError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
         for source, place in zip(self._sources, places, strict=True):
             source.seek(place)
-        self._times, self._copies[0] = times, copy
+        self._times, self._held = times, held
         # Once both had ended, a new pass reads what has come since.
-        in_a_pass = not all(ended) or any(found_heads)
+        in_a_pass = not all(ended) or any(held)
         for side, source in enumerate(self._sources):
             self._ended[side] = in_a_pass and ended[side] and not getattr(source, "endless", False)
-        for side, head in enumerate(found_heads):
-            if head is not None:
-                self._heads[side], self._saved[side] = head
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         while (rows := self.take(1)) is not None:
@@ -200,19 +204,18 @@ class JoinedSource:
             self._streams = [getattr(source, "messages", source.__iter__)() for source in self._sources]
         for side in (0, 1):
             if (bad := self._look(side)) is not None:
-                self._side, self._at, self._copies[1] = side, None, None
+                self._side, self._given = side, None
                 return [bad]
-        waiting = [(head.y.time, side, head) for side, head in enumerate(self._heads) if head is not None]
+        waiting = [(held[0].row.y.time, side) for side, held in enumerate(self._held) if held]
         if self._stopping.is_set() or (not waiting and all(self._ended)):
             return None
         if not waiting:
             time.sleep(_PAUSE_SECONDS)
             return []
-        _, side, head = min(waiting, key=lambda found: found[:2])
-        self._heads[side] = None
-        self._copies[1] = self._copies[0] if side == 0 else None
-        self._side, self._at, self._saved[side] = side, self._saved[side], None
-        return [head]
+        moment, side = min(waiting)
+        self._times[side], self._side = moment, side
+        self._given = given = self._held[side].popleft()
+        return [given.row]
 
     def place_of(self, i: int) -> str:  # noqa: ARG002
         """The place of the row or label that was given last."""
@@ -223,28 +226,41 @@ class JoinedSource:
         return self.raw
 
     def _look(self, side: int) -> BadRow | None:
-        """Read the next message of a stream, if none is held and there is one; return it if it cannot be used."""
-        if self._heads[side] is not None or self._ended[side] or self._stopping.is_set():
-            return None
-        if self._looks[side] and time.monotonic() < self._looks[side]:
-            return None
-        found = next(self._streams[side], _END)
-        self._looks[side] = 0.0
-        if found is _END:
-            self._ended[side] = not self._stopping.is_set()
-        elif found is None:
-            self._looks[side] = time.monotonic() + _PAUSE_SECONDS
-        elif type(found) is BadRow:
-            return found
-        else:
-            source = self._sources[side]
-            try:
-                self._heads[side] = self._keyed(side, source, *found)
-            except ValueError as error:
-                return BadRow(source.place, getattr(source, "raw", None), str(error))
+        """Read the messages of a stream that it takes to give the next one; return one that cannot be used."""
+        while not self._ended[side] and not self._stopping.is_set() and self._is_next_needed(side):
+            if self._looks[side] and time.monotonic() < self._looks[side]:
+                return None
+            found = next(self._streams[side], _END)
+            self._looks[side] = 0.0
+            if found is _END:
+                self._ended[side] = not self._stopping.is_set()
+            elif found is None:
+                self._looks[side] = time.monotonic() + _PAUSE_SECONDS
+            elif type(found) is BadRow:
+                return found
+            else:
+                source = self._sources[side]
+                try:
+                    self._hold(side, self._keyed(side, source, *found))
+                except ValueError as error:
+                    return BadRow(source.place, getattr(source, "raw", None), str(error))
         return None
 
-    def _keyed(self, side: int, source: Any, x: Any, y: Any) -> Row:
+    def _is_next_needed(self, side: int) -> bool:
+        """Whether another message must be read: none is held, or one that is far ahead, about which the next one decides."""
+        held = self._held[side]
+        if len(held) != 1:
+            return not held
+        return held[0].time > self._times[side] + self._ahead and not getattr(self._sources[side], "endless", False)
+
+    def _hold(self, side: int, new: _Held) -> None:
+        """Hold a message, and where the one that is held is far ahead of it, give that one its time."""
+        held = self._held[side]
+        if held and held[0].time > new.time + self._ahead:
+            held[0] = held[0].at(max(new.time, self._times[side]))
+        held.append(new.at(max(new.time, held[0].time if held else self._times[side])))
+
+    def _keyed(self, side: int, source: Any, x: Any, y: Any) -> _Held:
         if not isinstance(x, Mapping):
             raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
         if side == 0 and y is not None:
@@ -253,19 +269,13 @@ class JoinedSource:
         if raw is not None and len(raw) > MOST_ROW_BYTES:
             raise RowError("too long", f"the row has {len(raw):,} bytes; one that waits may have {MOST_ROW_BYTES:,}")
         x = dict(x)
-        if side == 0 and self._keep is not None:
-            self._copies[0] = self._copied(source, x)
+        copy = self._copied(source, x) if side == 0 and self._keep is not None else None
         found = x.pop(self._key, None)
         key = checked_key(getattr(source, "message_key", None) if found is None else found)
-        latest = time.time() + FUTURE_SECONDS
+        latest = time.time() + self._ahead
         moment = checked_time(source.message_time if self._time is None else x.pop(self._time, None), latest)
-        event: Any
-        if side == 0:
-            event = Awaited(key, max(moment, self._times[0]), pack_row(x))
-        else:
-            event, x = Labelled(key, max(moment, self._times[1]), checked_label(y)), {}
-        self._times[side] = event.time
-        return Row(x, event)
+        event: Awaited | Labelled = Awaited(key, moment, pack_row(x)) if side == 0 else Labelled(key, moment, checked_label(y))
+        return _Held(Row(x if side == 0 else {}, event), source.place, raw, copy)
 
     def _copied(self, source: Any, x: Mapping[Any, Any]) -> _Copy:
         names = self._keep or []
@@ -296,6 +306,34 @@ class JoinedSource:
         """Close both streams."""
         for source in self._sources:
             source.close()
+
+
+class _Held(NamedTuple):
+    """A message that was read, and is given later."""
+
+    row: Row
+    place: str
+    raw: bytes | None
+    copy: _Copy | None
+
+    @property
+    def time(self) -> float:
+        moment: float = self.row.y.time
+        return moment
+
+    def at(self, moment: float) -> _Held:
+        """Return the message with another time."""
+        return self._replace(row=Row(self.row.x, self.row.y._replace(time=moment)))
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """The message as a checkpoint holds it."""
+        event, copy = self.row.y, self.copy
+        facts = {"row": event.packed} if type(event) is Awaited else {"y": event.y}
+        if copy is not None:
+            facts |= {"kept": copy.values, "message": None if copy.message is None else _written(copy.message)}
+        text = None if self.raw is None else base64.b64encode(self.raw).decode()
+        return facts | {"key": event.key, "time": event.time, "place": self.place, "raw": text}
 
 
 class _Copy(NamedTuple):
@@ -334,16 +372,23 @@ def _pair(name: str, value: Any) -> list[Any]:
     return value
 
 
-def _head(side: int, saved: Any) -> tuple[Row, tuple[str, bytes | None]]:
-    """Return the message that a checkpoint holds, its place and its bytes."""
+def _few(saved: Any) -> list[Any]:
+    if type(saved) is not list or len(saved) > 2:
+        raise ValueError(f"heads are {shown(saved)}")
+    return saved
+
+
+def _held(side: int, saved: Any, keep: list[str] | None) -> _Held:
+    """Return a message that a checkpoint holds."""
     saved = checked_mapping("heads", saved)
     key, moment, place, raw = checked_key(saved["key"]), checked_time(saved["time"]), saved["place"], saved["raw"]
     if type(place) is not str or not (raw is None or type(raw) is str):
         raise ValueError(f"heads are {shown(saved)}")
     data = None if raw is None else base64.b64decode(raw, validate=True)
     if side == 1:
-        return Row({}, Labelled(key, moment, checked_label(saved["y"]))), (place, data)
+        return _Held(Row({}, Labelled(key, moment, checked_label(saved["y"]))), place, data, None)
     if type(saved["row"]) is not str:
         raise ValueError(f"heads are {shown(saved)}")
     x = checked_row(saved["row"])
-    return Row(x, Awaited(key, moment, pack_row(x))), (place, data)
+    copy = None if keep is None else _copy(saved, keep)
+    return _Held(Row(x, Awaited(key, moment, pack_row(x))), place, data, copy)

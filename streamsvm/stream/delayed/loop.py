@@ -95,6 +95,7 @@ class DelayedLearningLoop(LearningLoop):
                 "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
             )
         self.delayed = delayed
+        self._warned_of_bulk = False
         super().__init__(source, model, metric, **options)
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], JoinedPrediction | None]:
@@ -104,8 +105,11 @@ class DelayedLearningLoop(LearningLoop):
         def take(x: Any, event: Any) -> JoinedPrediction | None:
             if type(event) not in (Awaited, Labelled):
                 raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
+            waited, clock = delayed.waiting, delayed.clock
             for expired in delayed.expire(event.time):
                 expire(expired)
+            if (gone := waited - delayed.waiting) >= _BULK and 2 * gone >= waited and not self._warned_of_bulk:
+                self._warn_of_bulk(gone, waited, event.time - clock)
             prediction = None
             if type(event) is Awaited:
                 prediction = arrive(x, event)
@@ -160,6 +164,14 @@ class DelayedLearningLoop(LearningLoop):
 
         return take
 
+    def _warn_of_bulk(self, gone: int, waited: int, seconds: float) -> None:
+        self._warned_of_bulk = True
+        warn(
+            f"{self._place}: the event time is {seconds:,.0f} s ahead of the message before, and {gone:,} of {waited:,} rows and "
+            f"labels that waited for each other have expired at once (max_age={self.delayed.max_age:,.0f}). Is a clock wrong, or "
+            "have the streams paused? Then max_age must be longer than the pause. This is said once"
+        )
+
     @property
     def _worth_saving(self) -> bool:
         return True
@@ -191,4 +203,6 @@ class DelayedLearningLoop(LearningLoop):
         return self.delayed.counts
 
 
+#: So many rows and labels that expire with one message, if they are half of those that wait, are no row that came too early.
+_BULK = 20
 _LIMITS = {"age": "too long", "count": "too many rows wait", "bytes": "the rows that wait take too many bytes"}

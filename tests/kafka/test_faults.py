@@ -1,0 +1,199 @@
+"""Faults of a real Apache Kafka, and of workers that are not alone: each row is learned once, or an error says why not."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+
+from kafka_broker import broker_or_skip
+from loops import make_model
+from patience import PATIENCE, until
+from saved import dumps
+from streamsvm.stream import IterableSource, LearningLoop, load
+from streamsvm.stream.endpoints import BadRow, Row, StreamError
+from streamsvm.stream.rows import learner_of
+from streamsvm_kafka import JSONCodec, KafkaSource, PartitionWorker, partitions, publish
+
+pytestmark = pytest.mark.broker
+
+JSON = JSONCodec("y")
+
+
+def rows_of(n, seed=0):
+    draw = random.Random(seed)
+    points = [(draw.gauss(0.0, 1.0), draw.gauss(0.0, 1.0)) for _ in range(n)]
+    return [Row({"a": a, "b": b}, int(a * b > 0)) for a, b in points]
+
+
+def model_of(rows):
+    loop = LearningLoop(IterableSource(list(map(tuple, rows))), make_model())
+    loop.run()
+    return dumps(loop.model)
+
+
+@pytest.fixture
+def worker(bootstrap, tmp_path):
+    opened = []
+
+    def make(topic, folder=tmp_path / "state", every=200, **options):
+        def loop(source, place):
+            return LearningLoop(source, make_model(), checkpoints=place, checkpoint_every=every)
+
+        options = {"group": f"group of {topic}", "folder": folder, "make_loop": loop, **options}
+        opened.append(PartitionWorker(bootstrap, topic, JSON, **options))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def test_partitions_that_are_added_come_to_the_workers(bootstrap, new_topic, admin, worker, tmp_path, monkeypatch):
+    monkeypatch.setattr(partitions, "REFRESH_SECONDS", 0.5)
+    topic = new_topic()
+    publish(rows_of(300), bootstrap, topic, JSON, partition=0)
+    one = worker(topic)
+    begun = []
+
+    def look(one):
+        if one.rows >= 300 and not begun:
+            begun.append(admin.create_partitions({topic: 2}))
+            until(lambda: publish(rows_of(200, 1), bootstrap, topic, JSON, partition=1) if 1 in parts() else None)
+        if one.rows >= 500:
+            one.stop()
+
+    def parts():
+        return {each["partition_index"] for each in admin.describe_topics([topic])[0]["partitions"]}
+
+    one.run(on_rows=look)
+    for partition, rows in enumerate((rows_of(300), rows_of(200, 1))):
+        assert dumps(load(tmp_path / "state" / f"partition-{partition}")) == model_of(rows)
+
+
+def test_a_worker_that_pauses_for_longer_than_the_group_allows(bootstrap, new_topic, worker, tmp_path, monkeypatch):
+    monkeypatch.setitem(KafkaConsumer.DEFAULT_CONFIG, "max_poll_interval_ms", 1000)
+    topic, rows = new_topic(), rows_of(1500)
+    publish(rows[:1000], bootstrap, topic, JSON)
+    one, pauses = worker(topic, every=600), []
+
+    def pause(one):
+        if one.rows > 600 and not pauses:
+            pauses.append(one.rows)
+            time.sleep(2.0)
+            publish(rows[1000:], bootstrap, topic, JSON)
+        if one.loops and one.loops[0].rows >= 1500:
+            one.stop()
+
+    one.run(on_rows=pause)
+    assert one.rows > 1500  # some were dropped, and learned again
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(rows)
+
+
+def test_workers_of_two_groups_with_one_folder(bootstrap, new_topic, worker, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(partitions, "TAKE_OVER_SECONDS", 0.5)
+    topic, rows = new_topic(), rows_of(2000)
+    publish(rows, bootstrap, topic, JSON)
+    both = [worker(topic, group=name) for name in ("a group", "another group")]
+
+    def look(one):
+        time.sleep(0.1)
+        if any(loop.rows >= 2000 for loop in one.loops.values()):
+            for each in both:
+                each.stop()
+
+    threads = [threading.Thread(target=each.run, kwargs={"on_rows": look}) for each in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "another process has taken over the folder" in caplog.text
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(rows)
+
+
+def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, tmp_path):
+    topic = new_topic()
+    publish(rows_of(300), bootstrap, topic, JSON)
+
+    def run(most=None, **options):
+        with closing(worker(topic, stop_at_end=True, **options)) as one:
+            one.run(most)
+
+    run(200)
+    admin.delete_records({TopicPartition(topic, 0): 250})
+    with pytest.raises(StreamError, match="holds offsets 250 to 300, the checkpoint continues at 200.*--from earliest"):
+        run()
+    run(start="earliest")
+    assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 250
+    admin.delete_topics([topic])
+    until(lambda: topic not in admin.list_topics(), every=0.05)
+    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    publish(rows_of(10, 2), bootstrap, topic, JSON)
+    with pytest.raises(StreamError, match="it was deleted and created again since the checkpoint.*--from earliest"):
+        run()
+    run(start="earliest")
+    assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 260
+
+
+def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
+    rows, alone, shared = rows_of(2000), tmp_path / "alone", tmp_path / "state"
+    (tmp_path / "broker").mkdir()
+    with broker_or_skip(tmp_path / "broker") as broker:
+        bootstrap = broker.plaintext
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+            admin.create_topics({"rows": {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+        publish(rows[:1000], bootstrap, "rows", JSON)
+        # In processes of their own: kafka-python leaves each socket open that a broker has refused.
+        words = [sys.executable, "-m", "streamsvm", "learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
+        words += ["--quiet", "--checkpoint-every", "300", "--max-rows", "2000", "--checkpoint"]
+        commands = [*words, alone], [*words, shared, "--group", "workers", "--scope", "partition"]
+        learners = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+        for place in (alone, shared / "partition-0"):
+            until(lambda place=place: [*place.glob("*900.ckpt")])
+        broker.restart()
+        publish(rows[1000:], bootstrap, "rows", JSON)
+        assert [learner.wait(PATIENCE) for learner in learners] == [0, 0]
+    whole = LearningLoop(IterableSource(list(map(tuple, rows))), load(alone).clone())
+    whole.run()
+    assert dumps(load(alone)) == dumps(load(shared / "partition-0")) == dumps(whole.model)
+
+
+def test_a_hundred_thousand_messages_of_anything(bootstrap, new_topic, producer):
+    draw, topic, values = random.Random(3), new_topic(), []
+    for row in rows_of(1000):
+        values.append(JSON.encode(row))
+        for _ in range(99):
+            value = bytearray(
+                JSON.encode(Row({"a": draw.random(), "b": draw.choice([1, None, "word", [1], 1e300])}, draw.randrange(2)))
+            )
+            kind = draw.randrange(4)
+            if kind == 0:
+                value = draw.randbytes(draw.randrange(1, 60))
+            elif kind == 1:
+                value = value[: draw.randrange(1, len(value))]
+            else:
+                for _ in range(draw.randrange(1, 4)):
+                    value[draw.randrange(len(value))] = draw.randrange(256)
+            values.append(bytes(value))
+    for value in values:
+        producer.send(topic, value, partition=0)
+    producer.flush()
+    decoded = []
+    for value in values:
+        try:
+            decoded.append(tuple(JSON.decode(value)))
+        except ValueError as error:
+            decoded.append(BadRow("", value, str(error)))
+    limits = {"on_error": "skip", "error_share": 1.0}
+    expected = LearningLoop(IterableSource(decoded), make_model(), **limits)
+    with closing(KafkaSource(bootstrap, topic, JSON, stop_at_end=True)) as source:
+        loop = LearningLoop(source, make_model(), **limits)
+        end, other = loop.run(), expected.run()
+    assert (end.rows, end.refused) == (100_000, other.refused)
+    assert len(end.refused) == 3
+    assert end.learned > 1200
+    assert dumps(loop.model) == dumps(expected.model)
