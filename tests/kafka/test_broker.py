@@ -104,6 +104,7 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
         until(lambda: rows.extend(endless.take(1000)) or (len(rows) == 41 and endless.lag() == {0: 0, 1: 0}))
 
 
+@pytest.mark.kafka_python
 @pytest.mark.parametrize("writer", ["kafka-python", "librdkafka"])
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "snappy", "zstd"])
 def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compression, writer):
@@ -130,6 +131,7 @@ def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compr
     assert dumps(models[0]) == dumps(models[1])
 
 
+@pytest.mark.kafka_python
 @pytest.mark.parametrize(("compression", "package"), [("lz4", "lz4"), ("snappy", "python-snappy"), ("zstd", "zstandard")])
 def test_a_compression_whose_package_is_missing(bootstrap, new_topic, open_source, monkeypatch, compression, package):
     topic = new_topic()

@@ -19,7 +19,7 @@ from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm.stream.rows import learner_of
 from streamsvm_kafka import JSONCodec, KafkaSource, PartitionWorker, partitions, publish
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
 JSON = JSONCodec("y")
 
