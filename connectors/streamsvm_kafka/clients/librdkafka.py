@@ -157,7 +157,7 @@ class Consumer:
         def gone(partitions: Sequence[Any]) -> set[int]:
             found = {each.partition for each in partitions}
             self._positions = {p: offset for p, offset in self._positions.items() if p not in found}
-            self._consumer.assign([self._place(*each) for each in self._positions.items()])
+            self._consumer.unassign()  # of the group's protocol here, all partitions go at once
             return found
 
         def assigned(_: Any, partitions: Sequence[Any]) -> None:
