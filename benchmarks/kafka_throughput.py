@@ -1,8 +1,9 @@
-"""Rows a second that a learner takes from a topic, beside a bare consumer that decodes the same messages and does nothing.
+"""Time of a row that a learner takes from a topic, beside a bare consumer that decodes the same messages and does nothing.
 
 A real broker is needed: ``--bootstrap HOST:PORT``, or Java 17 and Maven, with which one is started. Rows have 22 features: those
 of ijcnn1 where the data are given (``--data``), else drawn at random. Times are those of a whole bounded pass over them: on the
-clock, and of the processor in this process, with the thread of the client. The first pass is not counted.
+clock, and of the processor in this process, with the threads of the clients. The first pass is not counted. The peer is
+kafka-python with orjson.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import numpy as np
 import orjson
 from common import argument_parser, load_file, progress, show, summary, write
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from river import linear_model, metrics, preprocessing
 
-from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm import BSGDClassifier, SVMClassifier
 from streamsvm.stream import CheckpointFolder, FileSink, LearningLoop, Row
-from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSource, publish
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, TopicCheckpoints, publish
 
 ROWS, FEATURES = 200_000, 22
 NAMES = [f"x{j}" for j in range(FEATURES)]
@@ -80,9 +82,23 @@ def bare(bootstrap: str, topic: str, decode: Callable[[bytes], Any]) -> np.ndarr
     return seconds
 
 
-def learned(bootstrap: str, topic: str, codec: Any, model: Any, **options: Any) -> np.ndarray:
+def by_river(bootstrap: str, topic: str) -> np.ndarray:
+    """Seconds of a loop as one writes it with river's scaler and logistic regression."""
+    model = preprocessing.StandardScaler() | linear_model.LogisticRegression()
+    metric = metrics.Accuracy()
+
+    def learn(value: bytes) -> None:
+        x = orjson.loads(value)
+        y = x.pop("y")
+        metric.update(y, model.predict_one(x))
+        model.learn_one(x, y)
+
+    return bare(bootstrap, topic, learn)
+
+
+def learned(bootstrap: str, topic: str, codec: Any, model: Any, client: str = "kafka-python", **options: Any) -> np.ndarray:
     """Seconds of a loop over all messages of a topic."""
-    source = KafkaSource(bootstrap, topic, codec, stop_at_end=True)
+    source = KafkaSource(bootstrap, topic, codec, stop_at_end=True, client={"client": client})
     loop = LearningLoop(source, model, **options)
     began = clocks()
     end = loop.run()
@@ -97,7 +113,7 @@ def main() -> None:
     parser = argument_parser(__doc__, "kafka_throughput")
     parser.add_argument("--bootstrap", help="host:port of a broker")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--codecs", nargs="+", default=["json", "float32", "arrow"], choices=["json", "float32", "arrow"])
+    parser.add_argument("--only", nargs="+", help="rows of the table, by parts of their names, beside those that are bare")
     options = parser.parse_args()
     X, y = rows_of(options.data)
     results: dict[str, Any] = {}
@@ -127,29 +143,52 @@ def main() -> None:
             "float32": lambda value: np.frombuffer(value, layout),
             "arrow": arrow.decode_rows,
         }
-        models: dict[str, Callable[[], Any]] = {
-            "BSGD 500": lambda: BSGDClassifier(500, seed=0),
-            "BSCA 500": lambda: BSCAClassifier(500, seed=0),
-        }
-        models["BSGD 100"] = lambda: BSGDClassifier(100, seed=0)
+        topic, codec = topics["json"]
 
-        def checkpointed(topic: str, codec: Any, model: Any) -> np.ndarray:
+        def make() -> Any:
+            return BSGDClassifier(500, seed=0)
+
+        def checkpointed(**when: Any) -> np.ndarray:
             with CheckpointFolder(folder / uuid.uuid4().hex) as checkpoints:
-                return learned(
-                    bootstrap, topic, codec, model, checkpoints=checkpoints, checkpoint_every=None, checkpoint_seconds=1.0
-                )
+                return learned(bootstrap, topic, codec, make(), checkpoints=checkpoints, **when)
 
-        def predicted(topic: str, codec: Any, model: Any) -> np.ndarray:
+        def to_file() -> np.ndarray:
             with FileSink(folder / f"{uuid.uuid4().hex}.jsonl") as sink:
-                return learned(bootstrap, topic, codec, model, sink=sink)
+                return learned(bootstrap, topic, codec, make(), sink=sink)
 
-        runs: dict[str, Callable[[], np.ndarray]] = {}
-        for name, (topic, codec) in ((name, topics[name]) for name in options.codecs):
-            runs[f"{name}, bare"] = lambda t=topic, n=name: bare(bootstrap, t, decoders[n])  # type: ignore[misc]
-            for model, make in models.items():
-                runs[f"{name}, {model}"] = lambda t=topic, c=codec, m=make: learned(bootstrap, t, c, m())  # type: ignore[misc]
-                runs[f"{name}, {model}, predictions"] = lambda t=topic, c=codec, m=make: predicted(t, c, m())  # type: ignore[misc]
-                runs[f"{name}, {model}, checkpoints"] = lambda t=topic, c=codec, m=make: checkpointed(t, c, m())  # type: ignore[misc]
+        def to_topic(client: str) -> np.ndarray:
+            sink = KafkaSink(bootstrap, new_topic(), client={"client": client})
+            try:
+                return learned(bootstrap, topic, codec, make(), client, sink=sink)
+            finally:
+                sink.close()
+
+        def exactly_once(client: str) -> np.ndarray:
+            checkpoints = TopicCheckpoints(bootstrap, f"models-{uuid.uuid4().hex[:8]}", "rows", client={"client": client})
+            try:
+                where = {"sink": checkpoints.open_sink(new_topic()), "checkpoints": checkpoints}
+                return learned(bootstrap, topic, codec, make(), client, checkpoint_every=None, checkpoint_seconds=1.0, **where)
+            finally:
+                checkpoints.close()
+
+        runs: dict[str, Callable[[], np.ndarray]] = {"json, bare": lambda: bare(bootstrap, topic, orjson.loads)}
+        runs["json, river"] = lambda: by_river(bootstrap, topic)
+        for client in ("kafka-python", "confluent-kafka"):
+            runs |= {
+                f"json, BSGD 500, {client}": lambda c=client: learned(bootstrap, topic, codec, make(), c),
+                f"json, default, {client}": lambda c=client: learned(bootstrap, topic, codec, SVMClassifier(seed=0), c),
+                f"json, predictions to a topic, {client}": lambda c=client: to_topic(c),
+                f"json, exactly once, {client}": lambda c=client: exactly_once(c),
+            }
+        runs["json, predictions to a file"] = to_file
+        runs["json, checkpoints each second"] = lambda: checkpointed(
+            "kafka-python", checkpoint_every=None, checkpoint_seconds=1.0
+        )
+        runs["json, checkpoints each 1,000 rows"] = lambda: checkpointed("kafka-python", checkpoint_every=1000)
+        for name in ("float32", "arrow"):
+            runs[f"{name}, bare"] = lambda n=name: bare(bootstrap, topics[n][0], decoders[n])
+            runs[f"{name}, BSGD 500"] = lambda n=name: learned(bootstrap, *topics[n], make())
+        runs = {name: run for name, run in runs.items() if not options.only or any(each in name for each in options.only)}
         seconds: dict[str, list[np.ndarray]] = {name: [] for name in runs}
         for repeat in range(options.repeats + 1):
             for name, run in runs.items():
@@ -159,7 +198,7 @@ def main() -> None:
                     seconds[name].append(1e6 * found / ROWS)
     table = []
     for name, values in seconds.items():
-        peers = seconds[f"{name.partition(',')[0]}, bare"]
+        peers = seconds.get(f"{name.partition(',')[0]}, bare", values)
         for clock, number in (("clock", 0), ("CPU", 1)):
             facts, peer = (summary([float(each[number]) for each in found]) for found in (values, peers))
             results[f"{name}, {clock}"] = facts | {"over bare": facts["median"] / peer["median"]}

@@ -29,7 +29,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 #: The longest wait for messages, and so the longest time until a signal takes effect.
 POLL_SECONDS = 0.2
 #: A bounded pass fetches no more of a partition while so many of its messages, or bytes of them, wait for their turn.
-PREFETCH, PREFETCH_BYTES = 1000, 4 << 20
+PREFETCH, PREFETCH_BYTES = 3000, 4 << 20
 #: A bounded pass gives up if none of its remaining messages comes for so long.
 STALL_SECONDS = 60.0
 #: A joined stream goes on without this one if it has messages to read and none comes for so long (of an open transaction).

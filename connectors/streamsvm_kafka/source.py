@@ -38,8 +38,8 @@ class KafkaSource(MessageSource):
     stay in order, but how partitions mix depends on the moment, so use one partition if the stream has to be reproducible.
     Partitions that are added to the topic are read within a minute. If the broker goes away, the source waits for it.
 
-    The number of partitions bounds the memory. For each partition, the source holds at most 1000 messages, or 4 MiB of them,
-    and two fetches of 256 KiB, or of 1 MiB if messages have many rows.
+    The number of partitions bounds the memory. For each partition, the source holds at most 3000 messages, or 4 MiB of them,
+    and two fetches of 256 KiB, or of 1 MiB if messages have many rows (with confluent-kafka, 2 MiB of fetches).
 
     Parameters
     ----------

@@ -91,7 +91,12 @@ def _float_bits(w: Any, q: Any, fives: Any) -> Any:
 
 @compiled(forceinline=True)
 def _after_blanks(data: Any, at: Any, end: Any) -> Any:
-    while at < end and (data[at] == _SPACE or data[at] == _NEWLINE or data[at] == _RETURN or data[at] == _TAB):
+    while at < end and (
+        data[np.uint64(at)] == _SPACE
+        or data[np.uint64(at)] == _NEWLINE
+        or data[np.uint64(at)] == _RETURN
+        or data[np.uint64(at)] == _TAB
+    ):
         at += 1
     return at
 
@@ -100,8 +105,8 @@ def _after_blanks(data: Any, at: Any, end: Any) -> Any:
 def _after_text(data: Any, at: Any, end: Any) -> Any:
     """Return the position behind a text without escapes, whose quote is at ``at``; -1 if it is none."""
     at += 1
-    while at < end and data[at] != _QUOTE:
-        if data[at] == _BACKSLASH or data[at] < _SPACE:
+    while at < end and data[np.uint64(at)] != _QUOTE:
+        if data[np.uint64(at)] == _BACKSLASH or data[np.uint64(at)] < _SPACE:
             return -1
         at += 1
     return at + 1 if at < end else -1
@@ -111,42 +116,48 @@ def _after_text(data: Any, at: Any, end: Any) -> Any:
 def _number(data: Any, at: Any, end: Any) -> Any:
     """Return what a number is: whether it is negative, whether it is whole, w, q, and where it ends, -1 if it is none."""
     nothing, w = np.uint64(0), np.uint64(0)
-    negative = at < end and data[at] == _MINUS
+    negative = at < end and data[np.uint64(at)] == _MINUS
     at += negative
     first, left = at, _DIGITS  # and so many more digits may come: the one after them is none that may stand there
-    if at < end and data[at] == _ZERO:
+    if at < end and data[np.uint64(at)] == _ZERO:
         at += 1
     else:
         stop = min(end, at + left)
-        while at < stop and _ZERO <= data[at] <= _NINE:
-            w = w * np.uint64(10) + np.uint64(data[at] - _ZERO)
+        while at < stop and _ZERO <= data[np.uint64(at)] <= _NINE:
+            w = w * np.uint64(10) + np.uint64(data[np.uint64(at)] - _ZERO)
             at += 1
         left -= at - first
     if at == first:
         return False, False, nothing, 0, -1
     whole, q = True, 0
-    if at < end and data[at] == _POINT:
+    if at < end and data[np.uint64(at)] == _POINT:
         whole = False
         at += 1
         first = at
-        while w == nothing and at < end and data[at] == _ZERO:
+        while w == nothing and at < end and data[np.uint64(at)] == _ZERO:
             at += 1
         stop = min(end, at + left)
-        while at < stop and _ZERO <= data[at] <= _NINE:
-            w = w * np.uint64(10) + np.uint64(data[at] - _ZERO)
+        while at < stop - 1:  # two digits at once, for each step waits for the one before
+            tens, ones = np.int64(data[np.uint64(at)]) - _ZERO, np.int64(data[np.uint64(at + 1)]) - _ZERO
+            if not (0 <= tens <= 9 and 0 <= ones <= 9):
+                break
+            w = w * np.uint64(100) + np.uint64(10 * tens + ones)
+            at += 2
+        while at < stop and _ZERO <= data[np.uint64(at)] <= _NINE:
+            w = w * np.uint64(10) + np.uint64(data[np.uint64(at)] - _ZERO)
             at += 1
         q = first - at
         if q == 0:
             return False, False, nothing, 0, -1
-    if at < end and data[at] | _LOWER == _EXPONENT:
+    if at < end and data[np.uint64(at)] | _LOWER == _EXPONENT:
         whole = False
         at += 1
-        smaller = at < end and data[at] == _MINUS
-        at += at < end and (data[at] == _MINUS or data[at] == _PLUS)
+        smaller = at < end and data[np.uint64(at)] == _MINUS
+        at += at < end and (data[np.uint64(at)] == _MINUS or data[np.uint64(at)] == _PLUS)
         first, power = at, 0
-        while at < end and _ZERO <= data[at] <= _NINE:
+        while at < end and _ZERO <= data[np.uint64(at)] <= _NINE:
             if power < _FAR:
-                power = 10 * power + int(data[at] - _ZERO)
+                power = 10 * power + int(data[np.uint64(at)] - _ZERO)
             at += 1
         if at == first:
             return False, False, nothing, 0, -1
@@ -159,11 +170,11 @@ def _after_label(data: Any, at: Any, end: Any) -> Any:
     """Return the position behind a text, number, bool or null; -1 if it is none."""
     if at >= end:
         return -1
-    if data[at] == _QUOTE:
+    if data[np.uint64(at)] == _QUOTE:
         return _after_text(data, at, end)
-    if data[at] == _TRUE or data[at] == _NULL:
+    if data[np.uint64(at)] == _TRUE or data[np.uint64(at)] == _NULL:
         return at + 4 if at + 4 <= end else -1
-    if data[at] == _FALSE:
+    if data[np.uint64(at)] == _FALSE:
         return at + 5 if at + 5 <= end else -1
     return _number(data, at, end)[4]
 
@@ -207,10 +218,10 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
         labels[i, 0] = labels[i, 1] = -1
         X[i, :] = np.nan
         at = _after_blanks(data, at, end)
-        if at >= end or data[at] != _OPEN:
+        if at >= end or data[np.uint64(at)] != _OPEN:
             return i
         at = _after_blanks(data, at + 1, end)
-        closed = at < end and data[at] == _CLOSE
+        closed = at < end and data[np.uint64(at)] == _CLOSE
         while not closed:
             if found >= known:
                 return i
@@ -224,7 +235,7 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
                     continue
                 same = True
                 for j in range(size):
-                    if data[at + j] != names[first + j]:
+                    if data[np.uint64(at + j)] != names[np.uint64(first + j)]:
                         same = False
                         break
                 if same:
@@ -236,7 +247,7 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
             seen[name], order[found] = i, name
             found += 1
             at = _after_blanks(data, at, end)
-            if at >= end or data[at] != _COLON:
+            if at >= end or data[np.uint64(at)] != _COLON:
                 return i
             at = _after_blanks(data, at + 1, end)
             if name == columns:
@@ -245,8 +256,13 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
                 if at < 0:
                     return i
                 labels[i, 1] = at
-            elif at < end and data[at] == _NULL:
-                if end - at < 4 or data[at + 1] != _U or data[at + 2] != _L or data[at + 3] != _L:
+            elif at < end and data[np.uint64(at)] == _NULL:
+                if (
+                    end - at < 4
+                    or data[np.uint64(at + 1)] != _U
+                    or data[np.uint64(at + 2)] != _L
+                    or data[np.uint64(at + 3)] != _L
+                ):
                     return i
                 at += 4
             else:
@@ -255,9 +271,9 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
                 if at < 0 or not _put(X, bits, i, name, negative and not (whole and w == np.uint64(0)), w, q):
                     return i
             at = _after_blanks(data, at, end)
-            if at >= end or (data[at] != _COMMA and data[at] != _CLOSE):
+            if at >= end or (data[np.uint64(at)] != _COMMA and data[np.uint64(at)] != _CLOSE):
                 return i
-            closed = data[at] == _CLOSE
+            closed = data[np.uint64(at)] == _CLOSE
             if not closed:
                 at = _after_blanks(data, at + 1, end)
         if _after_blanks(data, at + 1, end) != end:
@@ -276,26 +292,30 @@ def read_cells(data: Any, begins: Any, ends: Any, mark: Any, columns: Any, X: An
     for i in range(begins.shape[0]):
         at, end = begins[i], ends[i]
         labels[i, 0] = labels[i, 1] = -1
-        while end > at and (data[end - 1] == _NEWLINE or data[end - 1] == _RETURN):
+        while end > at and (data[np.uint64(end - 1)] == _NEWLINE or data[np.uint64(end - 1)] == _RETURN):
             end -= 1
         for cell in range(columns.shape[0]):
             if columns[cell] < 0:
                 labels[i, 0] = at
-                while at < end and data[at] != mark:
+                while at < end and data[np.uint64(at)] != mark:
                     at += 1
                 labels[i, 1] = at
-            elif at == end or data[at] == mark:
+            elif at == end or data[np.uint64(at)] == mark:
                 X[i, columns[cell]] = np.nan
             else:
-                while at < end and data[at] == _SPACE:
+                while at < end and data[np.uint64(at)] == _SPACE:
                     at += 1
                 negative, _, w, q, at = _number(data, at, end)
                 if at < 0 or not _put(X, bits, i, columns[cell], negative, w, q):
                     return i
-                while at < end and data[at] != mark and (data[at] == _SPACE or data[at] == _TAB or data[at] == _RETURN):
+                while (
+                    at < end
+                    and data[np.uint64(at)] != mark
+                    and (data[np.uint64(at)] == _SPACE or data[np.uint64(at)] == _TAB or data[np.uint64(at)] == _RETURN)
+                ):
                     at += 1
             is_last = cell == columns.shape[0] - 1
-            if is_last != (at == end) or (not is_last and data[at] != mark):
+            if is_last != (at == end) or (not is_last and data[np.uint64(at)] != mark):
                 return i
             at += 1
     return begins.shape[0]
