@@ -1,7 +1,7 @@
 """What it takes to decode a row of a Kafka message, by codec, with one row a message and with many.
 
-Rows have 22 features, normal numbers, and a label of two. A call takes one message, but ``decode_values`` as many messages of
-packed rows as others have rows a message. The peer of each is what another library reads of the same bytes, without a row being
+Rows have 22 features, normal numbers, and a label of two. A call takes one message, but ``decode_numbers`` and ``decode_values``
+as many as others have rows a message. The peer of each is what another library reads of the same bytes, without a row being
 made of it: ``json`` and orjson, pyarrow's batches, ``numpy.load``, fastavro's record, ``numpy.frombuffer``.
 """
 
@@ -21,6 +21,7 @@ import orjson
 import pyarrow as pa
 
 from streamsvm.stream.endpoints import Rows
+from streamsvm.stream.text_numbers import laid_out
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 
 FEATURES = 22
@@ -71,6 +72,11 @@ def main() -> None:
         assert rows is not None
         return rows
 
+    def numbers(values: Sequence[bytes]) -> Any:
+        found = jsons.decode_numbers(*laid_out(values), named.names)
+        assert found is not None
+        return found
+
     def batches(value: bytes) -> list[Any]:
         return list(pa.ipc.open_stream(value))
 
@@ -91,6 +97,7 @@ def main() -> None:
     cases: list[tuple[str, int, Sequence[Any], Callable[[Any], object], str, Callable[[Any], object]]] = [
         ("json", 1, in_json, jsons.decode, "orjson", orjson.loads),
         ("json", 1, in_json, jsons.decode, "json", json.loads),
+        ("json, decode_numbers", MANY, [in_json] * 20, numbers, "orjson", lambda values: list(map(orjson.loads, values))),
         ("avro", 1, in_avro, avro.decode, "fastavro", record),
         ("float32", 1, in_packed, packed.decode, "struct", layout.unpack),
         ("float32, decode_values", MANY, [in_packed] * 20, poll, "numpy.frombuffer", frombuffer),
