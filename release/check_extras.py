@@ -27,6 +27,11 @@ import crc32c
 from kafka.codec import has_lz4, has_snappy, has_zstd
 assert has_lz4() and has_snappy() and has_zstd()
 """,
+    "confluent": """
+from streamsvm_kafka.connection import Connection
+assert Connection("localhost", {"client": "confluent-kafka"}).is_librdkafka
+import streamsvm_kafka.clients.librdkafka
+""",
     "avro": """
 import json
 from streamsvm.stream.endpoints import Row
