@@ -58,7 +58,7 @@ def client_options(given: Mapping[str, Any] | None = None, environment: Mapping[
         - ``client``: the client library. ``kafka-python`` is the default; ``confluent-kafka`` needs less time to read, and a
           tenth of it to write (extra ``confluent``); ``auto`` is confluent-kafka where that is installed
         - ``client_id``
-        - ``api_version``: version of a broker that does not report it, such as ``"2.3"``
+        - ``api_version``: version of a broker that does not report it, such as ``"2.3"``; confluent-kafka finds that out itself
         - ``outage_seconds``: how long to wait for a broker that does not answer; by default not at all at the start, and 30 s
           for what is written
         - ``schema_registry_url``, ``schema_registry_username``, ``schema_registry_password``, ``schema_registry_cafile``: the

@@ -190,6 +190,8 @@ class KafkaSink:
     def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
         """Send ``map(kind, *columns)``, as `write` sends each."""
         names = kind._fields
+        if not len(columns[0]):
+            return
         try:
             texts = [_json_column(column) for column in columns[: len(names)]]
         except orjson.JSONEncodeError:  # which row it is, `write` says

@@ -346,8 +346,8 @@ class CheckpointFolder(CheckpointWriter):
         return os.path.samestat(found, locked)
 
     def _prune(self, written: Path | None = None) -> None:
-        # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that
-        # `newest` can warn of them. One that is as it was found last is not read again.
+        # The newest two that were good when they were read stay, and the one just written. Corrupt ones stay until one is written
+        # after them, so that `newest` can warn of them. One that is as it was found last is not read again.
         n_good, known = 0, {}
         for file in _checkpoints(self.path):
             found = _state_of(file)

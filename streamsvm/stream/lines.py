@@ -84,6 +84,11 @@ class LineReader:
             self._poll.register(receiver, select.POLLIN)
 
     @property
+    def is_pipe(self) -> bool:
+        """Whether what comes next may have to be waited for."""
+        return self._wakes is not None
+
+    @property
     def has_line(self) -> bool:
         """Whether a whole line has been read from a file, which never has to be waited for, and not given out yet."""
         return self._wakes is None and self._buffer.find(b"\n", self._at) >= 0

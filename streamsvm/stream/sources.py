@@ -190,6 +190,11 @@ class TextSource(TableSource):
         """Return the numbers and labels of lines of `_rows_at_hand`, as `RawRows` asks for them."""
         return None
 
+    @property
+    def is_pipe(self) -> bool:
+        """Whether the next row may have to be waited for."""
+        return self._reader.is_pipe
+
     def place_of(self, i: int) -> str:
         """The stream and the line of row number ``i`` of those that were taken last."""
         return f"{self.name}, line {self._taken[0][i]:,}" if self._taken[0] else self.place

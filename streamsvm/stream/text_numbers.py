@@ -15,6 +15,7 @@ from streamsvm.core.text_numbers import read_cells, read_objects
 _LONGEST = 1 << 20  # bytes of a row
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1  # beyond these, some parsers read a whole number as a float
+_MANY_NAMES = 64
 _MOST_LABELS = 4096  # whose texts are remembered
 
 
@@ -57,6 +58,9 @@ class JSONNumbers:
             self._spellings = self._spelt(self._names)
         if not self._spellings or (ends - begins).max() > _LONGEST:
             return None
+        # A few fields of very many names are soon found by others, and would be most of a matrix.
+        if len(names) > _MANY_NAMES and len(names) > 4 * data.count(b":", begins[0], ends[0]):
+            return None
         X, labels = np.empty((len(begins), len(names))), np.empty((len(begins), 2), dtype=np.int64)
         rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
         for each in tuple(self._spellings):
@@ -75,7 +79,7 @@ class JSONNumbers:
             return []
         with contextlib.suppress(UnicodeEncodeError):  # of half a surrogate pair
             # With letters beyond ASCII as they are, or escaped: a stream has the one or the other.
-            return [_Spelling(known, escaped) for escaped in (False, True)]
+            return [_Spelling(known, escaped) for escaped in (False, True)[: 1 + (not "".join(known).isascii())]]
         return []
 
 

@@ -239,6 +239,45 @@ def test_malformed_message_is_a_bad_row(new_topic, open_source, producer):
     assert [type(row) for row in again] == [BadRow, Row]
 
 
+class NotText(str):
+    """A text whose bytes are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_):
+        return b"\xff\xfe"
+
+
+def test_names_of_headers_that_are_no_text(new_topic, open_source, producer):
+    topic = new_topic()
+    for i, headers in enumerate(([], [(NotText("no text"), b"1")], [("\u00e9", b"2")])):
+        producer.send(topic, b'{"i": %d}' % i, headers=headers)
+    producer.flush()
+    source = open_source(topic)
+    assert [row.x["i"] for row in source] == [0, 1, 2]
+    assert source.message_of(0).headers[0] == ("\u00e9", b"2")
+
+
+def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer, monkeypatch):
+    monkeypatch.setattr(reader, "STALL_SECONDS", 5.0)
+    topic = new_topic(partitions=2)
+    for partition in range(2):  # the rest of the first pass are tombstones, of which one partition has more than the other
+        producer.send(topic, JSON.encode(Row({"i": partition}, 0)), partition=partition)
+        for _ in range(10 + 2000 * partition):
+            producer.send(topic, None, b"key", partition=partition)
+    producer.flush()
+    first = open_source(topic)
+    assert len(list(itertools.islice(first, 2))) == 2
+    position = first.position
+    publish(rows_of(range(2, 8)), bootstrap, topic, JSON)
+    second = open_source(topic)
+    second.seek(position)
+    assert sorted(row.x["i"] for row in second) == list(range(2, 8))
+    assert second.lag() == {0: 0, 1: 0}
+    second.close()
+    second.lag()  # as another thread may ask for it
+
+
 def test_message_of_another_length_is_named(new_topic, open_source, producer):
     topic = new_topic()
     producer.send(topic, bytes(13))

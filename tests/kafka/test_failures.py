@@ -222,6 +222,24 @@ def test_a_topic_that_may_not_be_written(told, broker, admin, new_topic, tmp_pat
 
 
 @pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+def test_a_reader_without_a_group_needs_the_rights_of_none(broker, admin, new_topic, bootstrap, call, tmp_path, monkeypatch):
+    topic, config = new_topic(), tmp_path / "flags.toml"
+    publish(rows_of(range(50)), bootstrap, topic, JSON)
+    of_groups = ResourcePattern(ResourceType.GROUP, "streamsvm")
+    refusal = ACL("User:alice", "*", ACLOperation.ALL, ACLPermissionType.DENY, of_groups)
+    admin.create_acls([refusal])
+    tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
+    config.write_text(tls % broker.certificate)
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
+    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end", "--quiet", "--config", config
+    try:
+        assert call(*words, "--learner", "bsgd").end["learned"] == 50
+    finally:
+        admin.delete_acls([refusal])
+
+
+@pytest.mark.broker
 def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_path):
     topic = new_topic(**{"max.message.bytes": str(2**24)})
     for row in rows_of(range(30)):

@@ -111,6 +111,10 @@ def _settings(connection: Connection) -> dict[str, Any]:
     }
 
 
+#: What is refused to a consumer whose group is only a name.
+_OF_GROUPS = {Code.GROUP_AUTHORIZATION_FAILED, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS}
+
+
 class Consumer:
     """A consumer of librdkafka, as `TopicConsumer`."""
 
@@ -141,6 +145,7 @@ class Consumer:
         )
         self._positions: dict[int, int] = {}
         self._held: set[int] = set()
+        self._members: set[int] = set()  # partitions that the group has assigned
         self._answers: list[tuple[Mapping[int, int], Answered]] = []
         self._failure: KafkaError | None = None
 
@@ -149,20 +154,22 @@ class Consumer:
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         self._positions = dict(offsets)
-        self._held = set()
         with _failing():
             self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
 
     def join(self, listener: Listener) -> None:
         def gone(partitions: Sequence[Any]) -> set[int]:
             found = {each.partition for each in partitions}
+            self._members -= found
             self._positions = {p: offset for p, offset in self._positions.items() if p not in found}
             self._consumer.unassign()  # of the group's protocol here, all partitions go at once
             return found
 
         def assigned(_: Any, partitions: Sequence[Any]) -> None:
             self._consumer.assign([self._place(*each) for each in self._positions.items()])
-            listener.assigned({each.partition for each in partitions})
+            found = {each.partition for each in partitions}
+            self._members |= found
+            listener.assigned(found)
 
         with _failing():
             self._consumer.subscribe(
@@ -173,7 +180,8 @@ class Consumer:
             )
 
     def read_from(self, partition: int, offset: int) -> None:
-        self.assign({**self._positions, partition: offset})
+        if partition in self._members:
+            self.assign({**self._positions, partition: offset})
 
     def drop(self, partition: int) -> None:
         self.assign({p: offset for p, offset in self._positions.items() if p != partition})
@@ -212,7 +220,7 @@ class Consumer:
             return True
         if error.code() == Code._PARTITION_EOF:
             self._positions[message.partition()] = message.offset()
-        elif error.code() not in _PASSING:
+        elif error.code() not in _PASSING and (self.group is not None or error.code() not in _OF_GROUPS):
             self._failure = self._failure or _translated(error)
         return False
 
@@ -232,7 +240,7 @@ class Consumer:
     reached = position
 
     def highwater(self, partition: int) -> int | None:
-        with contextlib.suppress(KafkaException):
+        with contextlib.suppress(KafkaException, RuntimeError):  # of one that is closed
             _, end = self._consumer.get_watermark_offsets(self._place(partition), cached=True)
             return end if end >= 0 else None
         return None
@@ -283,15 +291,22 @@ def _columns(partition: int, messages: Sequence[Any]) -> Messages:
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     times = np.array([message.timestamp()[1] for message in messages], dtype=np.int64)
     keys = [message.key() for message in messages]
-    headers = [message.headers() for message in messages]
+    headers = list(map(_headers, messages))
     return Messages(
         partition,
         offsets,
         times,
         keys if any(key is not None for key in keys) else None,
-        [each or [] for each in headers] if any(headers) else None,
+        headers if any(headers) else None,
         [message.value() for message in messages],
     )
+
+
+def _headers(message: Any) -> Headers:
+    try:
+        return message.headers() or ()
+    except (SystemError, UnicodeDecodeError):  # of a name that is no text
+        return [("?", None)]
 
 
 class Producer:
@@ -349,7 +364,8 @@ class Producer:
         produce, failed = self._producer.produce, None if self._identity is not None else self._failed
         place = -1 if partition is None else partition  # of a key, and of anything where there is none
         for value, key, more, timestamp in zip(values, *columns, strict=False):
-            message = topic, value, key, place, failed, None, timestamp or 0, more  # at 0 it is sent with the time of now
+            moment = 0 if timestamp is None else max(timestamp, 1)  # for at 0 it is sent with the time of now
+            message = topic, value, key, place, failed, None, moment, more
             try:
                 produce(*message)
             except BufferError:

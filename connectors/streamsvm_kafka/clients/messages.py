@@ -140,8 +140,9 @@ def joined(parts: Sequence[Messages]) -> Messages:
     else:
         partitions = [*chain.from_iterable(part.partition_list for part in parts)]
     values: Any
-    if all(isinstance(part._values, tuple) for part in parts):
-        tuples: list[Any] = [part._values for part in parts]
+    tuples: list[Any] = [part._values for part in parts if isinstance(part._values, tuple)]
+    # A few messages of large batches are taken out of them.
+    if len(tuples) == len(parts) and sum(len(each[0]) for each in tuples) <= 2 * sum(int(each[2].sum()) for each in tuples):
         firsts = np.cumsum([0, *[len(data) for data, _, _ in tuples[:-1]]])
         begins = [each[1] + first for each, first in zip(tuples, firsts, strict=True)]
         values = b"".join([each[0] for each in tuples]), np.concatenate(begins), np.concatenate([each[2] for each in tuples])

@@ -41,7 +41,7 @@ class TopicConsumer(Protocol):
         """The consumer group."""
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions and no others, each from its offset."""
+        """Read these partitions and no others, each from its offset. What is held stays held."""
 
     def join(self, listener: Listener) -> None:
         """Read the partitions that the group assigns, once `read_from` says from where."""
@@ -77,7 +77,7 @@ class TopicConsumer(Protocol):
         """Commit offsets for the group, without waiting."""
 
     def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
-        """Commit offsets for the group."""
+        """Commit offsets for the group. Nothing may be read afterwards: messages that come meanwhile may be dropped."""
 
     def close(self, seconds: float) -> None:
         """Leave the group, and close the connection."""

@@ -55,9 +55,9 @@ class JoinedSource:
     ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one is given first, and the row if
     both have the same time. A message that is older than the one before it in its stream counts as if it had that one's time.
     A message that is far ahead of both the one before it and the one after it counts as if it had the latter's time: one wrong
-    clock makes nothing expire. Far is more than a quarter of ``max_age`` (10 s to an hour). An endless stream is not read ahead.
-    The order therefore depends on the streams alone, and a run that resumes gives the same rows in the same order. No more than
-    two messages of each stream are held.
+    clock makes nothing expire. Far is more than a quarter of ``max_age`` (10 s to an hour). No endless stream or pipe is read
+    ahead. The order therefore depends on the streams alone, and a run that resumes gives the same rows in the same order. No
+    more than two messages of each stream are held.
 
     If one of the streams ends first, the rest of the other follows. Messages appended later are read by the next run, once both
     have ended. If an endless stream (a topic) has nothing more to read, the other continues without it. Which rows come before
@@ -251,7 +251,9 @@ class JoinedSource:
         held = self._held[side]
         if len(held) != 1:
             return not held
-        return held[0].time > self._times[side] + self._ahead and not getattr(self._sources[side], "endless", False)
+        source = self._sources[side]
+        may_wait = getattr(source, "endless", False) or getattr(source, "is_pipe", False)
+        return not may_wait and held[0].time > self._times[side] + self._ahead
 
     def _hold(self, side: int, new: _Held) -> None:
         """Hold a message, and where the one that is held is far ahead of it, give that one its time."""
