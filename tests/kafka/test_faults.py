@@ -1,5 +1,6 @@
 """Faults of a real Apache Kafka, and of workers that are not alone: each row is learned once, or an error says why not."""
 
+import os
 import random
 import subprocess
 import sys
@@ -141,8 +142,9 @@ def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, t
     assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 260
 
 
+@pytest.mark.kafka_python  # which publishes; the learners have each client library
 def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
-    rows, alone, shared = rows_of(2000), tmp_path / "alone", tmp_path / "state"
+    rows, learners = rows_of(2000), []
     (tmp_path / "broker").mkdir()
     with broker_or_skip(tmp_path / "broker") as broker:
         bootstrap = broker.plaintext
@@ -152,20 +154,23 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
         # In processes of their own: kafka-python leaves each socket open that a broker has refused.
         words = [sys.executable, "-m", "streamsvm", "learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
         words += ["--quiet", "--checkpoint-every", "200", "--checkpoint"]
-        commands = [*words, alone], [*words, shared, "--group", "workers", "--scope", "partition"]
-        learners = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
-        places = alone, shared / "partition-0"
-        for place in places:
+        for client in ("kafka-python", "confluent-kafka"):
+            alone, shared = tmp_path / client, tmp_path / f"{client}, shared"
+            for place, more in ((alone, []), (shared / "partition-0", ["--group", client, "--scope", "partition"])):
+                command = [*words, shared if more else alone, *more]
+                environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
+                learners.append((place, subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)))
+        for place, _ in learners:
             until(lambda place=place: [*place.glob("*800.ckpt")])
         broker.restart()
         publish(rows[1000:], bootstrap, "rows", JSON)
-        for learner, place in zip(learners, places, strict=True):  # a worker may lose the partition, and learn rows once more
+        for place, learner in learners:  # a worker may lose the partition, and learn rows once more
             until(lambda place=place: [*place.glob("*2000.ckpt")])
             learner.terminate()
             assert learner.wait(PATIENCE) == 130
-    whole = LearningLoop(IterableSource(list(map(tuple, rows))), load(alone).clone())
+    whole = LearningLoop(IterableSource(list(map(tuple, rows))), load(learners[0][0]).clone())
     whole.run()
-    assert dumps(load(alone)) == dumps(load(shared / "partition-0")) == dumps(whole.model)
+    assert [dumps(load(place)) == dumps(whole.model) for place, _ in learners] == [True] * 4
 
 
 def test_a_hundred_thousand_messages_of_anything(bootstrap, new_topic, producer):
