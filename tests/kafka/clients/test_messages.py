@@ -1,0 +1,86 @@
+"""Messages in columns, beside a plain list of them."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, TopicMessage, joined
+
+blobs = st.none() | st.binary(max_size=6)
+headers = st.lists(st.tuples(st.text(max_size=2), blobs), max_size=2)
+single = st.tuples(st.integers(-1, 2**45), blobs, blobs, headers)
+
+
+def columns(partition, first, drawn, as_bytes):
+    """Messages of a partition in columns, and the same one by one."""
+    messages = [TopicMessage(partition, first + i, *each) for i, each in enumerate(drawn)]
+    keys = [each.key for each in messages]
+    named = [each.headers for each in messages]
+    values = [each.value for each in messages]
+    if as_bytes:  # behind each other, with something around
+        sizes = np.array([-1 if value is None else len(value) for value in values], np.int64)
+        begins = 3 + np.concatenate([[0], np.maximum(sizes, 0).cumsum()[:-1]])
+        values = (b"\n{1" + b"".join(value or b"" for value in values) + b"}", begins, sizes)
+    found = Messages(
+        partition,
+        np.array([each.offset for each in messages], np.int64),
+        np.array([each.timestamp for each in messages], np.int64),
+        keys if any(key is not None for key in keys) else None,
+        named if any(named) else None,
+        values,
+    )
+    return found, messages
+
+
+parts = st.tuples(st.integers(0, 2), st.integers(0, 99), st.lists(single, min_size=1, max_size=5), st.booleans())
+some = parts.map(lambda drawn: columns(*drawn))
+
+
+@given(some, st.data())
+def test_messages_are_those_one_by_one(pair, data):
+    found, expected = pair
+    assert [*found] == expected
+    assert found.values == [each.value for each in expected]
+    assert found.sizes.tolist() == [-1 if each.value is None else len(each.value) for each in expected]
+    assert found.partition_list == [each.partition for each in expected]
+    first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
+    assert [*found[first:end]] == expected[first:end]
+    which = data.draw(st.lists(st.booleans(), min_size=len(expected), max_size=len(expected)))
+    assert [*found.pick(np.array(which))] == [each for each, is_wanted in zip(expected, which, strict=True) if is_wanted]
+    order = data.draw(st.permutations(range(len(expected))))
+    assert [*found.pick(np.array(order))] == [expected[i] for i in order]
+    if all(each.value is not None for each in expected):
+        text, begins, ends = found.texts
+        assert [text[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)] == found.values == found.texts_of(0, 99)
+
+
+@given(st.lists(some, min_size=1, max_size=4))
+def test_parts_are_joined_in_order(pairs):
+    found = joined([found for found, _ in pairs])
+    assert [*found] == [each for _, expected in pairs for each in expected]
+    assert [*found[1:]] == [each for _, expected in pairs for each in expected][1:]
+
+
+def test_few_messages_of_large_batches_are_taken_out_of_them():
+    data, one, offsets = bytes(10_000), np.array([7]), np.array([1])
+    part = Messages(0, offsets, offsets, None, None, (data, one, one))
+    text, *_ = joined([part] * 100).texts
+    assert text == bytes(700)
+
+
+@given(st.lists(some, max_size=4), st.lists(st.integers(1, 7), max_size=9))
+def test_what_waits_is_taken_in_order(pairs, takes):
+    backlog, expected = Backlog(), []
+    for found, messages in pairs:
+        backlog.extend(found.pick(found.sizes >= 0))
+        expected += [each for each in messages if each.value is not None]
+    backlog.extend(NO_MESSAGES)
+    for n in takes:
+        assert (len(backlog), backlog.bytes) == (len(expected), sum(len(each.value) for each in expected))
+        if not expected:
+            break
+        assert (backlog.first_time, backlog.last_offset) == (expected[0].timestamp, expected[-1].offset)
+        assert [*backlog.take(n)] == expected[:n]
+        expected = expected[n:]
+    backlog.clear()
+    assert (len(backlog), backlog.bytes) == (0, 0)
