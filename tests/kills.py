@@ -31,14 +31,14 @@ SAVE_SECONDS = {"folder": 0.01, "topic": 0.04}  # about as long as a checkpoint 
 
 def open_place(kind, url, where):
     """The checkpoints of a run and its sink: of a folder with a file, or of a topic with another one."""
-    from streamsvm_kafka import TopicCheckpoints
+    from streamsvm_kafka import TopicCheckpoints, client_options
     from warm_learner import CheckpointFolder, FileSink
 
     if kind == "folder":
         return CheckpointFolder(where), FileSink(Path(where) / "out.jsonl")
     bootstrap = url.removeprefix("kafka://").partition("/")[0]
     models, name, out, group = where
-    checkpoints = TopicCheckpoints(bootstrap, models, name, group=group)
+    checkpoints = TopicCheckpoints(bootstrap, models, name, group=group, client=client_options())  # of the environment
     return checkpoints, checkpoints.open_sink(out)
 
 

@@ -236,6 +236,7 @@ class TopicReader:
         try:
             return self._consumer.poll(seconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
+            self._refresh()  # which says so where it is another topic now
             raise lost(self._name, f"retention has removed unread messages ({error})") from error
         except LogTruncationError as error:
             raise lost(self._name, f"it was cut back, or deleted and created again ({error})") from error

@@ -39,7 +39,8 @@ class KafkaSource(MessageSource):
     Partitions that are added to the topic are read within a minute. If the broker goes away, the source waits for it.
 
     The number of partitions bounds the memory. For each partition, the source holds at most 3000 messages, or 4 MiB of them,
-    and two fetches of 256 KiB, or of 1 MiB if messages have many rows (with confluent-kafka, 2 MiB of fetches).
+    and two fetches of 256 KiB, or of 1 MiB if messages have many rows (with confluent-kafka, 2 MiB of fetches). A message that
+    is longer still comes. If messages are compressed, a fetch takes what it decompresses to.
 
     Parameters
     ----------

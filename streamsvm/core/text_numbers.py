@@ -24,6 +24,8 @@ _EXACT_TENS: np.ndarray = np.array([float(10**k) for k in range(_EXACT_POWER + 1
 _MOST_EXACT = np.uint64(1 << 53)
 #: Powers of ten that are read; numbers with others are seldom.
 _MOST_POWER = 64
+#: Names that are compared for each one, at most.
+_TRIES = 8
 #: Beyond these, no digit of a power matters.
 _FAR = 10_000
 _HALF, _ONE, _LOW = np.uint64(32), np.uint64(1), np.uint64((1 << 32) - 1)
@@ -207,14 +209,16 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
     An object has a number or null for some of the names, in any order, and perhaps a label. ``data`` is uint8, and each object
     lies there from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are the names with their quotes,
     behind each other, each up to where it ``stops``, int64 [names]; one more than ``X`` has columns if the last is that of the
-    label. ``order``, int64 [names], is a guess of their order in a row, and is made better. Written are ``X``, float64 [rows,
+    label. ``order``, int64 [names], is a guess of their order in a row, and is made better. Many names whose order differs from
+    row to row are not read. Written are ``X``, float64 [rows,
     columns], NaN where a row has no number, whose ``bits`` are the same memory as uint64; and where the label of each row begins
     and ends: ``labels``, int64 [rows, 2], -1 where there is none. A label is a text, a number or a word, which the caller checks.
     """
     columns, known = X.shape[1], stops.shape[0]
     seen = np.full(known, -1, dtype=np.int64)
+    most_tries = _TRIES * known  # of names that come in any order there would be as many as their square
     for i in range(begins.shape[0]):
-        at, end, found = begins[i], ends[i], 0
+        at, end, found, tries = begins[i], ends[i], 0, 0
         labels[i, 0] = labels[i, 1] = -1
         X[i, :] = np.nan
         at = _after_blanks(data, at, end)
@@ -233,6 +237,9 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
                 size = stops[guess] - first
                 if size > end - at:
                     continue
+                tries += 1
+                if tries > most_tries:
+                    return i
                 same = True
                 for j in range(size):
                     if data[np.uint64(at + j)] != names[np.uint64(first + j)]:

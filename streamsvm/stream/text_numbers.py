@@ -16,7 +16,7 @@ _LONGEST = 1 << 20  # bytes of a row
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1  # beyond these, some parsers read a whole number as a float
 _MANY_NAMES = 64
-_MOST_LABELS = 4096  # whose texts are remembered
+_MOST_LABELS, _LONG = 4096, 256  # whose texts are remembered, and bytes of one that is not
 
 
 class JSONNumbers:
@@ -110,7 +110,11 @@ class _Labels:
             self._known |= {text: self._parse(text.decode()) for text in new}
         except ValueError:
             return None
-        return list(map(self._known.__getitem__, texts))
+        found = list(map(self._known.__getitem__, texts))
+        for text in new:
+            if len(text) > _LONG:
+                del self._known[text]
+        return found
 
 
 def _json_label(text: str) -> Any:

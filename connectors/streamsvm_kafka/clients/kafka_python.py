@@ -181,6 +181,8 @@ class Producer:
         timestamps: Sequence[int | None] | None,
     ) -> None:
         for i, value in enumerate(values):
+            if self.lost is not None:  # the broker is away, and each would wait for it
+                raise self.lost
             key = None if keys is None else keys[i]
             more = None if headers is None else headers[i]
             timestamp = None if timestamps is None else timestamps[i]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -41,6 +42,8 @@ logger.addFilter(_demoted)
 
 #: The most bytes of a partition that wait in librdkafka. A message that is longer still comes.
 QUEUED_BYTES = 1 << 21
+#: It fetches more of a partition when fewer messages of it wait.
+_QUEUED = 100
 #: The most messages that are taken of librdkafka at once.
 _AT_ONCE = 1000
 #: Pauses of fetching where enough has been fetched, and looks at callbacks while something is waited for.
@@ -136,7 +139,7 @@ class Consumer:
                 "fetch.message.max.bytes": size,
                 "fetch.max.bytes": fetches * size,
                 "message.max.bytes": size,  # librdkafka wants it not above the one before, though it is for what is sent
-                "queued.min.messages": _AT_ONCE,
+                "queued.min.messages": _QUEUED,  # for it does not count the bytes of keys and headers
                 "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
                 "fetch.queue.backoff.ms": _BACKOFF_MS,
                 "on_commit": self._on_commit,
@@ -302,9 +305,13 @@ def _columns(partition: int, messages: Sequence[Any]) -> Messages:
     )
 
 
+#: A call that is always checked: `headers` returns something and leaves an error behind, which one that is inlined does not see.
+_headers_of = operator.methodcaller("headers")
+
+
 def _headers(message: Any) -> Headers:
     try:
-        return message.headers() or ()
+        return _headers_of(message) or ()
     except (SystemError, UnicodeDecodeError):  # of a name that is no text
         return [("?", None)]
 

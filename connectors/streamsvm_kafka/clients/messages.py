@@ -85,6 +85,13 @@ class Messages(Sequence[TopicMessage]):
         """The partition of each message."""
         return [self.partitions] * len(self) if isinstance(self.partitions, int) else self.partitions
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of values, keys and headers."""
+        found = int(np.maximum(self.sizes, 0).sum())
+        found += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
+        return found + sum(len(name) + len(value or b"") for each in self.headers or () for name, value in each)
+
     def partition_of(self, i: int) -> int:
         """Return the partition of message number ``i``."""
         return self.partitions if isinstance(self.partitions, int) else self.partitions[i]
@@ -158,7 +165,7 @@ class Backlog:
     def __init__(self) -> None:
         self._parts: deque[Messages] = deque()
         self._n = 0
-        #: Bytes of the values.
+        #: Bytes of values, keys and headers.
         self.bytes: int = 0
 
     def __len__(self) -> int:
@@ -179,7 +186,7 @@ class Backlog:
         if len(messages):
             self._parts.append(messages)
             self._n += len(messages)
-            self.bytes += int(messages.sizes.sum())
+            self.bytes += messages.bytes
 
     def take(self, n: int) -> Messages:
         """Take the first ``n`` messages, or all if there are fewer; there is at least one."""
@@ -193,7 +200,7 @@ class Backlog:
             left -= len(part)
         found = joined(taken)
         self._n -= len(found)
-        self.bytes -= int(found.sizes.sum())
+        self.bytes -= found.bytes
         return found
 
     def clear(self) -> None:
