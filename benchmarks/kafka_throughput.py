@@ -181,10 +181,8 @@ def main() -> None:
                 f"json, exactly once, {client}": lambda c=client: exactly_once(c),
             }
         runs["json, predictions to a file"] = to_file
-        runs["json, checkpoints each second"] = lambda: checkpointed(
-            "kafka-python", checkpoint_every=None, checkpoint_seconds=1.0
-        )
-        runs["json, checkpoints each 1,000 rows"] = lambda: checkpointed("kafka-python", checkpoint_every=1000)
+        runs["json, checkpoints each second"] = lambda: checkpointed(checkpoint_every=None, checkpoint_seconds=1.0)
+        runs["json, checkpoints each 1,000 rows"] = lambda: checkpointed(checkpoint_every=1000)
         for name in ("float32", "arrow"):
             runs[f"{name}, bare"] = lambda n=name: bare(bootstrap, topics[n][0], decoders[n])
             runs[f"{name}, BSGD 500"] = lambda n=name: learned(bootstrap, *topics[n], make())
