@@ -42,6 +42,8 @@ logger.addFilter(_demoted)
 
 #: The most bytes of a partition that wait in librdkafka. A message that is longer still comes.
 QUEUED_BYTES = 1 << 21
+#: The longest wait of a broker for messages.
+_WAIT_MS = 200
 #: It fetches more of a partition when fewer messages of it wait.
 _QUEUED = 100
 #: The most messages that are taken of librdkafka at once.
@@ -135,6 +137,7 @@ class Consumer:
                 "auto.offset.reset": "error",
                 "allow.auto.create.topics": False,
                 "enable.partition.eof": True,  # which tells that a marker of a transaction was passed over
+                "fetch.wait.max.ms": _WAIT_MS,  # and after so long, that there is no more
                 "isolation.level": "read_committed",
                 "fetch.message.max.bytes": size,
                 "fetch.max.bytes": fetches * size,
@@ -196,8 +199,9 @@ class Consumer:
             if not found and seconds:
                 found = self._consumer.consume(1, seconds)
                 found += self._consumer.consume(_AT_ONCE, 0.0) if found else []
+        ends: dict[int, int] = {}  # of partitions that were read so far, over markers of transactions too
         if any(message.error() is not None for message in found):
-            found = [message for message in found if self._is_message(message)]
+            found = [message for message in found if self._is_message(message, ends)]
         partitions = [message.partition() for message in found]
         if len(set(partitions)) > 1:
             by_partition: dict[int, list[Any]] = {partition: [] for partition in partitions}
@@ -206,8 +210,9 @@ class Consumer:
         else:
             by_partition = {partitions[0]: found} if found else {}
         columns = {partition: _columns(partition, messages) for partition, messages in by_partition.items()}
-        for partition, messages in columns.items():
-            self._positions[partition] = int(messages.offsets[-1]) + 1
+        for partition in columns.keys() | ends.keys():
+            last = int(columns[partition].offsets[-1]) + 1 if partition in columns else 0
+            self._positions[partition] = max(last, ends.get(partition, 0))
         if not columns:
             self._raise_failure()
         return columns
@@ -217,12 +222,12 @@ class Consumer:
         if failure is not None:
             raise failure
 
-    def _is_message(self, message: Any) -> bool:
+    def _is_message(self, message: Any, ends: dict[int, int]) -> bool:
         error = message.error()
         if error is None:
             return True
         if error.code() == Code._PARTITION_EOF:
-            self._positions[message.partition()] = message.offset()
+            ends[message.partition()] = message.offset()
         elif error.code() not in _PASSING and (self.group is not None or error.code() not in _OF_GROUPS):
             self._failure = self._failure or _translated(error)
         return False

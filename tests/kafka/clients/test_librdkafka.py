@@ -1,0 +1,67 @@
+"""What is made of the answers of librdkafka, in orders that a broker seldom gives."""
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError as Code
+from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
+
+from streamsvm_kafka.clients.librdkafka import Consumer
+from streamsvm_kafka.connection import Connection
+
+
+def answer(offset, error=None, partition=0):
+    """A message, or an error in the place of one."""
+    told = None if error is None else SimpleNamespace(code=lambda: error, str=lambda: "as it is told")
+    return SimpleNamespace(
+        error=lambda: told,
+        partition=lambda: partition,
+        offset=lambda: offset,
+        timestamp=lambda: (1, 5),
+        key=lambda: None,
+        value=lambda: b"v",
+        headers=lambda: None,
+    )
+
+
+@pytest.fixture
+def consumer(embedded):
+    opened = Consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, 4, 1 << 18, {})
+    yield opened
+    opened.close(1.0)
+
+
+def polled(consumer, *answers):
+    """What a poll makes of answers, by partition."""
+    library, consumer._consumer = consumer._consumer, SimpleNamespace(consume=lambda *_: list(answers))
+    try:
+        return {partition: messages.offsets.tolist() for partition, messages in consumer.poll(0.0).items()}
+    finally:
+        consumer._consumer = library
+
+
+END = Code._PARTITION_EOF
+
+
+def test_an_end_is_behind_the_messages_that_come_with_it(consumer):
+    assert polled(consumer, answer(3), answer(4), answer(7, END), answer(2, END, 1)) == {0: [3, 4]}
+    assert (consumer.position(0), consumer.position(1)) == (7, 2)
+    assert polled(consumer, answer(7, END), answer(9), answer(2, partition=1)) == {0: [9], 1: [2]}
+    assert (consumer.position(0), consumer.position(1)) == (10, 3)
+
+
+def test_errors_are_those_of_kafka_python_and_come_after_the_messages(consumer):
+    assert polled(consumer, answer(3), answer(9, Code._AUTO_OFFSET_RESET)) == {0: [3]}
+    with pytest.raises(OffsetOutOfRangeError, match="as it is told"):
+        polled(consumer)
+    assert polled(consumer) == {}
+    for code, kind in ((Code.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationFailedError), (Code._INVALID_ARG, KafkaError)):
+        with pytest.raises(kind, match="as it is told"):
+            polled(consumer, answer(9, code))
+
+
+def test_what_passes_by_itself_is_no_error(consumer):
+    assert polled(consumer, answer(-1, Code._TRANSPORT), answer(-1, Code.GROUP_AUTHORIZATION_FAILED), answer(4)) == {0: [4]}
+    consumer.group = "a group"
+    with pytest.raises(KafkaError):
+        polled(consumer, answer(-1, Code.GROUP_AUTHORIZATION_FAILED))
