@@ -43,7 +43,11 @@ class Messages(Sequence[TopicMessage]):
         headers: list[Headers] | None,
         values: tuple[bytes, np.ndarray, np.ndarray] | list[bytes | None],
     ) -> None:
-        self.partitions, self.offsets, self.times, self.keys, self.headers = partitions, offsets, times, keys, headers
+        self.partitions: int | list[int] = partitions
+        self.offsets: np.ndarray = offsets
+        self.times: np.ndarray = times
+        self.keys: list[bytes | None] | None = keys
+        self.headers: list[Headers] | None = headers
         self._values = values
 
     def __len__(self) -> int:
@@ -126,7 +130,7 @@ class Messages(Sequence[TopicMessage]):
 
 
 _NONE = np.empty(0, dtype=np.int64)
-NO_MESSAGES = Messages(0, _NONE, _NONE, None, None, [])
+NO_MESSAGES: Messages = Messages(0, _NONE, _NONE, None, None, [])
 
 
 def joined(parts: Sequence[Messages]) -> Messages:
