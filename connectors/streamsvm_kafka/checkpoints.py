@@ -20,7 +20,7 @@ from streamsvm.stream.checkpoint import (
 from streamsvm.stream.logs import tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
-from streamsvm_kafka.connection import Connection, describe_topic, topic_setting
+from streamsvm_kafka.connection import Connection, describe_topic, message_limit
 from streamsvm_kafka.model_messages import Whole, messages_of, name_of
 from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
 from streamsvm_kafka.sink import RAISE_LIMIT, KafkaSink
@@ -148,8 +148,8 @@ class TopicCheckpoints(CheckpointWriter):
         if topic == self._topic:
             raise CheckpointError(f"{self._place} holds checkpoints: give another topic for predictions or dead letters")
         self._transaction.partitions_of(topic)
-        limit = topic_setting(self._connection, topic, "max.message.bytes") or ""
-        if limit.isdecimal() and int(limit) < BATCH_BYTES:
+        limit = message_limit(self._connection, topic)
+        if limit is not None and limit < BATCH_BYTES:
             raise CheckpointError(
                 f"kafka://{self._connection.bootstrap}/{topic} takes messages of up to {limit} bytes, and in a transaction they "
                 f"are sent in batches of up to {BATCH_BYTES}. {RAISE_LIMIT}"

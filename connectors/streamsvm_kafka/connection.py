@@ -111,11 +111,6 @@ class Connection:
         # kafka-python's own limit is 30 s, which come on top of each outage: half the time that a transaction may be open.
         self.arguments.setdefault("reconnect_backoff_max_ms", RECONNECT_MS)
 
-    def check(self) -> None:
-        """Raise what `client` does where no broker answers."""
-        with admin_of(self):
-            pass
-
     def client(self, make: Callable[..., T], **arguments: Any) -> T:
         """Make a client of kafka-python, waiting for the broker as long as asked.
 
@@ -282,6 +277,12 @@ def topic_setting(connection: Connection, topic: str, name: str) -> str | None:
     except (KafkaError, KeyError, StopIteration, TypeError) as error:
         logger.debug("%s: %s is not known (%r)", topic, name, error)
         return None
+
+
+def message_limit(connection: Connection, topic: str) -> int | None:
+    """Return the most bytes of a message, or of a batch of them, that a topic takes; None where the broker does not tell."""
+    limit = topic_setting(connection, topic, "max.message.bytes")
+    return int(limit) if limit is not None and limit.isdecimal() else None
 
 
 def describe_topic(connection: Connection, topic: str) -> TopicDescription:

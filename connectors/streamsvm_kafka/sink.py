@@ -15,7 +15,7 @@ from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, topic_setting
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, message_limit
 
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
@@ -28,7 +28,7 @@ RAISE_LIMIT = (
 
 
 class Sending:
-    """What a writer of messages and a transaction share: how they send."""
+    """Sends messages: the part that a writer of a topic and a transaction share."""
 
     _producer: Producer
 
@@ -67,8 +67,7 @@ class _Writer(Sending):
         connection = Connection(bootstrap, client)
         self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, LEAST_SECONDS)
         # A batch of messages must not be larger than the topic takes one message to be.
-        limit = topic_setting(connection, topic, "max.message.bytes") or ""
-        batch_bytes = min(BATCH_BYTES, int(limit)) if limit.isdecimal() else BATCH_BYTES
+        batch_bytes = min(BATCH_BYTES, message_limit(connection, topic) or BATCH_BYTES)
         with self._failing("its options are wrong"):
             self._producer = open_producer(connection, self._seconds, batch_bytes=batch_bytes)
         try:

@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do from the first moment of a command. It imports next to nothing: handlers must be there first."""
+"""The handlers of SIGINT and SIGTERM from the first moment of a command. This imports next to nothing, for they come first."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ _EXACT_TENS: np.ndarray = np.array([float(10**k) for k in range(_EXACT_POWER + 1
 _MOST_EXACT = np.uint64(1 << 53)
 #: Powers of ten that are read; numbers with others are seldom.
 _MOST_POWER = 64
+#: The least power of ten of a number of 64 bits that can be exact.
+_TIES = 27
 #: Names that are compared for each one, at most.
 _TRIES = 8
 #: Beyond these, no digit of a power matters.
@@ -36,12 +38,12 @@ _LOWER = 32  # the bit that makes a letter a small one
 
 
 def _power_of_five(q: int) -> tuple[int, int]:
-    """Return the first 128 bits of 5**q, as two halves, rounded up where q is negative."""
+    """Return the first 128 bits of 5**q, as two halves; rounded up where a tie is possible, and q is negative."""
     if q >= 0:
         bits = 5**q
         bits = bits << 128 - bits.bit_length() if bits.bit_length() <= 128 else bits >> bits.bit_length() - 128
     else:
-        bits = (1 << (5**-q - 1).bit_length() + 127) // 5**-q + 1
+        bits = (1 << (5**-q - 1).bit_length() + 127) // 5**-q + (q >= -_TIES)
     return bits >> 64, bits & (1 << 64) - 1
 
 
@@ -210,9 +212,9 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
     lies there from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are the names with their quotes,
     behind each other, each up to where it ``stops``, int64 [names]; one more than ``X`` has columns if the last is that of the
     label. ``order``, int64 [names], is a guess of their order in a row, and is made better. Many names whose order differs from
-    row to row are not read. Written are ``X``, float64 [rows,
-    columns], NaN where a row has no number, whose ``bits`` are the same memory as uint64; and where the label of each row begins
-    and ends: ``labels``, int64 [rows, 2], -1 where there is none. A label is a text, a number or a word, which the caller checks.
+    row to row are not read. Written are ``X``, float64 [rows, columns], NaN where a row has no number, whose ``bits`` are the
+    same memory as uint64; and where the label of each row begins and ends: ``labels``, int64 [rows, 2], -1 where there is none. A
+    label is a text, a number or a word, which the caller checks.
     """
     columns, known = X.shape[1], stops.shape[0]
     seen = np.full(known, -1, dtype=np.int64)

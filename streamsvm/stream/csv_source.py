@@ -224,9 +224,10 @@ class CSVSource(TextSource):
 
     def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
         if self._numbers is None or self._numbers[0] != names:
-            if len(names) != len(self._features) or set(names) != set(self._features):
+            known = {name: column for column, name in enumerate(names)}
+            if len(names) != len(self._features) or known.keys() != set(self._features):
                 return None
-            columns = [list(names).index(name) for name in self._features]
+            columns = [known[name] for name in self._features]
             if self._at >= 0:
                 columns.insert(self._at, -1)
             self._numbers = list(names), CellNumbers(self._delimiter, columns, parse_label)

@@ -159,7 +159,7 @@ class Message(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class MessageColumns(Sequence[Message]):
-    """What predictions keep of the messages of their rows, in columns."""
+    """Key, time and headers that predictions keep of the messages of their rows, in columns."""
 
     keys: Sequence[bytes | None]
     timestamps: Sequence[int | None]

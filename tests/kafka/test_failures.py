@@ -29,6 +29,7 @@ from streamsvm_kafka import JSONCodec, KafkaSource, TopicCheckpoints, connection
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "failures.md").read_text().split())
 JSON = JSONCodec("y")
+AS_ALICE = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
 
 
 def rows_of(numbers):
@@ -173,13 +174,12 @@ def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, 
 def test_who_may_not_connect(told, broker, new_topic, tmp_path, monkeypatch):
     topic, config = new_topic(), tmp_path / "flags.toml"
     words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--config", config
-    tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 3.0)
-    config.write_text(tls % broker.certificate)
+    config.write_text(AS_ALICE % broker.certificate)
     said = told(*words, shortened=True, HOST=broker.sasl_ssl)
     assert PASSWORD[::-1] not in "".join(said)
-    config.write_text(tls % certify(tmp_path, "other"))
+    config.write_text(AS_ALICE % certify(tmp_path, "other"))
     told(*words, HOST=broker.sasl_ssl)
 
 
@@ -213,8 +213,7 @@ def test_a_topic_that_may_not_be_written(told, broker, admin, new_topic, tmp_pat
     topic, config = new_topic(), tmp_path / "flags.toml"
     of_topic = ResourcePattern(ResourceType.TOPIC, topic)
     admin.create_acls([ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.DENY, of_topic)])
-    tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
-    config.write_text(tls % broker.certificate)
+    config.write_text(AS_ALICE % broker.certificate)
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
     words = "learn", rows, "--label", "y", "--quiet", "--config", config, "--to", f"kafka://{broker.sasl_ssl}/{topic}"
@@ -229,8 +228,7 @@ def test_a_reader_without_a_group_needs_the_rights_of_none(broker, admin, new_to
     of_groups = ResourcePattern(ResourceType.GROUP, "streamsvm")
     refusal = ACL("User:alice", "*", ACLOperation.ALL, ACLPermissionType.DENY, of_groups)
     admin.create_acls([refusal])
-    tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
-    config.write_text(tls % broker.certificate)
+    config.write_text(AS_ALICE % broker.certificate)
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
     words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end", "--quiet", "--config", config
     try:

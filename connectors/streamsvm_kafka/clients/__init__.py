@@ -37,6 +37,7 @@ def open_producer(
 ) -> Producer:
     """Open a producer whose messages are acknowledged within so many seconds, or fail.
 
+    Something was asked of the broker before, which has told whether it answers, and lets the user in.
     ``identity`` is a transactional id; a transaction is then aborted after so many seconds.
     """
     found: Producer = _library(connection).Producer(connection, seconds, identity, transaction_seconds, batch_bytes)

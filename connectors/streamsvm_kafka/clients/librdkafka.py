@@ -327,7 +327,6 @@ class Producer:
     def __init__(
         self, connection: Connection, seconds: float, identity: str | None, transaction_seconds: float, batch_bytes: int
     ) -> None:
-        connection.check()
         transactions: dict[str, Any] = {}
         if identity is not None:
             transactions = {"transactional.id": identity, "transaction.timeout.ms": int(1000 * transaction_seconds)}

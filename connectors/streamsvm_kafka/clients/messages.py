@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 
+from streamsvm.stream.text_numbers import laid_out
+
 #: Those of a message: some clients have None for a value that is null.
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -74,8 +76,7 @@ class Messages(Sequence[TopicMessage]):
             data, begins, sizes = self._values
             return data, begins, begins + sizes
         values: Any = self._values
-        ends = np.fromiter(map(len, values), np.int64, len(values)).cumsum()
-        return b"".join(values), np.concatenate([[0], ends[:-1]]), ends
+        return laid_out(values)
 
     @cached_property
     def sizes(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the connector asks of a client library: a consumer of one topic, and a producer.
+"""The protocol of client libraries: a consumer of one topic, and a producer.
 
 Errors are kafka-python's (`kafka.errors`), whichever library speaks to the broker. No method may be called by two threads at
 once, but for those that say so.
