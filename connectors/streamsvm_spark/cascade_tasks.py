@@ -16,10 +16,9 @@ from pyspark import TaskContext
 from streamsvm.batch import CSMOClassifier
 from streamsvm.batch.csmo.columns import Rows, pack, store, subset
 from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.steps import Workers
 from streamsvm.batch.csmo.tiles import add_products, factors
 from streamsvm.core.kernels import RBF, Kernel
-from streamsvm.core.threads import one_blas_thread
+from streamsvm.core.threads import Workers, one_blas_thread
 from streamsvm.core.warning import kept_warnings
 from streamsvm_spark.columns import RowsError, arrow_schema, rows_of_batch
 

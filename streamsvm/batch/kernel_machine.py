@@ -13,12 +13,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.steps import Workers
 from streamsvm.batch.distillation import to_budget
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
-from streamsvm.core.threads import thread_count
+from streamsvm.core.threads import Workers, thread_count
 from streamsvm.learners.budgeted import BudgetedEstimator
 
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"

@@ -1,14 +1,15 @@
-"""How many threads work has, matrix products in one of them, and long work in a thread that can be asked to stop."""
+"""Threads that share work, how many there are, matrix products in one, and long work in one that can be asked to stop."""
 
 from __future__ import annotations
 
 import concurrent.futures.thread
 import functools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
 
 import joblib
 import scipy.linalg  # noqa: F401 - loads the BLAS that compiled functions call, before it is looked for
@@ -54,6 +55,40 @@ def thread_count(n_jobs: int | None) -> int:
         raise ValueError(f"n_jobs must be None, or an integer other than 0, not {n_jobs!r}")
     check_number("n_jobs", n_jobs, -(10**6), high=10**6, integer=True)
     return n_jobs if n_jobs > 0 else max(joblib.cpu_count() + 1 + n_jobs, 1)
+
+
+T = TypeVar("T")
+
+
+class Workers(AbstractContextManager["Workers"]):
+    """Threads that share the items of a loop; one is the caller's own."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads: int = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
+        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all have ended."""
+        if self._pool is None:
+            for item in items:
+                do(item)
+            return
+        futures = [self._pool.submit(copy_context().run, do, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            raise
+        finally:
+            for future in futures:
+                future.cancel()
+            concurrent.futures.wait(futures)
 
 
 _asked: ContextVar[tuple[threading.Event, ...]] = ContextVar("_asked", default=())

@@ -19,6 +19,7 @@ from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_
 DENSE, BITS, SPARSE = 0, 1, 2
 
 _SPARSE_COST = 12  # a feature that two sparse rows share takes as long as so many dense features
+_HASHED = 100_000  # values whose hash is taken at a time
 _TILE = 2048  # so many running sums stay in the first-level cache
 _UNIT = np.uint64(1)
 _PAIRS, _FOURS = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -157,23 +158,28 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     """
     if not isinstance(X, np.ndarray):
         return np.arange(X.shape[0])
-    bits = [X[:, j].view(np.uint64) for j in range(X.shape[1])]
+    factors = np.random.default_rng(0).integers(0, 2**63, X.shape[1] + 1, dtype=np.uint64) | np.uint64(1)
+    bits, hashes = X.view(np.uint64), np.zeros(len(X), np.uint64)
     if values is not None:
-        bits.append(values.view(np.uint64))
-    factors = np.random.default_rng(0).integers(0, 2**63, len(bits), dtype=np.uint64) | np.uint64(1)
-    hashes = np.zeros(len(bits[0]), np.uint64)
-    for part, factor in zip(bits, factors, strict=True):
-        hashes = (hashes + part) * factor
-        hashes ^= hashes >> np.uint64(29)  # the low bits of a product do not depend on the high ones
+        hashes += _mixed(values.view(np.uint64)) * factors[-1]
+    size = max(_HASHED // max(X.shape[1], 1), 1)
+    for begin in range(0, len(X), size):
+        hashes[begin : begin + size] += _mixed(bits[begin : begin + size]) @ factors[:-1]
     order = np.argsort(hashes, kind="stable")
     new = np.ones(len(order), bool)
     new[1:] = hashes[order[1:]] != hashes[order[:-1]]
     alike = np.flatnonzero(~new)
-    for part in bits:
-        new[alike] |= part[order[alike]] != part[order[alike - 1]]
+    new[alike] |= (bits[order[alike]] != bits[order[alike - 1]]).any(axis=1)
+    if values is not None:
+        new[alike] |= values[order[alike]] != values[order[alike - 1]]
     groups = np.empty(len(order), np.int64)
     groups[order] = np.cumsum(new) - 1
     return groups
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Return 64-bit words whose low bits depend on the high ones, too: those of a product do not, and short numbers have no others."""
+    return bits ^ (bits >> np.uint64(32))
 
 
 @compiled(nogil=True, fastmath=FAST, forceinline=True)
@@ -213,14 +219,14 @@ def _population(word: np.uint64) -> np.uint64:
 
 
 @compiled(nogil=True)
-def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, begin: int, end: int, out: np.ndarray) -> None:
+def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
     """Look up kernel values by the number of bits in which x uint64 [w] differs from each of some rows."""
     if len(words) == 2:
         x0, x1, w0, w1 = x[0], x[1], words[0], words[1]
-        for i in range(begin, end):
+        for i in range(len(out)):
             out[i] = table[_population(w0[i] ^ x0) + _population(w1[i] ^ x1)]
         return
-    for i in range(begin, end):
+    for i in range(len(out)):
         count = np.uint64(0)
         for w in range(len(words)):
             count += _population(words[w, i] ^ x[w])
@@ -267,28 +273,6 @@ def sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndar
 
 
 @compiled(nogil=True)
-def part_of_column(rows: Rows, source: Rows, i: int, kernel: Kernel, begin: int, end: int, out: np.ndarray) -> None:
-    """Write those of the values of `column` from ``begin`` to ``end``. Rows are not sparse."""
-    if rows.kind == BITS:
-        bits = np.empty(len(source.words), np.uint64)
-        for j in range(len(bits)):
-            bits[j] = source.words[j, i]
-        _differing(bits, rows.words, rows.table, begin, end, out)
-        return
-    x, sums = np.empty(rows.features, out.dtype), np.empty(min(end - begin, _TILE), out.dtype)
-    for j in range(rows.features):
-        x[j] = source.dense[j, i]
-    for first in range(begin, end, _TILE):
-        part = sums[: min(end - first, _TILE)]
-        part[:] = 0.0
-        if kernel.kind == RBF:
-            _add_terms(x, rows.dense, first, len(part), part, np.bool_(True))
-        else:
-            _add_terms(x, rows.dense, first, len(part), part, np.bool_(False))
-        _from_sums(kernel, part, out[first : first + len(part)])
-
-
-@compiled(nogil=True)
 def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Write the kernel values between row i of ``source`` and all n of ``rows``, of the same form, into ``out`` [n].
 
@@ -296,8 +280,24 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
     """
     if rows.kind == SPARSE:
         sparse_column(rows, source, i, kernel, out)
-    else:
-        part_of_column(rows, source, i, kernel, np.int64(0), len(out), out)  # a literal would be compiled anew
+        return
+    if rows.kind == BITS:
+        bits = np.empty(len(source.words), np.uint64)
+        for j in range(len(bits)):
+            bits[j] = source.words[j, i]
+        _differing(bits, rows.words, rows.table, out)
+        return
+    x, sums = np.empty(rows.features, out.dtype), np.empty(min(len(out), _TILE), out.dtype)
+    for j in range(rows.features):
+        x[j] = source.dense[j, i]
+    for first in range(0, len(out), _TILE):
+        part = sums[: min(len(out) - first, _TILE)]
+        part[:] = 0.0
+        if kernel.kind == RBF:
+            _add_terms(x, rows.dense, first, len(part), part, np.bool_(True))
+        else:
+            _add_terms(x, rows.dense, first, len(part), part, np.bool_(False))
+        _from_sums(kernel, part, out[first : first + len(part)])
 
 
 @compiled(nogil=True)
@@ -377,12 +377,12 @@ class ColumnCache:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.slots)
 
-    @property
-    def newest(self) -> tuple[int, np.ndarray]:
-        """The number of the column that was used last, and its values, float32 [n], to be written."""
+    def put(self, which: np.ndarray, values: np.ndarray) -> None:
+        """Write some columns, values float32 [m, n], over those that were used longest ago."""
         slots, n = self.slots, len(self.slots.slot_of)
-        s = int(slots.older[-1])
-        return int(slots.owner[s]), slots.buffer[s * n : (s + 1) * n]
+        for i, column in zip(which, values, strict=True):
+            s = find(slots.slot_of, slots.owner, slots.newer, slots.older, i)[0]
+            slots.buffer[s * n : (s + 1) * n] = column
 
     def fill(self, chunks: Iterable[np.ndarray]) -> None:
         """Take all n columns, in order, chunk by chunk [m, n], into an empty cache if there is room for them."""
@@ -418,14 +418,14 @@ class ColumnCache:
 
 @compiled(nogil=True)
 def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
-    """Move the columns in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
+    """Move the columns of n values in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
     m = len(rows)
     for s in range(len(slots)):
         for k in range(m):
             buffer[s * m + k] = buffer[slots[s] * n + rows[k]]
 
 
-@compiled(nogil=True, forceinline=True)
+@compiled(nogil=True)
 def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.ndarray, i: int) -> tuple[int, bool]:
     """Return the slot of column i, and whether the column is there; if not, the slot used longest ago becomes its slot.
 

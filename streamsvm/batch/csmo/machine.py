@@ -16,13 +16,12 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.csmo.state import GivenRows, kernel_values, problem_of, quickest_form
-from streamsvm.batch.csmo.steps import Workers
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
-from streamsvm.core.threads import one_blas_thread, stoppable, thread_count
+from streamsvm.core.threads import Workers, one_blas_thread, stoppable, thread_count
 from streamsvm.core.warning import warn
 
 _NO_BOUND = 1e10  # what an infinite C counts as

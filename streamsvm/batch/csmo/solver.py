@@ -1,9 +1,9 @@
-"""Conjugate SMO with shrinking: steps in float32 on the working set, and checks of the solution in float64.
+"""Conjugate SMO with shrinking: steps in blocks or on cached columns, and checks of the solution in float64.
 
-While most coefficients are still to be found, columns of the kernel matrix are used once or twice, and cost more than the steps.
-So the variables that violate optimality most are solved for together, on their own small matrix, by the same steps; then the
-gradient of all rows takes all changes at once (`block_phase`). Where few rows are left that matter, single steps on cached
-columns win.
+Steps need columns of the kernel matrix, and a column costs more than a step. So rounds choose a block of variables, those between
+their bounds and some of those that violate optimality, and solve for it on its own small matrix; then the gradient of all rows
+takes all changes at once (`block_phase`). Where most rows in the working set are between their bounds, a block is no smaller than
+the working set, and single steps on cached columns win.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import ColumnCache, Slots, cost
+from streamsvm.batch.csmo.columns import ColumnCache, Slots
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
-from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, Workers
-from streamsvm.batch.csmo.sweeps import WorkingSet
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
+from streamsvm.core.threads import Workers, stop_if_asked
 
-_BLOCK = 1024  # variables of a block, of which half are the worst violators of all
-_FEW = 3000  # rows in the working set that are too few for blocks
-_SEEN = 0.6  # of the worst violators were in a block before: columns that are kept begin to pay
+_NEW, _LEAST = 512, 64  # violators that come into a block, at most, and at least where there is little room
+_BLOCK = 1024  # variables that a block has where there are so many
+_FEW = 1000  # rows that are too few for blocks
+_WORST = 0.1  # of the worst violation, above which a violator is chosen for a block
 _PART = 0.1  # of the gap to which a block is solved
 _STEPS = 20  # for each variable of a block, at most
-_SHRINK_BLOCKS = 2  # blocks
+_FREE = 0.25  # of the working set, from which part of free variables on single steps win,
+_ROOM = 1.1  # if there is room for so many columns for each that they may want
+_GOLDEN = 0.618034  # multiples of it lie everywhere between two integers
+_SPREAD = 5e4  # times the tolerance: in float32, slopes of this spread are exact to a part of it
 
 
 class Options(NamedTuple):
@@ -39,38 +42,34 @@ class Options(NamedTuple):
     verbose: bool
 
 
-def block_phase(state: State, options: Options, look: Callable[[], None] = lambda: None) -> None:
-    """Solve block after block until most of the worst violators have been in one before.
+def block_phase(state: State, options: Options, goal: float, look: Callable[[], None] = lambda: None) -> None:
+    """Solve block after block, until the gap of the working set is at most ``goal`` or single steps are better.
 
-    O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is empty.
+    O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is emptied.
     """
-    p, n, (tol, conjugate, shrinking, max_iter, verbose) = state.problem, len(state.b), options
-    if state.tiles is None or n <= _FEW:
-        return
-    size = min(_BLOCK, math.isqrt(len(state.cache.buffer)))
-    before, seen, number = np.arange(0), np.zeros(n, bool), 0
-    while len(state.which) > _FEW and state.n_iter < max_iter:
+    p, (_, conjugate, shrinking, max_iter, verbose) = state.problem, options
+    buffer, before, number = state.cache.buffer, np.arange(0), 0
+    largest = math.isqrt(len(buffer))
+    while p.tiles is not None and len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
         look()
-        rises, falls = state.derivatives()
-        least, most = rises.min(), falls.max()
-        gap, worst = most - least, _violators(rises, falls, size // 2)
-        if gap <= tol or np.mean(seen[state.which[worst]]) > _SEEN:
+        if shrinking:
+            state.shrink()
+        n, (ascents, descents, gap) = len(state.which), state.derivatives()
+        free = np.flatnonzero(np.isfinite(ascents) & np.isfinite(descents))
+        new = min(_NEW, largest - len(free))
+        middle = _middle(ascents, descents, free)
+        wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
+        if gap <= goal or new < _LEAST or (len(free) > _FREE * n and _ROOM * wanted < len(buffer) / n):
             break
-        which = _block(worst, np.isfinite(rises) & np.isfinite(falls), _places(before, state.which), size)
-        seen[state.which[which]] = True
-        a, goal = state.working, max(_PART * gap, tol)
+        which = _block(ascents, descents, middle, free, _places(before, state.which), new, number)
+        a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
-        start, m = block.b.copy(), len(which)
-        ring = np.arange(m + 1, dtype=np.int32)
-        slot_of, owner = ring[:-1].copy(), ring[:-1].copy()
-        columns = Slots(state.cache.buffer, slot_of, owner, np.roll(ring, 1), np.roll(ring, -1))
-        state.fill_gram(state.which[which], columns.buffer[: m * m].reshape(m, m))
-        done = state.workers.steps(
-            block, columns, state.rows, p.kernel, p.epsilon, goal, conjugate,
-            min(_STEPS * m, max_iter - state.n_iter),
-        )[1]  # fmt: skip
-        number += 1
+        start, K = block.b.copy(), buffer[: m * m].reshape(m, m)
+        state.cache.reset(n)
+        state.matrix(which, K, which)
+        most = min(_STEPS * m, max_iter - state.n_iter)
+        done = steps(block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most)[1]
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
             break
@@ -78,13 +77,15 @@ def block_phase(state: State, options: Options, look: Callable[[], None] = lambd
         b[which] = block.b
         state.add((block.b - start)[changed], state.which[which[changed]], state.which, gradient)
         state.working, state.n_iter = a._replace(b=b, gradient=gradient), state.n_iter + done
-        before = state.which[which]
+        before, number = state.which[which], number + 1
         if verbose:
-            sys.stderr.write(
-                f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {len(state.which):,} rows in the working set\n"
-            )
-        if shrinking and number % _SHRINK_BLOCKS == 0:
-            state.shrink()
+            sys.stderr.write(f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {n:,} rows in the working set\n")
+
+
+def _all_there(K: np.ndarray) -> Slots:
+    """Return a full cache: all columns of a matrix, float32 [m, m]."""
+    ring = np.arange(len(K) + 1, dtype=np.int32)
+    return Slots(K.reshape(-1), ring[:-1].copy(), ring[:-1].copy(), np.roll(ring, 1), np.roll(ring, -1))
 
 
 def _places(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -94,22 +95,35 @@ def _places(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
     return places[which[places] == rows]
 
 
-def _violators(rises: np.ndarray, falls: np.ndarray, n: int) -> np.ndarray:
-    """Return the variables that violate optimality most, half of them by rising and half by falling, int64 ascending."""
-    least, most, each = rises.min(), falls.max(), n // 2
-    up, down = np.argpartition(rises, each)[:each], np.argpartition(-falls, each)[:each]
-    return np.unique(np.concatenate([up[rises[up] < most], down[falls[down] > least]]))
+def _middle(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> float:
+    """Return about where ascents and descents will meet: where those of the ``free`` variables do."""
+    least, most = ascents.min(), descents.max()
+    middle = float(np.median(ascents[free])) if len(free) else 0.5 * (least + most)
+    return float(np.clip(middle, least + _WORST * (most - least), most - _WORST * (most - least)))
 
 
-def _block(worst: np.ndarray, free: np.ndarray, before: np.ndarray, size: int) -> np.ndarray:
-    """Return the variables of the next block, int64 ascending: the worst, and of the block before the free ones first."""
-    old = np.setdiff1d(before, worst)
-    old = np.concatenate([old[free[old]], old[~free[old]]])[: size - len(worst)]
-    return np.sort(np.concatenate([worst, old]))
+def _block(
+    ascents: np.ndarray, descents: np.ndarray, middle: float, free: np.ndarray, before: np.ndarray, new: int, number: int
+) -> np.ndarray:
+    """Return the variables of block number ``number``, int64 ascending: free ones, violators, and others of the block before.
+
+    Violators are taken from all over the rows, and not the worst ones: these lie beside each other, and what one of them gains
+    the others lose. So a block is like the problem.
+    """
+    wanted = np.zeros(len(ascents), bool)
+    wanted[free] = wanted[ascents.argmin()] = wanted[descents.argmax()] = True
+    for violation in (middle - ascents, descents - middle):
+        violators = np.flatnonzero(violation > _WORST * violation.max())
+        stride = len(violators) / (new // 2)
+        if stride > 1.0:
+            violators = violators[(stride * (np.arange(new // 2) + number * _GOLDEN % 1.0)).astype(np.int64)]
+        wanted[violators] = True
+    others = before[~wanted[before]]
+    wanted[others[: max(_BLOCK - np.count_nonzero(wanted), 0)]] = True
+    return np.flatnonzero(wanted)
 
 
 _MEGABYTE = 2**20
-_MEGABYTES_AN_OPERATION = 4.0  # of a kernel value: columns that are soon computed again are not worth more memory
 _SHRINK_EVERY = 1000  # steps
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 
@@ -144,43 +158,20 @@ def solve(
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
     called now and then.
     """
-    n = len(problem.lower)
-    limit = int(_MEGABYTES_AN_OPERATION * cost(problem.rows) * _MEGABYTE)
     b = first_point(problem) if start is None else feasible(problem, start)
-    state = State(problem, b, buffer[: ColumnCache.values(limit, n)], workers)
+    state = State(problem, b, buffer, workers)
     checks, gap, interrupted = 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
-    goal, since = options.tol, 0
+    options, goal = options._replace(max_iter=max_iter), 0.9 * options.tol  # float32 may be off by the rest
     try:
-        block_phase(state, options._replace(max_iter=max_iter), look)
         while True:
-            stop_if_asked()
-            look()
-            m = len(state.which)
-            pause = max(int(PAUSE / (m * cost(state.rows))), 50)
-            status, done = state.workers.steps(
-                state.working, state.cache.slots, state.rows, problem.kernel, problem.epsilon, goal, options.conjugate,
-                min(max(_SHRINK_EVERY, 2_000_000 // m), pause, max_iter - state.n_iter),
-            )  # fmt: skip
-            state.n_iter, since = state.n_iter + done, since + done
-            if status == WANTED:
-                state.provide_column()
-                status = RUNNING
-            elif options.verbose:
-                sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {n:,} rows in the working set\n")
-            if status == RUNNING and state.n_iter < max_iter:
-                if options.shrinking and since >= _SHRINK_EVERY:
-                    since = 0
-                    state.shrink()
-                continue
+            block_phase(state, options, goal, look)
+            status = _single_steps(state, options, goal, look)
             state.unshrink()
             before, gap, checks = gap, state.check(), checks + 1
             stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
             if gap <= options.tol or state.n_iter >= max_iter or stuck:
                 break
-            goal = 0.9 * options.tol  # few steps are left, for which float32 is exact enough: one more check should do
-            if options.shrinking:
-                state.shrink()
     except KeyboardInterrupt:
         interrupted = True
         state.unshrink()
@@ -189,9 +180,36 @@ def solve(
     return _solution(problem, state, gap, interrupted)
 
 
+def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
+    """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
+    p, since = state.problem, 0
+    state.fill_cache()
+    while True:
+        stop_if_asked()
+        look()
+        m, (ascents, descents, gap) = len(state.which), state.derivatives()
+        spread = max(float(np.ptp(slopes[np.isfinite(slopes)])) if np.isfinite(slopes).any() else 0.0 for slopes in (ascents, descents))
+        precision = np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64
+        status, done, wanted = steps(
+            state.working, Scratch.of(m, precision), state.cache.slots, p.epsilon, goal, options.conjugate,
+            min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50), options.max_iter - state.n_iter),
+        )  # fmt: skip
+        state.n_iter, since = state.n_iter + done, since + done
+        if status == WANTED:
+            state.provide_columns(wanted)
+            continue
+        if options.verbose:
+            sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")
+        if status != RUNNING or state.n_iter >= options.max_iter:
+            return status
+        if options.shrinking and since >= _SHRINK_EVERY:
+            since = 0
+            state.shrink()
+
+
 def _solution(p: Problem, state: State, gap: float, interrupted: bool) -> Solution:
     a = state.working
-    rises, falls = state.derivatives()
+    rises, falls, _ = state.derivatives()
     free = rises == falls
     if free.any():
         bias = -float(rises[free].mean())

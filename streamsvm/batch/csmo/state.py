@@ -10,7 +10,6 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from streamsvm.batch.csmo.columns import (
-    DENSE,
     ColumnCache,
     Rows,
     best_dense,
@@ -25,12 +24,11 @@ from streamsvm.batch.csmo.columns import (
     store_sparse,
     subset,
 )
-from streamsvm.batch.csmo.steps import Workers, slopes
-from streamsvm.batch.csmo.sweeps import WorkingSet
-from streamsvm.batch.csmo.tiles import Factors, add_exact_products, add_products, factors, gram
+from streamsvm.batch.csmo.steps import WorkingSet, slopes
+from streamsvm.batch.csmo.tiles import Vectors, add_products, block, exact_vectors, vectors
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.core.threads import Workers, stop_if_asked
 
 _VALUES = 4_000_000  # float64 that are held at a time
 _COLUMNS = 100_000  # values of columns, so that they are in the processor's cache when they are taken
@@ -145,12 +143,17 @@ def _check_symmetry(K: np.ndarray) -> None:
 
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
+_SPARSE = 0.1  # of the values of sparse rows are not zero, at most
 _GIVEN_COST = 200  # a kernel value that compiled code does not compute is taken to cost as much as that of so many features
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64."""
+    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64.
 
+    ``tiles``: the rows as tiles take them, and which of them are near enough for these; None if tiles are not for them.
+    """
+
+    tiles: tuple[Vectors, np.ndarray] | None
     rows: Rows
     exact_rows: Rows
     given: GivenRows | None
@@ -168,24 +171,35 @@ def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | 
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum."""
     X = groups.rows()
     given = X if isinstance(X, GivenRows) else None
+    tiles = None
     if given is None:
+        tiles = vectors(X, kernel)
         rows, exact = _training_rows(X, kernel)
     else:  # without features, but columns are worth their place in the cache
         exact = store_dense(np.empty((len(given), 0)), np.float64)._replace(features=_GIVEN_COST)
         rows = single(exact)
     linear = 1.0 if epsilon is None else epsilon
-    return Problem(rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
+    return Problem(tiles, rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
 
 def quickest_form(X: Any, kernel: Kernel) -> Any:
-    """Return X as an array or as CSR without duplicates: columns of sparse rows may be quicker from dense rows or from bits."""
-    if not sparse.issparse(X):  # or values are given
+    """Return X in the form whose kernel values are computed quickest, an array or CSR without duplicates."""
+    if isinstance(X, GivenRows):
         return X
-    X = csr_without_zeros(X)
-    if X.shape[0] * X.shape[1] > _LARGEST_DENSE:
+    dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
+    if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _indicates(X[:100][X[:100] != 0.0]))):
         return X
-    two_valued = kernel.kind == RBF and X.nnz > 0 and (X.data == X.data[0]).all()
-    return X.toarray() if two_valued or best_dense(X) else X
+    rows = csr_without_zeros(X)
+    if size > _LARGEST_DENSE:
+        return rows
+    if rows.nnz > _SPARSE * size or (kernel.kind == RBF and _indicates(rows.data)):
+        return X if dense else rows.toarray()
+    return rows
+
+
+def _indicates(values: np.ndarray) -> bool:
+    """Whether there is one value beside 0: rows are then compared bit by bit."""
+    return len(values) > 0 and bool((values == values[0]).all())
 
 
 def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
@@ -227,8 +241,8 @@ def feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
 #: Operations before a signal can be handled: a fraction of a second.
 PAUSE = 1e9
 
+_BATCH, _FILLED = 64, 512  # columns that are computed together: those that steps want, and those that are sure to be used
 _SHARES = 4  # of a thread in the rows of an expansion
-_PRODUCTS = 1e5  # gamma times the largest squared norm up to which products are as exact as differences, to 1e-10
 _WORTHWHILE = 0.9  # shrinking must leave at most this part of the working set
 
 
@@ -269,12 +283,6 @@ def add_expansions(
     workers.each(add, range(0, len(which), size))
 
 
-def _not_far(p: Problem) -> bool:
-    """Return whether products of dense rows in float64 give distances that are exact enough."""
-    X = p.exact_rows.dense
-    return p.kernel.gamma * float(np.einsum("ji,ji->i", X, X).max()) <= _PRODUCTS
-
-
 class State:
     """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
 
@@ -283,8 +291,7 @@ class State:
     two statements.
     """
 
-    which: np.ndarray
-    rows: Rows
+    which: np.ndarray  # int64 ascending: the rows in the working set
     working: WorkingSet
     dropped: list[_Dropped]
 
@@ -299,9 +306,7 @@ class State:
             diagonal(problem.rows, problem.kernel, self.diagonal)
         else:
             self.diagonal[:] = problem.given.diagonal()
-        dense = problem.given is None and problem.rows.kind == DENSE
-        self.tiles: tuple[Factors, np.ndarray] | None = factors(problem.exact_rows.dense, problem.kernel) if dense else None
-        self._products = dense and problem.kernel.kind == RBF and _not_far(problem)
+        self._exact: Vectors | None = None
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
@@ -309,21 +314,72 @@ class State:
         if problem.given is not None:
             self.cache.fill(problem.given.columns())
 
-    def provide_column(self) -> None:
-        """Write the column for which steps wait."""
-        i, column = self.cache.newest
-        column[:] = self.problem.given.values(self.which[i : i + 1], self.which)[0]  # type: ignore[union-attr]
+    # Kernel values ------------------------------------------------------------------------------------------------------------
 
-    def fill_gram(self, which: np.ndarray, K: np.ndarray) -> None:
-        """Write the kernel matrix of the rows ``which`` into K, float32 [m, m], by tiles: that of far ones column by column."""
-        of, near = self.tiles  # type: ignore[misc]
-        gram(of, which, K)
-        far = np.flatnonzero(~near[which])
+    def matrix(self, some: np.ndarray, out: np.ndarray, others: np.ndarray | None = None) -> None:
+        """Write the kernel values of k with m rows of the working set into ``out``, float32 [k, m]; ``others`` None: with all.
+
+        The rows are given by their places in the working set.
+        """
+        p, of, to = self.problem, self.which[some], self.which if others is None else self.which[others]
+        if p.given is not None:
+            out[:] = p.given.values(of, to)
+            return
+        if self._tiles is None:
+            rows = self._rows if others is None else subset(p.rows, to)
+            for i, place in enumerate(of):
+                column(rows, p.rows, place, p.kernel, out[i])
+            return
+        here, near = self._tiles
+        block(here.take(some), here if others is None else here.take(others), out, self.workers.each)
+        if not near.all():
+            self._write_far(of, to, out)
+
+    def _write_far(self, of: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        """Write the kernel values of rows that are too far from the mean for products, by differences."""
+        p, near = self.problem, self.problem.tiles[1]  # type: ignore[index]
+        far = np.flatnonzero(~near[of])
         if len(far):
-            rows = subset(self.problem.rows, which)
+            rows = subset(p.rows, to)
             for i in far:
-                column(rows, rows, i, self.problem.kernel, K[i])
-                K[:, i] = K[i]
+                column(rows, p.rows, of[i], p.kernel, out[i])
+        far = np.flatnonzero(~near[to])
+        if len(far):
+            rows, values = subset(p.rows, of), np.empty(len(of), np.float32)
+            for j in far:
+                column(rows, p.rows, to[j], p.kernel, values)
+                out[:, j] = values
+
+    def fill_cache(self) -> None:
+        """Write the columns of all variables in the working set, or of the free ones, if there is room for them."""
+        n, slots = len(self.which), self.cache.slots
+        if self._tiles is None:
+            return
+        if len(slots.owner) == n:
+            self.matrix(np.arange(n), slots.buffer[: n * n].reshape(n, n))
+            slots.slot_of[:] = slots.owner[:] = np.arange(n)
+            return
+        ascents, descents, _ = self.derivatives()
+        free = np.flatnonzero(np.isfinite(ascents) & np.isfinite(descents))
+        for begin in range(0, len(free) if len(free) < len(slots.owner) else 0, _FILLED):
+            self._put(free[begin : begin + _FILLED])
+
+    def _put(self, some: np.ndarray) -> None:
+        values = np.empty((len(some), len(self.which)), np.float32)
+        self.matrix(some, values)
+        self.cache.put(some, values)
+
+    def provide_columns(self, wanted: int) -> None:
+        """Write the column that steps wait for, and with it those that they are about to want."""
+        some = np.array([wanted])
+        if self._tiles is not None:
+            ascents, descents, _ = self.derivatives()
+            absent = self.cache.slots.slot_of < 0
+            size = min(_BATCH, len(self.cache.slots.owner) // 4)
+            near = [np.flatnonzero(absent & (slopes < np.inf)) for slopes in (ascents, -descents)]
+            first = [_least(slopes[of], size // 2) for slopes, of in zip((ascents, -descents), near, strict=True)]
+            some = np.union1d(np.concatenate([of[k] for of, k in zip(near, first, strict=True)]), some)
+        self._put(some)
 
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
@@ -333,30 +389,45 @@ class State:
         change, columns = change[moved], columns[moved]
         if p.given is not None:
             p.given.add_products(change, columns, which, gradient)
-        elif self.tiles is None:
+        elif p.tiles is None:
             self._add_expansions(change, columns, which, gradient)
         else:
-            of, near = self.tiles
-            rows, close = near[which], near[columns]
-            some = gradient[rows]
-            add_products(of, which[rows], change[close], columns[close], some, self.workers.each)
-            gradient[rows] = some
-            self._add_expansions(change[~close], columns[~close], which, gradient)
-            if not rows.all():
-                some = gradient[~rows]
-                self._add_expansions(change[close], columns[close], which[~rows], some)
-                gradient[~rows] = some
+            everything, near = p.tiles
+            rows = self._tiles[0] if which is self.which else everything.take(which)  # type: ignore[index]
+            far = np.flatnonzero(~near[which])
+            before = gradient[far]
+            add_products(rows, everything.take(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each)
+            self._add_far(change, columns, which, gradient, far, before)
+
+    def _add_far(
+        self,
+        change: np.ndarray,
+        columns: np.ndarray,
+        which: np.ndarray,
+        gradient: np.ndarray,
+        far: np.ndarray,
+        before: np.ndarray,
+    ) -> None:
+        """Add what rows that are too far from the mean for products change, and replace what was added to such rows."""
+        p, near = self.problem, self.problem.tiles[1]  # type: ignore[index]
+        values = np.empty(len(self.b), np.float32)
+        for j in np.flatnonzero(~near[columns]):
+            column(p.rows, p.rows, columns[j], p.kernel, values)
+            gradient += change[j] * values[which]
+        some, values = subset(p.rows, columns) if len(far) else p.rows, values[: len(columns)]
+        for k, i in enumerate(far):
+            column(some, p.rows, which[i], p.kernel, values)
+            gradient[i] = before[k] + change @ values
 
     def _add_expansions(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         if not len(columns):
             return
         p = self.problem
-        if self._products:
-            add_exact_products(p.exact_rows.dense, p.kernel, which, change, columns, gradient, self.workers.each)
-            return
         sums = np.zeros((len(self.b), 1))
         add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums, self.workers)
         gradient += sums[which, 0]
+
+    # The working set ----------------------------------------------------------------------------------------------------------
 
     def unshrink(self) -> None:
         """Put all rows into the working set, with the gradient at the present point."""
@@ -370,36 +441,35 @@ class State:
             found = at.copy()
             self.add(b[which] - before, which, rows, found)
             gradient[rows] = found
-        working = WorkingSet(
-            b.copy(), gradient, p.lower, p.upper, p.kink,
-            np.empty(n, np.float32), np.empty(n, np.float32), self.diagonal,
-            np.empty(n, np.float32), np.empty(n, np.float32), np.zeros(n), np.zeros(n),
-            np.empty(n, np.int64), np.zeros(n, bool),
-        )  # fmt: skip
+        working = WorkingSet(b.copy(), gradient, p.lower, p.upper, p.kink, self.diagonal)
         self.cache.reset(n)
-        self.b, self.which, self.rows, self.working, self.dropped = b, np.arange(n), p.rows, working, []
+        self._tiles, self._rows = p.tiles, p.rows
+        self.b, self.which, self.working, self.dropped = b, np.arange(n), working, []
 
-    def derivatives(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slopes of the objective in each variable of the working set: upwards from it, and downwards to it."""
-        a, epsilon = self.working, self.problem.epsilon
-        slopes(a, epsilon)
-        rise, fall = (np.where(np.isinf(slope), slope, np.copysign(np.float64(epsilon), slope)) for slope in (a.rise, a.fall))
-        return a.gradient + rise, a.gradient + fall
+    def derivatives(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return the slopes of the objective in each variable of the working set, upwards from it and downwards to it; the gap."""
+        ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
+        least, most = slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
+        return ascents, descents, most - least
 
     def shrink(self) -> None:
         """Drop bounded variables that the most violating pair would leave at their bound or kink, if they are enough."""
-        a, (rises, falls) = self.working, self.derivatives()
-        keep = (rises <= falls.max()) | (falls >= rises.min())
+        ascents, descents, _ = self.derivatives()
+        keep = (ascents <= descents.max()) | (descents >= ascents.min())
         kept = np.flatnonzero(keep)
         if not 2 <= len(kept) <= _WORTHWHILE * len(self.which):
             return
-        left = np.flatnonzero(~keep)
+        a, left = self.working, np.flatnonzero(~keep)
         dropped = [*self.dropped, _Dropped(self.which[left], a.gradient[left], self.which, a.b)]
-        rows, working = subset(self.rows, kept), WorkingSet(*(array[kept] for array in a))
+        working = WorkingSet(*(array[kept] for array in a))
         b = self.b.copy()
         b[self.which] = a.b
         self.cache.keep(kept)
-        self.b, self.which, self.rows, self.working, self.dropped = b, self.which[kept], rows, working, dropped
+        if self._tiles is None:
+            self._rows = subset(self._rows, kept)
+        else:
+            self._tiles = self._tiles[0].take(kept), self._tiles[1][kept]
+        self.b, self.which, self.working, self.dropped = b, self.which[kept], working, dropped
 
     def check(self) -> float:
         """Return the gap in float64. All rows must be in the working set; the gradients that decide the gap are computed anew.
@@ -411,12 +481,12 @@ class State:
         exact = np.zeros(len(self.b), bool)
         error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * np.abs(self.diagonal).max()))
         while True:
-            rises, falls = self.derivatives()
+            rises, falls, gap = self.derivatives()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
             doubt |= p.kernel.kind != RBF
             new = np.flatnonzero(doubt & ~exact)
             if not len(new):
-                return max(float(falls.max() - rises.min()), 0.0)
+                return max(gap, 0.0)
             gradient = self.exact_gradient(new)
             error = max(error, float(np.abs(a.gradient[new] - gradient).max()))
             a.gradient[new], exact[new] = gradient, True
@@ -427,9 +497,16 @@ class State:
         gradient = -p.targets
         if p.given is not None:
             return p.given.add_products(b, np.arange(len(b)), which, gradient[which])
-        if self._products:
+        if self._exact is None:
+            self._exact = exact_vectors(p.exact_rows, p.kernel)
+        if self._exact is not None:
             found, support = gradient[which], np.flatnonzero(b)
-            add_exact_products(p.exact_rows.dense, p.kernel, which, b[support], support, found, self.workers.each)
+            add_products(self._exact.take(which), self._exact.take(support), b[support], found, self.workers.each)
             return found
         add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis], self.workers)
         return gradient[which]
+
+
+def _least(values: np.ndarray, n: int) -> np.ndarray:
+    """Return the places of the n least values; of all, where there are no more."""
+    return np.argpartition(values, n)[:n] if n < len(values) else np.arange(len(values))

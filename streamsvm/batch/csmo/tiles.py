@@ -1,139 +1,315 @@
-"""Kernel values of dense rows by matrix products, tile by tile: no column is stored.
+"""Kernel values by products of rows, tile by tile, which stays in the processor's cache: no column is stored.
 
-A Gaussian kernel value is 2^(a . b), where a and b are the two rows with four features more, which hold their squared norms. So a
-tile of values is one matrix product of BLAS and one pass of exponentials, which adds up K c in the same loop. That takes a
-quarter of the time of columns by subtraction, but the norms cancel: it is for rows that lie near their mean, measured by gamma.
+A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, 256 are laid out feature by feature, as dense ones,
+and each other row adds up what lies at its features: one SIMD loop a feature. With the Gaussian kernel, the squared norms are added
+as two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into kernel
+values, and adds up K c or stores them. That takes a quarter of the time of columns by subtraction, but the norms cancel: it is
+for rows that lie near their mean, measured by gamma, or that have small integers only.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
+from streamsvm.batch.csmo.columns import BITS, SPARSE, Rows
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, RBF, Kernel, exp2, exp64
+from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, exp2, exp64
+
+Each = Callable[[Callable[[int], None], Iterable[int]], None]
 
 _ROWS, _COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
+_WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
 _SHARE = 4 * _ROWS  # of a thread
-_EXACT = 100_000  # float64 values at a time
-_NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 2e-6
+_NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
+_FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
+_SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
+_LOG2E = 1.4426950408889634
+_WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
-class Factors(NamedTuple):
-    """n rows of d features, from which the binary logarithm of a kernel value is a product."""
+class Vectors(NamedTuple):
+    """n rows of d features whose products are taken, in float32 or float64: dense ones, or those of a CSR matrix."""
 
-    rows: np.ndarray
-    """float32 [n, d + 4]: the features, minus the squared norm in two parts, of which the second has what the first rounds away,
-    and twice 1."""
-    scale: float  # of the product of the features
+    kernel: Kernel
+    squares: np.ndarray  # [n]: the squared norms
+    dense: np.ndarray  # [n, d]; with the Gaussian kernel, the squared norm and 1 come last, [n, d + 2]; [n, 0]: they are sparse
+    starts: np.ndarray  # int64 [n + 1]
+    indices: np.ndarray  # int32
+    values: np.ndarray
+    features: int
 
-    def other(self, which: np.ndarray) -> np.ndarray:
-        """Return the rows ``which`` for the other side of the product, float32 [m, d + 4]."""
-        some = self.rows[which]
-        some[:, :-4] *= np.float32(self.scale)
-        some[:, -4:-2], some[:, -2:] = some[:, -2:].copy(), some[:, -4:-2].copy()
-        return some
+    @property
+    def n(self) -> int:
+        return len(self.squares)
+
+    def take(self, which: np.ndarray) -> Vectors:
+        """Return a copy of some rows, int64 [m]."""
+        if self.dense.shape[1]:
+            return self._replace(squares=self.squares[which], dense=self.dense[which])
+        X = sparse.csr_array((self.values, self.indices, self.starts), (len(self.squares), self.features))[which]
+        return self._replace(
+            squares=self.squares[which], dense=self.dense[which], starts=X.indptr.astype(np.int64),
+            indices=X.indices.astype(np.int32, copy=False), values=X.data,
+        )  # fmt: skip
 
 
-def factors(X: np.ndarray, kernel: Kernel) -> tuple[Factors, np.ndarray] | None:
-    """Return the factors of rows X, float [d, n], feature by feature, and which rows are so near that these hold, bool [n].
+def vectors(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray] | None:
+    """Return rows X, float64 [n, d] or CSR, in the form that is quicker, and which of them are near enough, bool [n].
 
-    None for another kernel than the Gaussian one, and where too many rows are far from the mean.
+    None where too many are far from the mean.
     """
-    if kernel.kind != RBF:
+    n, d = X.shape
+    if not sparse.issparse(X):
+        flipped = _indicators(X) if kernel.kind == RBF else None
+        if flipped is not None:
+            X, gap = flipped
+            kernel = kernel._replace(gamma=kernel.gamma * gap * gap)
+        if np.count_nonzero(X) < n * (d - _SPARE):
+            X = _csr(X)
+        elif flipped is not None:
+            X = X.astype(np.float64)
+    elif X.nnz >= n * (d - _SPARE):
+        X = X.toarray()
+    if sparse.issparse(X):
+        squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
+        rows = Vectors(
+            kernel, squares.astype(np.float32), np.empty((n, 0), np.float32), X.indptr.astype(np.int64),
+            X.indices.astype(np.int32, copy=False), X.data.astype(np.float32), d,
+        )  # fmt: skip
+        whole = bool((X.data == np.rint(X.data)).all()) and squares.max(initial=0.0) < _WHOLE
+    else:
+        X = X - X.mean(axis=0) if kernel.kind == RBF else X
+        squares, whole = np.einsum("ij,ij->i", X, X), False
+        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+        if kernel.kind == RBF:
+            X = np.column_stack([X, squares, np.ones(n)])
+        rows = Vectors(kernel, squares.astype(np.float32), np.require(X, np.float32, "C"), *nothing, d)
+    near = np.full(n, whole or kernel.kind != RBF) | (kernel.gamma * squares <= _NEAR)
+    return None if np.mean(~near) > _MOST_FAR else (rows, near)
+
+
+def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
+    """Return rows in float64 as tiles take them. None where their form is another, or where they are too far from the mean."""
+    if kernel.kind != RBF or rows.kind == BITS:
         return None
-    X = X - X.mean(axis=1, keepdims=True)
-    squares = np.einsum("ji,ji->i", X, X)
-    near = kernel.gamma * squares <= _NEAR
-    if np.mean(~near) > _MOST_FAR:
-        return None
-    squares *= -kernel.gamma * math.log2(math.e)
-    rows = np.empty((X.shape[1], len(X) + 4), np.float32)
-    rows[:, :-4], rows[:, -4], rows[:, -2:] = X.T, squares, 1.0
-    rows[:, -3] = squares - rows[:, -4]
-    return Factors(rows, 2.0 * kernel.gamma * math.log2(math.e)), near
+    if rows.kind == SPARSE:
+        found = Vectors(
+            kernel, rows.squares, np.empty((len(rows.squares), 0)), rows.starts, rows.indices.view(np.int32), rows.values, rows.features
+        )  # fmt: skip
+    else:
+        X = rows.dense.T
+        squares, nothing = np.einsum("ij,ij->i", X, X), (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
+        found = Vectors(kernel, squares, np.column_stack([X, squares, np.ones(len(X))]), *nothing, X.shape[1])
+    return None if kernel.gamma * found.squares.max(initial=0.0) > _FAR else found
 
 
-def gram(of: Factors, which: np.ndarray, out: np.ndarray) -> None:
-    """Write the kernel matrix of the rows ``which`` into ``out``, float32 [m, m]. O(m^2 d)."""
-    rows, others = of.rows[which], of.other(which).T
-    for begin in range(0, len(which), _ROWS // 4):
-        part = out[begin : begin + _ROWS // 4]
-        np.matmul(rows[begin : begin + _ROWS // 4], others, out=part)
-        _exponentials(part)
+def _indicators(X: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """Return rows of features with two values each as 1 where they have the rarer one, and 0; and by how much the two differ.
 
-
-def add_products(
-    of: Factors,
-    which: np.ndarray,
-    coefficients: np.ndarray,
-    columns: np.ndarray,
-    out: np.ndarray,
-    each: Callable[[Callable[[int], None], Iterable[int]], None],
-) -> None:
-    """Add K c to ``out`` float64 [n], of rows ``which`` int64 [n] with the rows ``columns`` int64 [m], and c float64 [m].
-
-    O(n m d), in tiles. ``each(add, begins)`` calls the function ``add`` for each number.
+    None if a feature has more values, or if the differences are unequal. Distances stay the same, but for that factor.
     """
-    others, c = of.other(columns), coefficients.astype(np.float32)
+    low, high = X.min(axis=0), X.max(axis=0)
+    gaps = np.unique((high - low)[high > low])
+    first = X[:100]  # most data with other features are recognised by these
+    if len(gaps) != 1 or not ((first == low) | (first == high)).all():
+        return None
+    upper = (high == X) & (high > low)
+    if not (upper | (low == X)).all():
+        return None
+    return upper ^ (upper.mean(axis=0) > 0.5), float(gaps[0])
+
+
+def _csr(X: np.ndarray) -> Any:
+    """Return an array [n, d], bool or float64, as a CSR array of float64."""
+    places = np.flatnonzero(X)
+    rows, columns = np.divmod(places, X.shape[1])
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=X.shape[0]))])
+    return sparse.csr_array((X.reshape(-1)[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
+
+
+def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = None) -> None:
+    """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
+    kernel, others = left.kernel, _other_side(right)
+
+    def write(start: int) -> None:
+        for begin in range(start, min(start + _SHARE, left.n), _ROWS):
+            for first, tile in _tiles(left, others, begin, min(begin + _ROWS, left.n)):
+                _store_values(kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
+
+    _each(each)(write, range(0, left.n, _SHARE))
+
+
+def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each | None = None) -> None:
+    """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles.
+
+    ``each(add, begins)`` calls the function ``add`` for each number.
+    """
+    kernel, others, c = left.kernel, _other_side(right), coefficients.astype(right.values.dtype)
 
     def add(start: int) -> None:
-        tiles = np.empty(_ROWS * _COLUMNS, np.float32)
-        for begin in range(start, min(start + _SHARE, len(which)), _ROWS):
-            rows = of.rows[which[begin : begin + _ROWS]]
-            for first in range(0, len(columns), _COLUMNS):
-                some = others[first : first + _COLUMNS]
-                tile = tiles[: len(rows) * len(some)].reshape(len(rows), len(some))
-                np.matmul(rows, some.T, out=tile)
-                _add_tile(tile, c[first : first + _COLUMNS], out[begin : begin + _ROWS])
+        scratch = np.empty(_COLUMNS)
+        for begin in range(start, min(start + _SHARE, left.n), _ROWS):
+            end = min(begin + _ROWS, left.n)
+            for first, tile in _tiles(left, others, begin, end):
+                if tile.dtype == np.float32:
+                    _add_values(kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
+                else:
+                    _add_exact_values(kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[begin:end])
 
-    each(add, range(0, len(which), _SHARE))
+    _each(each)(add, range(0, left.n, _SHARE))
 
 
-def add_exact_products(
-    X: np.ndarray,
-    kernel: Kernel,
-    which: np.ndarray,
-    coefficients: np.ndarray,
-    columns: np.ndarray,
-    out: np.ndarray,
-    each: Callable[[Callable[[int], None], Iterable[int]], None],
+def _each(each: Each | None) -> Each:
+    return each or (lambda do, items: [do(item) for item in items] and None)
+
+
+def _other_side(rows: Vectors) -> Vectors:
+    """Return rows whose products with others, as these are stored, are squared distances where the kernel is Gaussian."""
+    if rows.kernel.kind != RBF:
+        return rows
+    if not rows.dense.shape[1]:
+        return rows._replace(values=rows.values * rows.values.dtype.type(-2.0))
+    dense = rows.dense * rows.dense.dtype.type(-2.0)
+    dense[:, -2], dense[:, -1] = 1.0, rows.squares
+    return rows._replace(dense=dense)
+
+
+def _tiles(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the number of the first of some other rows, and their products with the rows from ``begin`` to ``end``."""
+    dtype = left.values.dtype
+    if left.dense.shape[1]:
+        rows, memory = left.dense[begin:end], np.empty(_ROWS * _COLUMNS, dtype)
+        for first in range(0, right.n, _COLUMNS):
+            others = right.dense[first : first + _COLUMNS]
+            tile = memory[: len(rows) * len(others)].reshape(len(rows), len(others))
+            np.matmul(rows, others.T, out=tile)
+            yield first, tile
+        return
+    lanes = _COLUMNS if left.features <= _WIDE else _LANES
+    places, tile = np.zeros(left.features, np.int32), np.empty((end - begin, lanes), dtype)
+    longest = int(np.diff(left.starts[begin : end + 1]).max(initial=0))
+    hits, weights, squares = np.empty(longest + 1, np.int32), np.empty(longest + 1, dtype), np.zeros(lanes, dtype)
+    own = left.squares[begin:end] if left.kernel.kind == RBF else np.zeros(end - begin, dtype)
+    for first in range(0, right.n, lanes):
+        last = min(first + lanes, right.n)
+        panel = np.zeros((min(int(right.starts[last] - right.starts[first]), left.features) + 1, lanes), dtype)
+        if left.kernel.kind == RBF:
+            squares[: last - first] = right.squares[first:last]
+        _lay_out(right.starts, right.indices, right.values, first, last, places, panel)
+        _sparse_products(left.starts, left.indices, left.values, own, begin, end, squares, places, panel, hits, weights, tile)
+        places[right.indices[right.starts[first] : right.starts[last]]] = 0
+        yield first, tile
+
+
+@compiled(nogil=True)
+def _lay_out(
+    starts: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, last: int, places: np.ndarray, panel: np.ndarray
 ) -> None:
-    """Add K c as `add_products`, of the rows of X, float64 [d, n], in float64, for the Gaussian kernel. O(n m d)."""
-    A, B = X[:, which], X[:, columns]
-    squares, others = np.einsum("ji,ji->i", A, A), np.einsum("ji,ji->i", B, B)
-    size = max(_EXACT // max(len(columns), 1), 8)
-
-    def add(begin: int) -> None:
-        end = begin + size
-        distances = A[:, begin:end].T @ B
-        distances *= -2.0
-        distances += others
-        distances += squares[begin:end, np.newaxis]
-        np.maximum(distances, 0.0, out=distances)
-        values = np.empty(distances.size)
-        exp64(distances.ravel(), -kernel.gamma, distances.size, values)
-        out[begin:end] += values.reshape(distances.shape) @ coefficients
-
-    each(add, range(0, len(which), size))
+    """Write some rows into the columns of ``panel``; the row of feature j there is ``places[j]``, above 0."""
+    size = 0
+    for i in range(first, last):
+        for k in range(starts[i], starts[i + 1]):
+            j = indices[k]
+            if places[j] == 0:
+                size += 1
+                places[j] = size
+            panel[places[j], i - first] = values[k]
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _add_tile(exponents: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
-    for i in range(exponents.shape[0]):
-        row, total = exponents[i], np.float32(0.0)
-        for j in range(np.uint64(len(row))):
-            total += exp2(row[j]) * coefficients[j]
+def _sparse_products(
+    starts: np.ndarray,
+    indices: np.ndarray,
+    values: np.ndarray,
+    squares: np.ndarray,
+    begin: int,
+    end: int,
+    others: np.ndarray,
+    places: np.ndarray,
+    panel: np.ndarray,
+    hits: np.ndarray,
+    weights: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the products of some rows with those of ``panel`` [features there, 256], plus both sides' squares, into ``out``
+    [rows, 256].
+    """
+    flat, sums, lanes = panel.ravel(), out.ravel(), np.uint64(panel.shape[1])  # a slice for each row would count a reference, atomically
+    for i in range(begin, end):
+        n, t, to, square = 0, 0, np.uint64(i - begin) * lanes, squares[i - begin]
+        for k in range(starts[i], starts[i + 1]):
+            hits[n], weights[n] = places[indices[k]], values[k]
+            n += hits[n] > 0
+        for c in range(lanes):
+            sums[to + c] = square + others[c]
+        while t + 4 <= n:  # four features at once: the running sum is loaded and stored once for them
+            p0, p1 = np.uint64(hits[t]) * lanes, np.uint64(hits[t + 1]) * lanes
+            p2, p3 = np.uint64(hits[t + 2]) * lanes, np.uint64(hits[t + 3]) * lanes
+            w0, w1, w2, w3 = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+            for c in range(lanes):
+                sums[to + c] += (w0 * flat[p0 + c] + w1 * flat[p1 + c]) + (w2 * flat[p2 + c] + w3 * flat[p3 + c])
+            t += 4
+        while t < n:
+            p0, w0 = np.uint64(hits[t]) * lanes, weights[t]
+            for c in range(lanes):
+                sums[to + c] += w0 * flat[p0 + c]
+            t += 1
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+    """Add K c of a tile [m, at least n] with c float32 [n]."""
+    scale, n = np.float32(-kernel.gamma * _LOG2E), len(coefficients)
+    for i in range(len(products)):
+        row, total = products[i], np.float32(0.0)
+        if kernel.kind == RBF:
+            for j in range(np.uint64(n)):
+                total += exp2(scale * row[j]) * coefficients[j]
+        else:
+            _transform(kernel, row, n, row)
+            for j in range(np.uint64(n)):
+                total += row[j] * coefficients[j]
         out[i] += total
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _exponentials(K: np.ndarray) -> None:
-    for i in range(len(K)):
-        row = K[i]
-        for j in range(np.uint64(len(row))):
-            row[j] = exp2(row[j])
+def _add_exact_values(
+    gamma: float, distances: np.ndarray, coefficients: np.ndarray, scratch: np.ndarray, out: np.ndarray
+) -> None:
+    """Add K c of a tile of squared distances [m, at least n] with c float64 [n], for the Gaussian kernel."""
+    n = len(coefficients)
+    for i in range(len(distances)):
+        total = 0.0
+        exp64(distances[i], -gamma, n, scratch)
+        for j in range(np.uint64(n)):
+            total += scratch[j] * coefficients[j]
+        out[i] += total
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _store_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray) -> None:
+    """Write the kernel values of a tile [m, at least n] into the rows from ``begin`` and the columns from ``first`` on."""
+    scale = np.float32(-kernel.gamma * _LOG2E)
+    for i in range(len(products)):
+        row, to = products[i], out[begin + i, first : first + n]
+        if kernel.kind == RBF:
+            for j in range(np.uint64(n)):
+                to[j] = exp2(scale * row[j])
+        else:
+            _transform(kernel, row, n, to)
+
+
+@compiled(nogil=True)
+def _transform(kernel: Kernel, products: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Turn products into values of another kernel than the Gaussian one."""
+    for j in range(n):
+        value = np.float64(products[j])
+        if kernel.kind != LINEAR:
+            value = kernel.gamma * value + kernel.coef0
+            value = np.tanh(value) if kernel.kind == SIGMOID else value**kernel.degree
+        out[j] = value
