@@ -204,7 +204,8 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
     self_kernels = np.ones(n)
     diagonal(exact, kernel, self_kernels)
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
-        raise ValueError("X has values that are too large for this kernel: scale its features")
+        hint = "scale its features. The dual coefficients or intercepts are not finite then"
+        raise ValueError(f"X has values that are too large for this kernel: {hint}")
     return rows, exact
 
 
