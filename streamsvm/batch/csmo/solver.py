@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache, Slots, cost
+from streamsvm.batch.csmo.finish import finish
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, Workers
 from streamsvm.batch.csmo.sweeps import WorkingSet
@@ -186,6 +187,8 @@ def solve(
         state.unshrink()
         gap = state.check()
     state.unshrink()
+    if gap <= options.tol:
+        gap = finish(state, gap)
     return _solution(problem, state, gap, interrupted)
 
 

@@ -22,7 +22,6 @@ THEIRS = (svm.NuSVC, svm.NuSVR, svm.LinearSVC, svm.LinearSVR)
 #: Tests that fail, and why that is meant. One that passes fails here: it has to leave the table, also that of docs/exact-fits.md.
 _NO_WARNING = "a call that works does not warn: only scikit-learn is about to lose the parameter or attribute"
 _PRIVATE = "it writes to an attribute that is private to scikit-learn"
-_ROUNDING = "it wants six equal digits of two fits whose tolerance is 1e-3: rows and kernel values are taken in another order"
 _SPARSE = "sparse rows are predicted whatever the machine was fitted to"
 DIFFERENT = {
     "test_probability_raises_futurewarning[True-CSMOClassifier-SVC]": _NO_WARNING,
@@ -32,8 +31,6 @@ DIFFERENT = {
     "test_svc_raises_error_internal_representation": _PRIVATE,
     "test_libsvm_convergence_warnings": "it wants a warning after two steps, and one step solves the problem",
     "test_unfitted": "it wants the name SVC in the message, which has the name of the class",
-    "test_precomputed": _ROUNDING,
-    "test_svc_clone_with_callable_kernel": _ROUNDING,
     "test_bad_input[lil_matrix]": _SPARSE,
     "test_bad_input[lil_array]": _SPARSE,
     "test_svr_errors": "fit refuses a kernel function that returns an array of the wrong shape; theirs does when it predicts",
