@@ -30,7 +30,7 @@ _SURE = 0.5  # the decision value of a pair from which on its soft vote is a who
 
 
 def _gives_probabilities(model: Any) -> bool:
-    if not model.probability:
+    if not model.probability or model.probability == "deprecated":  # the default of SVC, whose parameters may be given
         raise AttributeError("probabilities are available only with probability=True")
     return True
 
@@ -70,7 +70,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     Notes
     -----
     A step costs O(n), plus O(n d) for each column that is not in the cache. Columns are float32. The solution is checked in
-    float64 before it is accepted, and the steps continue if float32 was not exact enough. Equal rows share one variable.
+    float64 before it is accepted, and the steps continue if float32 was not exact enough. Problems of up to 500 rows are solved
+    to the last digits if the steps have found which variables are at their bounds. Equal rows share one variable.
     Features with two different values are compared bit by bit. On top of X, a fit needs the cache, 24 bytes for each value of X
     (80 for each non-zero value of a sparse matrix), and a few hundred bytes for each row. If kernel values are given, it needs
     the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
@@ -185,7 +186,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     def _calibrate(self, training: Training, interrupted: bool) -> None:
         self._sigmoids: np.ndarray | None = None
-        if self.probability and not interrupted:
+        if hasattr(self, "predict_proba") and not interrupted:
             machine = clone(self).set_params(probability=False, class_weight=None)  # the weights have those of classes in them
             if self._kernel.kind != GIVEN:
                 machine.set_params(gamma=self._kernel.gamma)

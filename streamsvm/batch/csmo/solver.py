@@ -182,13 +182,13 @@ def solve(
             goal = 0.9 * options.tol  # few steps are left, for which float32 is exact enough: one more check should do
             if options.shrinking:
                 state.shrink()
+        if gap <= options.tol:
+            gap = finish(state, gap)
     except KeyboardInterrupt:
         interrupted = True
         state.unshrink()
         gap = state.check()
     state.unshrink()
-    if gap <= options.tol:
-        gap = finish(state, gap)
     return _solution(problem, state, gap, interrupted)
 
 

@@ -134,6 +134,7 @@ def test_the_methods_exist_only_if_asked_for():
     assert "only with probability=True" in str(caught.value.__cause__)
     ours.probability = True
     raises("not available when fitted with probability=False", ours.predict_proba, X, error=NotFittedError)
+    assert not hasattr(CSMOClassifier(**SVC().get_params()), "predict_proba")
     raises("not fitted", model().predict_proba, X, error=NotFittedError)
     assert ours.fit(X, y).predict_proba(X).shape == (N, 2)
     ours.set_params(probability=False).fit(X, y).probability = True  # the probabilities of the fit before are gone
