@@ -215,7 +215,9 @@ class CSMO(KernelMachine):
             solutions = self._solve(training, dual_coef_init)
             interrupted = any(solution.interrupted for solution in solutions)
             self.objective_ = sum(solution.objective for solution in solutions)
-            self.duality_gap_ = max(sum(solution.objective + solution.primal for solution in solutions), 0.0)  # it may round
+            self.duality_gap_: float = max(
+                sum(solution.objective + solution.primal for solution in solutions), 0.0
+            )  # it may round
             self.gap_: float = max(solution.gap for solution in solutions)
             self.fit_status_: int = int(self.gap_ > self.tol)
             self._calibrate(training, interrupted)
