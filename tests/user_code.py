@@ -86,6 +86,7 @@ def fit_exactly() -> None:
     assert_type(machine.fit(X, y), CSMOClassifier)
     assert_type(machine.predict(X), np.ndarray)
     assert_type(machine.gap_, float)
+    assert_type(CSMOClassifier(probability=True).fit(X, y).predict_proba(X), np.ndarray)
     assert_type(CSMORegressor().fit(X, y).predict(X), np.ndarray)
     assert_type(OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y), OutOfCoreLinearSVC)
     to_budget(machine, 50, learner="bsgd").save("small.safetensors")

@@ -16,9 +16,9 @@ from pyspark import TaskContext
 from streamsvm.batch import CSMOClassifier
 from streamsvm.batch.csmo.columns import Rows, pack, store, subset
 from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.tiles import add_products, factors
+from streamsvm.batch.csmo.tiles import add_products, vectors
 from streamsvm.core.kernels import RBF, Kernel
-from streamsvm.core.threads import Workers, one_blas_thread
+from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings
 from streamsvm_spark.columns import RowsError, arrow_schema, rows_of_batch
 
@@ -117,14 +117,14 @@ def decision_values(support: Candidates, bias: float, kernel: Kernel, rows: Cand
     c = support.alpha * support.signs
     packed = pack(both, kernel.gamma) if kernel.kind == RBF else None
     exact = store(both, dense=True) if packed is None else packed[1]
-    made = factors(exact.dense, kernel) if packed is None else None
-    if made is None:
+    made = vectors(both, kernel)
+    if kernel.kind != RBF or made is None:
         return bias + _expansions(exact, of_support, c, of_rows, kernel)
     of, near = made
     far = np.flatnonzero(~near[:m])
     f = np.full(n, bias)
     with one_blas_thread():
-        add_products(of, of_rows, c[near[:m]], of_support[near[:m]], f, Workers().each)
+        add_products(of.take(of_rows), of.take(of_support[near[:m]]), c[near[:m]], f)
     f += _expansions(exact, far, c[far], of_rows, kernel)
     doubt = (1.0 - rows.signs * f > -2.0 * reach) | ~near[m:]
     found = bias + _expansions(exact, of_support, c, of_rows[doubt], kernel)

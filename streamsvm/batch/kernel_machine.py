@@ -104,12 +104,18 @@ class KernelMachine(SklearnEstimator):
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         """Check rows, labels or targets, and weights; set the kernel."""
         X, y = self._checked_rows(X, y)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = self._checked_weights(sample_weight, X)
         counted = np.flatnonzero(weights > 0.0)
         if not len(counted):
-            raise ValueError("sample_weight is 0 for all rows: give at least one row a weight above 0")
+            raise ValueError(
+                "Invalid input - all samples have zero or negative weights: give at least one row a sample_weight above 0"
+            )
         self._kernel = self._kernel_of(X, weights)
         return Training(X, y, weights, counted)
+
+    def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        """Return the weights of rows, at least 0, float64 [n]."""
+        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows to learn and their labels or targets, checked."""

@@ -144,7 +144,8 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
             raise ValueError(f"y has only one class, {classes.tolist()[0]!r}: a classifier needs at least two")
         present = np.bincount(labels[counted], minlength=len(classes)) > 0
         if not present.all():
-            raise ValueError(f"class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
+            alone = "Invalid input - all samples with positive weights belong to the same class: " if present.sum() == 1 else ""
+            raise ValueError(f"{alone}class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
         self.classes_ = classes
         return labels
 

@@ -13,7 +13,7 @@ from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import machine, solver
-from streamsvm.batch.csmo.state import GivenRows
+from streamsvm.batch.csmo.given import GivenRows
 
 N = 50 if config.DISABLE_JIT else 200
 WHOLE, COLUMNS = 200.0, 0.01  # megabytes: of all values, and of a few columns at a time

@@ -138,12 +138,6 @@ def _shared(counts: np.ndarray, n: int) -> float:
     return float(np.square(counts / n).sum())
 
 
-def best_dense(X: Any) -> bool:
-    """Whether kernel values of X, CSR [n, d], are computed quicker from dense rows."""
-    counts = np.bincount(X.indices, minlength=X.shape[1])
-    return X.shape[1] <= 8.0 + _SPARSE_COST * _shared(counts, X.shape[0])
-
-
 def single(rows: Rows) -> Rows:
     """Return rows of float64 in float32."""
     return rows._replace(**{name: getattr(rows, name).astype(np.float32) for name in ("dense", "table", "values", "entries")})

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.batch.csmo.calibration import fitted_sigmoids, probabilities
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
 from streamsvm.core.checks import DecisionShape, parameter
 from streamsvm.core.docstrings import documented
+from streamsvm.core.kernels import GIVEN
+
+if TYPE_CHECKING:
+    _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+    def available_if(check: Callable[[Any], bool]) -> Callable[[_Method], _Method]: ...  # noqa: D103
+else:
+    from sklearn.utils.metaestimators import available_if
 
 _SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
+
+
+def _gives_probabilities(model: Any) -> bool:
+    if not model.probability or model.probability == "deprecated":  # the default of SVC, whose parameters may be given
+        raise AttributeError("probabilities are available only with probability=True")
+    return True
 
 
 @documented
@@ -22,8 +40,7 @@ _SURE = 0.5  # the decision value of a pair from which on its soft vote is a who
 class CSMOClassifier(KernelClassifier, CSMO):
     """A support vector classifier, solved exactly by conjugate SMO.
 
-    Use it in place of scikit-learn's SVC, whose parameters and attributes it has, except for ``probability``. Above 50,000
-    rows, see `HierarchicalSVC`.
+    Use it in place of scikit-learn's SVC, whose parameters and attributes it has. Above 50,000 rows, see `HierarchicalSVC`.
 
     The fit minimises 1/2 sum_ij y_i y_j alpha_i alpha_j k(x_i, x_j) - sum_i alpha_i over alpha, subject to
     0 <= alpha_i <= C w_i and sum_i y_i alpha_i = 0, where w_i is the weight of row i. With more than two classes, there is one
@@ -53,7 +70,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     Notes
     -----
     A step costs O(n), plus O(n d) for each column that is not in the cache. Columns are float32. The solution is checked in
-    float64 before it is accepted, and the steps continue if float32 was not exact enough. Equal rows share one variable.
+    float64 before it is accepted, and the steps continue if float32 was not exact enough. Problems of up to 500 rows are solved
+    to the last digits if the steps have found which variables are at their bounds. Equal rows share one variable.
     Features with two different values are compared bit by bit. On top of X, a fit needs the cache, 24 bytes for each value of X
     (80 for each non-zero value of a sparse matrix), and a few hundred bytes for each row. If kernel values are given, it needs
     the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
@@ -62,8 +80,12 @@ class CSMOClassifier(KernelClassifier, CSMO):
     solved by itself, until most of the variables that violate optimality have been in a block. The products of a block take a
     quarter of the time of columns, which are worth keeping only if they are used again.
 
-    Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and refuses
+    Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and warns of
     negative weights. ``"balanced"`` and ``gamma="scale"`` count rows by their weights.
+
+    Probabilities need five more fits, each to four fifths of the rows. The decision values of the rows that were held out give
+    each pair of classes a sigmoid [^4]. With more than two classes, the probabilities are those that fit the pairs' best [^5].
+    `predict` does not use them, so where classes are about equally probable, it may return another one than the most probable.
 
     For two classes, the threads share the rows of a column, the two loops of a step over the working set, a gradient that is
     computed from scratch, and a prediction. For three or more classes, each thread instead fits one machine at a time, with a
@@ -72,7 +94,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     given, it does everything except restoring the gradient. If other programs occupy the processors, the steps continue without
     the threads that have to wait.
 
-    If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt.
+    If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt. If you interrupt
+    the fits for probabilities, the model stays as it was before.
 
     References
     ----------
@@ -82,6 +105,10 @@ class CSMOClassifier(KernelClassifier, CSMO):
         vector machines. JMLR 6.
     [^3]: Joachims, T. (1999). Making large-scale SVM learning practical. In: Advances in kernel methods, MIT Press (the
         blocks).
+    [^4]: Platt, J. (1999). Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods.
+        In: Advances in large margin classifiers, MIT Press.
+    [^5]: Wu, T.-F., Lin, C.-J., Weng, R. C. (2004). Probability estimates for multi-class classification by pairwise coupling.
+        JMLR 5.
 
     Examples
     --------
@@ -106,8 +133,12 @@ class CSMOClassifier(KernelClassifier, CSMO):
     """Which of several classes with equally many votes `predict` returns: the one with the largest value of `decision_function`
     if True, the first one if False. True needs ``decision_function_shape="ovr"``.
     """
+    probability: bool = False
+    """Whether to fit what `predict_proba` and `predict_log_proba` need, which takes five more fits. The methods exist only if
+    this is True.
+    """
     random_state: Any = None
-    """Ignored, because nothing is random. It is accepted so that code written for SVC keeps working."""
+    """Seed of the folds that ``probability=True`` holds out, as in scikit-learn. Nothing else is random."""
 
     _votes = True
 
@@ -130,11 +161,37 @@ class CSMOClassifier(KernelClassifier, CSMO):
             dual[first, of_class == second] = -pair[of_class == second]
         return self._as_rows(dual)
 
+    @available_if(_gives_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, float64 [n, classes], in the order of ``classes_``.
+
+        The errors are those of `predict`. A model that was fitted with ``probability=False`` is a NotFittedError.
+        """
+        check_is_fitted(self)
+        sigmoids = getattr(self, "_sigmoids", None)
+        if sigmoids is None:
+            raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
+        return probabilities(self._decide(self._checked(X)), sigmoids, len(self.classes_))
+
+    @available_if(_gives_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of what `predict_proba` returns."""
+        return np.log(self.predict_proba(X))
+
     def predict(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo":
             raise ValueError("break_ties must be False where decision_function_shape is 'ovo': ties are between classes")
         return super().predict(X)
+
+    def _calibrate(self, training: Training, interrupted: bool) -> None:
+        self._sigmoids: np.ndarray | None = None
+        if hasattr(self, "predict_proba") and not interrupted:
+            machine = clone(self).set_params(probability=False, class_weight=None)  # the weights have those of classes in them
+            if self._kernel.kind != GIVEN:
+                machine.set_params(gamma=self._kernel.gamma)
+            weights = training.weights / self.class_weight_[training.labels]
+            self._sigmoids = fitted_sigmoids(machine, training, weights, self.random_state)
 
     def _parts(self, training: Training) -> list[Part]:
         parts, counted = [], training.counted
@@ -193,6 +250,9 @@ class CSMOClassifier(KernelClassifier, CSMO):
         counts, shape = state["n_support_"], (len(state["classes_"]),)
         if not is_array(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
             raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
+        sigmoids = state.get("_sigmoids")
+        if not (sigmoids is None or (is_array(sigmoids, np.float64, (machines, 2)) and np.isfinite(sigmoids).all())):
+            raise ValueError("the saved model is corrupt: its probabilities do not fit its classes")
 
 
 @documented

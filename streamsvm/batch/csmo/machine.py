@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
+from streamsvm.batch.csmo.given import GivenRows, kernel_values
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
-from streamsvm.batch.csmo.state import GivenRows, kernel_values, problem_of, quickest_form
+from streamsvm.batch.csmo.state import problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
 from streamsvm.batch.problem import Groups, check_bounds
@@ -96,7 +98,8 @@ class CSMO(KernelMachine):
         The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
         step lowers the objective.
     UserWarning
-        The fit is taking long, and another machine for the problem would need about a tenth of the time spent so far.
+        The fit is taking long, and another machine for the problem would need about a tenth of the time spent so far. Or a
+        weight is negative.
     """
 
     coef0: float = parameter(default=0.0, least=-LARGEST_KERNEL, high=LARGEST_KERNEL)
@@ -145,6 +148,11 @@ class CSMO(KernelMachine):
         return sparse.csr_array(values) if self._rows is not None and sparse.issparse(self.support_vectors_) else values
 
     @property
+    def _gamma(self) -> float:
+        """The number that ``gamma`` stands for, which code written for scikit-learn reads here: no public attribute has it."""
+        return self._kernel.gamma
+
+    @property
     def dual_coef_(self) -> Any:
         """The coefficients of the support vectors, float64 [machines, n_support]; a CSR array if X was sparse."""
         return self._as_rows(self._coefficients)
@@ -182,7 +190,7 @@ class CSMO(KernelMachine):
         y
             Labels or targets [n].
         sample_weight
-            Weight of each row, at least 0, [n]. None gives every row weight 1.
+            Weight of each row [n]. Rows whose weight is 0 or less are left out. None gives every row weight 1.
         dual_coef_init
             Dual coefficients to start from, y_i alpha_i or b_i, float64 [n]; for at most two classes. They are clipped to the
             bounds, and those of the sign that outweighs the other are scaled down until the sum is zero. None starts from 0.
@@ -202,24 +210,32 @@ class CSMO(KernelMachine):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None) -> Self:
         with self._all_or_nothing():
-            solutions = self._solve(X, y, sample_weight, dual_coef_init)
+            self._check_parameters([self.C])
+            training = self._training(X, y, sample_weight)
+            solutions = self._solve(training, dual_coef_init)
+            interrupted = any(solution.interrupted for solution in solutions)
             self.objective_ = sum(solution.objective for solution in solutions)
-            self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
+            self.duality_gap_: float = max(
+                sum(solution.objective + solution.primal for solution in solutions), 0.0
+            )  # it may round
             self.gap_: float = max(solution.gap for solution in solutions)
             self.fit_status_: int = int(self.gap_ > self.tol)
-        if any(solution.interrupted for solution in solutions):
+            self._calibrate(training, interrupted)
+        if interrupted:
             raise KeyboardInterrupt
         if self.fit_status_:
             warn(
-                f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
-                f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
+                f"Solver terminated early (max_iter={self.max_iter}).  Consider pre-processing your data with StandardScaler or "
+                f"MinMaxScaler. Or raise max_iter or tol: {type(self).__name__} ended with a gap of {self.gap_:.3g}, above "
+                f"tol={self.tol:g}, after {np.sum(self.n_iter_)} iterations",
                 ConvergenceWarning,
             )
         return self
 
-    def _solve(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
-        self._check_parameters([self.C])
-        training = self._training(X, y, sample_weight)
+    def _calibrate(self, training: Training, interrupted: bool) -> None:
+        """Add what probabilities need to the solution."""
+
+    def _solve(self, training: Training, dual_coef_init: Any) -> list[Solution]:
         n, counted = len(training.weights), training.counted
         parts = self._parts(training)
         start = _checked_start(dual_coef_init, n, len(parts))
@@ -298,6 +314,16 @@ class CSMO(KernelMachine):
         super()._check_parameters(map(_finite, Cs))
         if not callable(self.kernel):  # a function may be given, too
             check_one_of("kernel", self.kernel, self._kernels)
+
+    def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        n, given = _num_samples(X), 1.0 if sample_weight is None else sample_weight
+        given = np.full(n, given) if isinstance(given, Number) else given
+        weights = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+        if weights.shape != (n,):
+            raise ValueError(f"sample_weight must be {n} numbers, one a row of X: its shape is {weights.shape}")
+        if (negative := int((weights < 0.0).sum())) and (weights > 0.0).any():
+            warn(f"{negative} of {len(weights)} rows have a sample_weight below 0: they are left out, as if it were 0")
+        return np.maximum(weights, 0.0)
 
     def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         if callable(self.kernel):  # only the function knows what rows are

@@ -77,7 +77,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         y
             Ignored.
         sample_weight
-            Weight of each row, at least 0, [n]. None gives every row weight 1.
+            Weight of each row [n]. Rows whose weight is 0 or less are left out. None gives every row weight 1.
 
         Returns
         -------

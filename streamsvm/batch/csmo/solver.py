@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache, Slots
+from streamsvm.batch.csmo.finish import finish
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -172,6 +173,10 @@ def solve(
             stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
             if gap <= options.tol or state.n_iter >= max_iter or stuck:
                 break
+            if options.shrinking:
+                state.shrink()
+        if gap <= options.tol:
+            gap = finish(state, gap)
     except KeyboardInterrupt:
         interrupted = True
         state.unshrink()
@@ -188,7 +193,9 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
         stop_if_asked()
         look()
         m, (ascents, descents, gap) = len(state.which), state.derivatives()
-        spread = max(float(np.ptp(slopes[np.isfinite(slopes)])) if np.isfinite(slopes).any() else 0.0 for slopes in (ascents, descents))
+        spread = max(
+            float(np.ptp(slopes[np.isfinite(slopes)])) if np.isfinite(slopes).any() else 0.0 for slopes in (ascents, descents)
+        )
         precision = np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64
         status, done, wanted = steps(
             state.working, Scratch.of(m, precision), state.cache.slots, p.epsilon, goal, options.conjugate,

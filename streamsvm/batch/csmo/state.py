@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import _safe_indexing
 
 from streamsvm.batch.csmo.columns import (
     ColumnCache,
     Rows,
-    best_dense,
     column,
     cost,
     csr_without_zeros,
@@ -24,127 +21,15 @@ from streamsvm.batch.csmo.columns import (
     store_sparse,
     subset,
 )
+from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
 from streamsvm.batch.csmo.tiles import Vectors, add_products, block, exact_vectors, vectors
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
 from streamsvm.core.threads import Workers, stop_if_asked
 
-_VALUES = 4_000_000  # float64 that are held at a time
-_COLUMNS = 100_000  # values of columns, so that they are in the processor's cache when they are taken
-_ASYMMETRY = 1e-5  # of the largest value, which rounding to float32 may make; of more, a fit might never end
-_DIAGONAL = 64  # rows whose kernel values with each other are asked for at once, for their diagonal
-
-
-class GivenRows:
-    """The n rows ``which`` by their kernel values: those of a matrix that is given, or what a function returns.
-
-    ``find`` returns the kernel values, float64 [m, k], of m with k rows, which are given by their numbers; the latter ascend.
-    ``matrix`` has those of all rows with all, float64, where they are in memory.
-    """
-
-    def __init__(
-        self, find: Callable[[np.ndarray, np.ndarray], np.ndarray], which: np.ndarray, matrix: np.ndarray | None = None
-    ) -> None:
-        self._find, self._which, self._matrix = find, which, matrix
-        self.shape: tuple[int, int] = (len(which), 0)
-
-    @classmethod
-    def of_matrix(cls, K: np.ndarray) -> GivenRows:
-        """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
-        _check_size(K)
-        _check_symmetry(K)
-        return cls(lambda rows, others: K[rows] if len(others) == len(K) else K[np.ix_(rows, others)], np.arange(len(K)), K)
-
-    @classmethod
-    def of_function(cls, kernel: Callable[[Any, Any], Any], X: Any, n: int, megabytes: float) -> GivenRows:
-        """Return n rows X, of any form, with the values of a function; it is called once if the Gram matrix is so small."""
-        if 8.0 * n * n <= megabytes * 2**20:
-            return cls.of_matrix(kernel_values(kernel, X, X, (n, n)))
-
-        def find(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-            of = _safe_indexing(X, others)
-            values = kernel_values(kernel, _safe_indexing(X, rows), of, (len(rows), len(others)))
-            _check_size(values)
-            return values
-
-        return cls(find, np.arange(n))
-
-    def __len__(self) -> int:
-        return len(self._which)
-
-    def __getitem__(self, which: np.ndarray) -> GivenRows:
-        return GivenRows(self._find, self._which[which], self._matrix)
-
-    def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Return the kernel values of m with k of the n rows, float64 [m, k]."""
-        return self._find(self._which[rows], self._which[others])
-
-    def columns(self) -> Iterator[np.ndarray]:
-        """Yield the columns of the Gram matrix, float64 [m, n], in chunks."""
-        size = max(_COLUMNS // len(self), 1)
-        for begin in range(0, len(self), size):
-            if self._matrix is not None and len(self) == len(self._matrix):
-                yield self._matrix[begin : begin + size]  # a view
-                continue
-            yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
-
-    def diagonal(self) -> np.ndarray:
-        """Return the self-kernels, float64 [n]; raise a ValueError where the values that are asked for are not symmetric."""
-        if self._matrix is not None:
-            return self._matrix.diagonal()[self._which]
-        found = []
-        for begin in range(0, len(self), _DIAGONAL):
-            chunk = np.arange(begin, min(begin + _DIAGONAL, len(self)))
-            values = self.values(chunk, chunk)
-            _check_symmetry(values)
-            found.append(values.diagonal())
-        return np.concatenate(found)
-
-    def add_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
-        support = np.flatnonzero(b)
-        size = max(_VALUES // max(len(support), 1), 1)
-        for begin in range(0, len(which) if len(support) else 0, size):
-            out[begin : begin + size] += self.values(which[begin : begin + size], columns[support]) @ b[support]
-        return out
-
-
-def kernel_values(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return what a kernel function gives for rows X and Z, float64; ValueError where it is of another shape, or not finite."""
-    values = kernel(X, Z)
-    values = np.asarray(values.toarray() if sparse.issparse(values) else values, np.float64)
-    if values.shape != shape:
-        raise ValueError(
-            f"the kernel function must return an array of shape {list(shape)} for so many rows, not of shape {list(values.shape)}"
-        )
-    if not np.isfinite(values).all():
-        raise ValueError("the kernel function returned a value that is not finite")
-    return values
-
-
-def _check_size(K: np.ndarray) -> None:
-    size = max(_COLUMNS // max(K.shape[1], 1), 1)
-    parts = (K[begin : begin + size] for begin in range(0, len(K), size))  # the second pass finds a part in the cache
-    if not max((max(part.max(), -part.min()) for part in parts), default=0.0) < LARGEST_KERNEL:
-        raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")
-
-
-def _check_symmetry(K: np.ndarray) -> None:
-    allowed = _ASYMMETRY * max(K.max(initial=0.0), -K.min(initial=0.0))
-    for begin in range(0, len(K), _DIAGONAL):
-        off = np.abs(K[begin : begin + _DIAGONAL] - K[:, begin : begin + _DIAGONAL].T)
-        if off.max() > allowed:
-            i, j = np.unravel_index(off.argmax(), off.shape)
-            raise ValueError(
-                f"the kernel is not symmetric: of rows {begin + i} and {j} its values are {K[begin + i, j]:g} and "
-                f"{K[j, begin + i]:g}, by the order in which they are given; take the mean of both"
-            )
-
-
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
 _SPARSE = 0.1  # of the values of sparse rows are not zero, at most
-_GIVEN_COST = 200  # a kernel value that compiled code does not compute is taken to cost as much as that of so many features
 
 
 class Problem(NamedTuple):
@@ -175,8 +60,8 @@ def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | 
     if given is None:
         tiles = vectors(X, kernel)
         rows, exact = _training_rows(X, kernel)
-    else:  # without features, but columns are worth their place in the cache
-        exact = store_dense(np.empty((len(given), 0)), np.float64)._replace(features=_GIVEN_COST)
+    else:
+        exact = store_dense(np.empty((len(given), 0)), np.float64)
         rows = single(exact)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(tiles, rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
@@ -218,7 +103,8 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
     self_kernels = np.ones(n)
     diagonal(exact, kernel, self_kernels)
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
-        raise ValueError("X has values that are too large for this kernel: scale its features")
+        hint = "scale its features. The dual coefficients or intercepts are not finite then"
+        raise ValueError(f"X has values that are too large for this kernel: {hint}")
     return rows, exact
 
 

@@ -2,9 +2,9 @@
 
 A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, 256 are laid out feature by feature, as dense ones,
 and each other row adds up what lies at its features: one SIMD loop a feature. With the Gaussian kernel, the squared norms are added
-as two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into kernel
-values, and adds up K c or stores them. That takes a quarter of the time of columns by subtraction, but the norms cancel: it is
-for rows that lie near their mean, measured by gamma, or that have small integers only.
+as two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into
+kernel values, and adds up K c or stores them. That takes a quarter of the time of columns by subtraction, but the norms cancel:
+it is for rows that lie near their mean, measured by gamma, or that have small integers only.
 """
 
 from __future__ import annotations
@@ -98,9 +98,8 @@ def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
     if kernel.kind != RBF or rows.kind == BITS:
         return None
     if rows.kind == SPARSE:
-        found = Vectors(
-            kernel, rows.squares, np.empty((len(rows.squares), 0)), rows.starts, rows.indices.view(np.int32), rows.values, rows.features
-        )  # fmt: skip
+        dense, indices = np.empty((len(rows.squares), 0)), rows.indices.view(np.int32)
+        found = Vectors(kernel, rows.squares, dense, rows.starts, indices, rows.values, rows.features)
     else:
         X = rows.dense.T
         squares, nothing = np.einsum("ij,ij->i", X, X), (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
@@ -239,7 +238,8 @@ def _sparse_products(
     """Write the products of some rows with those of ``panel`` [features there, 256], plus both sides' squares, into ``out``
     [rows, 256].
     """
-    flat, sums, lanes = panel.ravel(), out.ravel(), np.uint64(panel.shape[1])  # a slice for each row would count a reference, atomically
+    # A slice for each row would count a reference, atomically.
+    flat, sums, lanes = panel.ravel(), out.ravel(), np.uint64(panel.shape[1])
     for i in range(begin, end):
         n, t, to, square = 0, 0, np.uint64(i - begin) * lanes, squares[i - begin]
         for k in range(starts[i], starts[i + 1]):

@@ -97,6 +97,29 @@ def test_class_weights():
         np.testing.assert_allclose(ours.class_weight_, peer.class_weight_)
 
 
+@pytest.mark.parametrize(("ours", "peer"), [(CSMOClassifier, SVC), (CSMORegressor, SVR), (CSMOOneClass, OneClassSVM)])
+def test_rows_without_a_weight_above_0_are_left_out(ours, peer):
+    weights = np.where(np.arange(len(y)) % 4 == 0, -0.5, 1.0)
+    left = weights > 0.0
+    with pytest.warns(UserWarning, match=f"{(~left).sum()} of {len(y)} rows have a sample_weight below 0") as caught:
+        one = ours(gamma=0.5).fit(X, y, sample_weight=weights)
+    assert caught[0].filename == __file__
+    other = ours(gamma=0.5).fit(X, y, sample_weight=np.maximum(weights, 0.0))
+    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+    assert left[one.support_].all()
+    assert np.mean(np.abs(one.predict(X) - peer(gamma=0.5).fit(X, y, sample_weight=weights).predict(X)) < 0.01) > 0.95
+    np.testing.assert_array_equal(ours().fit(X, y, 1.0).predict(X), ours().fit(X, y).predict(X))
+    refused("zero or negative weights", ours().fit, X, y, sample_weight=-weights * left)
+    refused("sample_weight must be", ours().fit, X, y, sample_weight=weights[:-1])
+    refused("sample_weight must be", ours().fit, X, y, sample_weight=weights[:, np.newaxis])
+    refused("NaN", ours().fit, X, y, sample_weight=np.where(left, np.nan, 1.0))
+
+
+def test_one_class_is_left():
+    refused("all samples with positive weights belong to the same class: class 0", CSMOClassifier().fit, X, y, y == 2)
+    refused("^class 0 has no row whose sample_weight", CSMOClassifier().fit, X, y, y > 0)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_status_says_whether_a_fit_ended_early():
     for ours, peer in ((CSMOClassifier, SVC), (CSMORegressor, SVR), (CSMOOneClass, OneClassSVM)):

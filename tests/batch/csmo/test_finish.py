@@ -1,0 +1,85 @@
+"""Small problems are solved to the last digits, whichever form their rows have and whichever steps were made."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import make_classification
+
+from problems import sine_classes, sine_curve
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch.csmo import finish, solver
+
+pytestmark = pytest.mark.once
+
+N = 120
+KERNELS = [
+    {"kernel": "rbf", "gamma": 0.7},
+    {"kernel": "linear"},
+    {"kernel": "poly", "gamma": 0.5, "coef0": 1.0, "degree": 2},
+]
+
+
+def rows_of(kind):
+    if kind is CSMORegressor:
+        return sine_curve(N, 3, 0.2)
+    X, y = sine_classes(N, 4, 0.5)
+    return X, np.where(y > 0, 1, 0) + (X[:, 0] > 1.0)  # three classes
+
+
+def function(kernel, gamma=1.0, coef0=0.0, degree=1):
+    def values(A, B):
+        if kernel == "rbf":
+            return np.exp(-gamma * np.square(A[:, None] - B).sum(axis=2))
+        return (gamma * A @ B.T + coef0) ** degree
+
+    return values
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
+@pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
+def test_all_forms_of_rows_have_one_solution(kind, kernel):
+    X, y = rows_of(kind)
+    if kind is CSMOOneClass:
+        X = X + 2.0  # with a plane, usual rows are those far from the origin
+    k = function(**kernel)
+    kernel = kernel | {"tol": 1e-4}  # so that all find the same variables at their bounds
+    dense = kind(**kernel).fit(X, y)
+    far = sparse.hstack([X, sparse.csr_array((N, 5000))], "csr")  # so wide that it stays sparse
+    decide = "predict" if kind is CSMORegressor else "decision_function"
+    values = getattr(dense, decide)(X)
+    assert dense.gap_ < 1e-8
+    for model, rows in ((kind(**kernel), far), (kind(kernel="precomputed", tol=1e-4), k(X, X)), (kind(kernel=k, tol=1e-4), X)):
+        model.fit(rows, y)
+        np.testing.assert_array_equal(model.support_, dense.support_)
+        np.testing.assert_allclose(getattr(model, decide)(rows), values, atol=1e-7)
+        np.testing.assert_allclose(model.intercept_, dense.intercept_, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "kernel", [*KERNELS, {"kernel": "sigmoid", "gamma": 1.0, "coef0": 1.0}], ids=lambda kernel: kernel["kernel"]
+)
+@pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
+def test_it_is_kept_where_it_is_better(kind, C, kernel, monkeypatch):
+    X, y = rows_of(kind)
+    finished = kind(C=C, **kernel).fit(X, y)
+    monkeypatch.setattr(solver, "finish", lambda state, gap: gap)
+    plain = kind(C=C, **kernel).fit(X, y)
+    assert finished.gap_ <= plain.gap_
+    assert finished.objective_ <= plain.objective_ + 1e-5 * abs(plain.objective_)  # the latter has columns of float32
+    assert np.abs(finished.dual_coef_).max() <= C * (1.0 + 1e-12)
+    np.testing.assert_array_equal(finished.n_iter_, plain.n_iter_)
+
+
+def test_it_is_given_up_where_variables_would_leave_their_bounds():
+    X, y = make_classification(150, 10, n_informative=3, random_state=0, flip_y=0.1)
+    model = CSMOClassifier(kernel="linear").fit((X - X.mean(axis=0)) / X.std(axis=0), y)
+    assert 1e-8 < model.gap_ <= 1e-3
+
+
+def test_large_problems_are_left_as_they_are(monkeypatch):
+    X, y = rows_of(CSMOClassifier)
+    for name in ("_ROWS", "_FREE"):
+        with monkeypatch.context() as patch:
+            patch.setattr(finish, name, 0)
+            assert 1e-8 < CSMOClassifier().fit(X, y).gap_ <= 1e-3

@@ -1,0 +1,168 @@
+"""Probabilities of CSMOClassifier: sigmoids fitted to rows that are held out, and their coupling for several classes."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numba import config
+from scipy import sparse
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.svm import SVC
+
+from problems import sine_classes
+from refused import raises, refused
+from saved import dumps, loads
+from streamsvm.batch import BatchAdapter, CSMOClassifier
+from streamsvm.batch.csmo import calibration
+
+N = 60 if config.DISABLE_JIT else 240
+IRIS = load_iris(return_X_y=True)
+
+
+def two_classes():
+    X, y = sine_classes(N, 4, 0.5)
+    return X, np.where(y > 0, "yes", "no")
+
+
+def model(**parameters):
+    return CSMOClassifier(**{"gamma": 0.5, "probability": True, "random_state": 0, **parameters})
+
+
+def test_two_classes_as_scikit_learn_calibrates_them():
+    X, y = two_classes()
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, N)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    peer = CalibratedClassifierCV(CSMOClassifier(gamma=0.5), ensemble=False, cv=folds).fit(X, y, weights)
+    found = model().fit(X, y, weights).predict_proba(X)
+    np.testing.assert_allclose(found, peer.predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+
+
+def test_three_classes_are_about_as_probable_as_scikit_learn_says():
+    X, y = IRIS
+    ours = model(gamma="scale").fit(X, y)
+    p = ours.predict_proba(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the parameter
+        peer = SVC(probability=True, random_state=0).fit(X, y)
+    assert log_loss(y, p) == pytest.approx(log_loss(y, peer.predict_proba(X)), abs=0.02)
+    assert (p.argmax(axis=1) == ours.predict(X)).mean() > 0.95
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.exp(ours.predict_log_proba(X)), p)
+
+
+@pytest.mark.parametrize("classes", [3, 7])
+def test_pairs_that_agree_are_coupled_to_what_they_agree_on(classes, monkeypatch):
+    monkeypatch.setattr(calibration, "_VALUES", 5 * (classes + 1) ** 2)  # five rows at a time
+    p = np.random.default_rng(0).dirichlet(np.ones(classes), size=23)
+    i, j = np.triu_indices(classes, 1)
+    f = np.log(p[:, j] / p[:, i])
+    sigmoids = np.tile([1.0, 0.0], (len(i), 1))
+    np.testing.assert_allclose(calibration.probabilities(f, sigmoids, classes), p, atol=1e-6)
+
+
+def test_pairs_that_disagree_are_coupled_by_least_squares():
+    rng, classes = np.random.default_rng(1), 4
+    i, j = np.triu_indices(classes, 1)
+    f = rng.normal(size=(30, len(i)))
+    p = calibration.probabilities(f, np.tile([1.0, 0.0], (len(i), 1)), classes)
+    r = 1.0 / (1.0 + np.exp(-f))
+
+    def loss(p):
+        return np.square(r * p[:, i] - (1.0 - r) * p[:, j]).sum(axis=1)
+
+    for _ in range(50):
+        other = p + 1e-3 * rng.normal(size=p.shape)
+        assert (loss(other / other.sum(axis=1, keepdims=True)) >= loss(p)).all()
+
+
+def test_all_forms_of_rows_have_probabilities():
+    X, y = two_classes()
+    p = model().fit(X, y).predict_proba(X)
+    K = np.exp(-0.5 * np.square(X[:, None] - X).sum(axis=2))
+    np.testing.assert_allclose(model().fit(sparse.csr_array(X), y).predict_proba(X), p, atol=1e-9)
+    np.testing.assert_allclose(model(kernel="precomputed").fit(K, y).predict_proba(K), p, atol=5e-3)
+    texts = [repr(row.tolist()) for row in X]
+
+    def kernel(A, B):
+        A, B = (np.array([eval(text) for text in texts]) for texts in (A, B))
+        return np.exp(-0.5 * np.square(A[:, None] - B).sum(axis=2))
+
+    np.testing.assert_allclose(model(kernel=kernel).fit(texts, y).predict_proba(texts), p, atol=5e-3)
+
+
+def test_order_and_rows_without_weight_do_not_matter():
+    X, y = IRIS  # in order of the classes
+    order = np.random.default_rng(0).permutation(len(y))
+    p, q = (model().fit(X[rows], y[rows]).predict_proba(X) for rows in (slice(None), order))
+    assert np.abs(p - q).max() < 0.2  # other folds
+    rows = np.vstack([X, X[:40] + 1.0])
+    labels, weights = np.concatenate([y, y[:40][::-1]]), np.repeat([1.0, 0.0], [150, 40])
+    np.testing.assert_allclose(model().fit(rows, labels, weights).predict_proba(X), p, atol=1e-9)
+
+
+def test_class_weights_move_the_boundary_and_not_the_probabilities():
+    X, y = two_classes()
+    rare = np.flatnonzero((y == "no") | (np.arange(N) % 4 == 0))
+    X, y = X[rare], y[rare]
+    plain, balanced = (model(class_weight=weight).fit(X, y) for weight in (None, "balanced"))
+    assert (balanced.predict(X) == "yes").sum() > (plain.predict(X) == "yes").sum()
+    for each in (plain, balanced):
+        assert each.predict_proba(X)[:, 1].mean() == pytest.approx((y == "yes").mean(), abs=0.05)
+
+
+def test_few_rows():
+    X, y = np.array([[0.0], [0.1], [1.0], [1.1], [1.2]]), np.array([0, 0, 1, 1, 1])
+    assert model().fit(X, y).predict_proba(X).shape == (5, 2)
+    refused("two or more rows of each class", model().fit, X[1:], y[1:])
+    refused("two or more rows of each class", model().fit, X, y, [1.0, 0.0, 1.0, 1.0, 1.0])
+    assert np.isfinite(model(gamma=0.0).fit(X, y).predict_proba(X)).all()  # all decision values are the same
+
+
+def test_the_methods_exist_only_if_asked_for():
+    X, y = two_classes()
+    ours = CSMOClassifier().fit(X, y)
+    assert not hasattr(ours, "predict_proba")
+    assert not hasattr(ours, "predict_log_proba")
+    with pytest.raises(AttributeError) as caught:
+        _ = ours.predict_proba
+    assert "only with probability=True" in str(caught.value.__cause__)
+    ours.probability = True
+    raises("not available when fitted with probability=False", ours.predict_proba, X, error=NotFittedError)
+    assert not hasattr(CSMOClassifier(**SVC().get_params()), "predict_proba")
+    raises("not fitted", model().predict_proba, X, error=NotFittedError)
+    assert ours.fit(X, y).predict_proba(X).shape == (N, 2)
+    ours.set_params(probability=False).fit(X, y).probability = True  # the probabilities of the fit before are gone
+    raises("not available when fitted with probability=False", ours.predict_proba, X, error=NotFittedError)
+
+
+def test_saved_models_keep_them():
+    for X, y in (two_classes(), IRIS):
+        ours = model().fit(X, y)
+        for copy in (pickle.loads(pickle.dumps(ours)), loads(dumps(ours))):
+            np.testing.assert_array_equal(copy.predict_proba(X), ours.predict_proba(X))
+        state = ours.__getstate__()
+        pairs = len(ours._sigmoids)
+        for bad in (np.zeros((pairs + 1, 2)), np.zeros((pairs, 2), np.float32), np.full((pairs, 2), np.nan), "text", np.zeros(2)):
+            raises("saved model is corrupt", CSMOClassifier().__setstate__, state | {"_sigmoids": bad})
+        del state["_sigmoids"]  # as of a model that was saved before there were any
+        older = CSMOClassifier.__new__(CSMOClassifier)
+        older.__setstate__(state)
+        raises("not available", older.predict_proba, X, error=NotFittedError)
+        np.testing.assert_array_equal(older.predict(X), ours.predict(X))
+
+
+def test_what_others_make_of_them():
+    X, y = two_classes()
+    search = GridSearchCV(model(), {"C": [0.1, 1.0]}, scoring="neg_log_loss", cv=2).fit(X, y)
+    assert np.isfinite(search.best_score_)
+    stream = BatchAdapter(model(), refit_every=50)
+    for x, label in zip(X[:50], y[:50].tolist(), strict=True):
+        stream.learn_one(dict(enumerate(x.tolist())), label)
+    probabilities = stream.predict_proba_one(dict(enumerate(X[0].tolist())))
+    assert sum(probabilities.values()) == pytest.approx(1.0)
