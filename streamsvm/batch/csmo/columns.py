@@ -172,7 +172,7 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
 
 
 def _mixed(bits: np.ndarray) -> np.ndarray:
-    """Return 64-bit words whose low bits depend on the high ones, too: those of a product do not, and short numbers have no others."""
+    """Return 64-bit words whose low bits depend on the high ones, too: of short numbers, all bits are high ones."""
     return bits ^ (bits >> np.uint64(32))
 
 

@@ -193,9 +193,7 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
         stop_if_asked()
         look()
         m, (ascents, descents, gap) = len(state.which), state.derivatives()
-        spread = max(
-            float(np.ptp(slopes[np.isfinite(slopes)])) if np.isfinite(slopes).any() else 0.0 for slopes in (ascents, descents)
-        )
+        spread = max(_spread(ascents), _spread(descents))
         precision = np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64
         status, done, wanted = steps(
             state.working, Scratch.of(m, precision), state.cache.slots, p.epsilon, goal, options.conjugate,
@@ -212,6 +210,11 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
             state.shrink()
+
+
+def _spread(slopes: np.ndarray) -> float:
+    finite = slopes[np.isfinite(slopes)]
+    return float(finite.max() - finite.min()) if len(finite) else 0.0
 
 
 def _solution(p: Problem, state: State, gap: float, interrupted: bool) -> Solution:

@@ -333,7 +333,7 @@ class State:
         self.b, self.which, self.working, self.dropped = b, np.arange(n), working, []
 
     def derivatives(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the slopes of the objective in each variable of the working set, upwards from it and downwards to it; the gap."""
+        """Return the slopes of the objective in each variable of the working set, upwards and downwards, and the gap."""
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
         least, most = slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least

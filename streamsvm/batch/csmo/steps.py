@@ -368,7 +368,7 @@ def _steps(
     direction, support, listed = s.direction, s.support, s.listed
     columns, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
     precision = ascent.dtype.type
-    n, length, curvature, follow = len(b), 0, 0.0, False
+    n, length, curvature, follow = len(b), 0, np.float64(0.0), False
     direction[:] = 0.0
     listed[:] = False
     low, at = _ALL_BUT_SIGN, 0

@@ -1,8 +1,8 @@
 """Kernel values by products of rows, tile by tile, which stays in the processor's cache: no column is stored.
 
-A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, 256 are laid out feature by feature, as dense ones,
-and each other row adds up what lies at its features: one SIMD loop a feature. With the Gaussian kernel, the squared norms are added
-as two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into
+A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, 256 are laid out feature by feature, as dense
+ones, and each other row adds up what lies at its features: one SIMD loop a feature. With the Gaussian kernel, the squared norms
+are two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into
 kernel values, and adds up K c or stores them. That takes a quarter of the time of columns by subtraction, but the norms cancel:
 it is for rows that lie near their mean, measured by gamma, or that have small integers only.
 """
@@ -140,7 +140,7 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = No
             for first, tile in _tiles(left, others, begin, min(begin + _ROWS, left.n)):
                 _store_values(kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
 
-    _each(each)(write, range(0, left.n, _SHARE))
+    (each or _alone)(write, range(0, left.n, _SHARE))
 
 
 def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each | None = None) -> None:
@@ -160,11 +160,12 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
                 else:
                     _add_exact_values(kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[begin:end])
 
-    _each(each)(add, range(0, left.n, _SHARE))
+    (each or _alone)(add, range(0, left.n, _SHARE))
 
 
-def _each(each: Each | None) -> Each:
-    return each or (lambda do, items: [do(item) for item in items] and None)
+def _alone(do: Callable[[int], None], items: Iterable[int]) -> None:
+    for item in items:
+        do(item)
 
 
 def _other_side(rows: Vectors) -> Vectors:

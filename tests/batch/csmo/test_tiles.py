@@ -5,7 +5,7 @@ import pytest
 
 import naive_batch
 from streamsvm.batch.csmo import tiles
-from streamsvm.batch.csmo.steps import Workers
+from streamsvm.core.threads import Workers
 from streamsvm.core.kernels import LINEAR, RBF, Kernel, exp2
 
 
