@@ -69,16 +69,19 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     Notes
     -----
-    A step costs O(n), plus O(n d) for each column that is not in the cache. Columns are float32. The solution is checked in
-    float64 before it is accepted, and the steps continue if float32 was not exact enough. Problems of up to 500 rows are solved
-    to the last digits if the steps have found which variables are at their bounds. Equal rows share one variable.
-    Features with two different values are compared bit by bit. On top of X, a fit needs the cache, 24 bytes for each value of X
-    (80 for each non-zero value of a sparse matrix), and a few hundred bytes for each row. If kernel values are given, it needs
-    the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
+    A step costs O(n), plus O(n d) for each column that is not there. The solution is checked in float64 before it is accepted,
+    and the steps continue if float32 was not exact enough. Problems of up to 500 rows are solved to the last digits if the
+    steps have found which variables are at their bounds. Equal rows share one variable. On top of X, a fit needs the cache, 40
+    bytes for each value of X (90 for each non-zero value of a sparse matrix), and a few hundred bytes for each row. If kernel
+    values are given, it needs the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for
+    all of it.
 
-    With the Gaussian kernel and more than 3,000 dense rows, a fit begins with blocks of up to 1,024 variables. Each block is
-    solved by itself, until most of the variables that violate optimality have been in a block. The products of a block take a
-    quarter of the time of columns, which are worth keeping only if they are used again.
+    With more than 1,000 rows, a fit begins with blocks. A block has all variables between their bounds, and 512 that violate
+    optimality, from all over the rows. It is solved on its own small matrix, to a tenth of the gap. Then the gradient of all
+    rows takes all changes at once, by matrix products, which cost a quarter of columns or less. If a quarter of the rows that
+    are left are between their bounds and their columns fit into the cache, the rest is single steps. Rows far from the mean,
+    measured by gamma, have no products that are exact enough: if more than a twentieth of the rows are far, all steps are
+    single ones.
 
     Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and warns of
     negative weights. ``"balanced"`` and ``gamma="scale"`` count rows by their weights.
@@ -87,12 +90,9 @@ class CSMOClassifier(KernelClassifier, CSMO):
     each pair of classes a sigmoid [^4]. With more than two classes, the probabilities are those that fit the pairs' best [^5].
     `predict` does not use them, so where classes are about equally probable, it may return another one than the most probable.
 
-    For two classes, the threads share the rows of a column, the two loops of a step over the working set, a gradient that is
-    computed from scratch, and a prediction. For three or more classes, each thread instead fits one machine at a time, with a
-    cache of its own. A single thread chooses, clips and follows directions, removes rows from the working set and moves the
-    columns that stay, computes columns of sparse rows, and makes the steps on fewer than 4,000 rows; if kernel values are
-    given, it does everything except restoring the gradient. If other programs occupy the processors, the steps continue without
-    the threads that have to wait.
+    For two classes, the threads share all kernel values by products: those of a block, of columns, of the gradient, and of a
+    prediction. One thread makes the steps. For three or more classes, each thread instead fits one machine at a time, with a
+    cache of its own.
 
     If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt. If you interrupt
     the fits for probabilities, the model stays as it was before.

@@ -50,12 +50,12 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
     """
     p, (_, conjugate, shrinking, max_iter, verbose) = state.problem, options
     buffer, before, number = state.cache.buffer, np.arange(0), 0
-    largest = math.isqrt(len(buffer))
+    largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
     while p.tiles is not None and len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
         look()
         if shrinking:
-            state.shrink()
+            state.shrink(_LEFT)
         n, (ascents, descents, gap) = len(state.which), state.derivatives()
         free = np.flatnonzero(np.isfinite(ascents) & np.isfinite(descents))
         new = min(_NEW, largest - len(free))
@@ -63,14 +63,14 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
         if gap <= goal or new < _LEAST or (len(free) > _FREE * n and _ROOM * wanted < len(buffer) / n):
             break
-        which = _block(ascents, descents, middle, free, _places(before, state.which), new, number)
+        which = _block(ascents, descents, middle, free, _places(before, state.which), new, min(_BLOCK, largest), number)
         a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
         start, K = block.b.copy(), buffer[: m * m].reshape(m, m)
         state.cache.reset(n)
         state.matrix(which, K, which)
         most = min(_STEPS * m, max_iter - state.n_iter)
-        done = steps(block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most)[1]
+        done = steps(block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most, False)[1]
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
             break
@@ -104,7 +104,7 @@ def _middle(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> floa
 
 
 def _block(
-    ascents: np.ndarray, descents: np.ndarray, middle: float, free: np.ndarray, before: np.ndarray, new: int, number: int
+    ascents: np.ndarray, descents: np.ndarray, middle: float, free: np.ndarray, before: np.ndarray, new: int, size: int, number: int
 ) -> np.ndarray:
     """Return the variables of block number ``number``, int64 ascending: free ones, violators, and others of the block before.
 
@@ -120,12 +120,13 @@ def _block(
             violators = violators[(stride * (np.arange(new // 2) + number * _GOLDEN % 1.0)).astype(np.int64)]
         wanted[violators] = True
     others = before[~wanted[before]]
-    wanted[others[: max(_BLOCK - np.count_nonzero(wanted), 0)]] = True
+    wanted[others[: max(size - np.count_nonzero(wanted), 0)]] = True
     return np.flatnonzero(wanted)
 
 
 _MEGABYTE = 2**20
 _SHRINK_EVERY = 1000  # steps
+_LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where columns have to be moved
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 
 
@@ -174,7 +175,7 @@ def solve(
             if gap <= options.tol or state.n_iter >= max_iter or stuck:
                 break
             if options.shrinking:
-                state.shrink()
+                state.shrink(_LEFT)
         if gap <= options.tol:
             gap = finish(state, gap)
     except KeyboardInterrupt:
@@ -187,17 +188,20 @@ def solve(
 
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
     """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
-    p, since = state.problem, 0
+    p, since, status = state.problem, 0, RUNNING
     state.fill_cache()
     while True:
         stop_if_asked()
         look()
-        m, (ascents, descents, gap) = len(state.which), state.derivatives()
-        spread = max(_spread(ascents), _spread(descents))
-        precision = np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64
+        m = len(state.which)
+        if status != WANTED:
+            ascents, descents, gap = state.derivatives()
+            spread = max(_spread(ascents), _spread(descents))
+            scratch = Scratch.of(m, np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64)
         status, done, wanted = steps(
-            state.working, Scratch.of(m, precision), state.cache.slots, p.epsilon, goal, options.conjugate,
+            state.working, scratch, state.cache.slots, p.epsilon, goal, options.conjugate,
             min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50), options.max_iter - state.n_iter),
+            status == WANTED,
         )  # fmt: skip
         state.n_iter, since = state.n_iter + done, since + done
         if status == WANTED:
@@ -209,7 +213,7 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             return status
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
-            state.shrink()
+            state.shrink(_LEFT_OF_COLUMNS)
 
 
 def _spread(slopes: np.ndarray) -> float:

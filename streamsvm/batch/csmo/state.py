@@ -33,7 +33,7 @@ _SPARSE = 0.1  # of the values of sparse rows are not zero, at most
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64.
+    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32 where they are needed, ``exact_rows`` in float64.
 
     ``tiles``: the rows as tiles take them, and which of them are near enough for these; None if tiles are not for them.
     """
@@ -56,13 +56,11 @@ def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | 
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum."""
     X = groups.rows()
     given = X if isinstance(X, GivenRows) else None
-    tiles = None
     if given is None:
-        tiles = vectors(X, kernel)
-        rows, exact = _training_rows(X, kernel)
+        tiles, rows, exact = _training_rows(X, kernel)
     else:
         exact = store_dense(np.empty((len(given), 0)), np.float64)
-        rows = single(exact)
+        tiles, rows = None, single(exact)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(tiles, rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
@@ -87,25 +85,30 @@ def _indicates(values: np.ndarray) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
-    """Return X in float32 and in float64, as bits where that is possible; ValueError if too large. Destroys a dense X."""
+def _training_rows(X: Any, kernel: Kernel) -> tuple[tuple[Vectors, np.ndarray] | None, Rows, Rows]:
+    """Return X as tiles take it, in float32 and in float64, as bits where that is possible; ValueError if too large.
+
+    Destroys a dense X. Where tiles are for all rows, they are in float64 only.
+    """
     dense, n, values = not sparse.issparse(X), X.shape[0], X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
     packed = pack(X, kernel.gamma) if dense and kernel.kind == RBF else None
     if packed is not None:
-        rows, exact = packed
+        exact = packed[1]
     else:
         if dense and kernel.kind == RBF:
             X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and float32 has more digits for them
         exact = store_dense(X, np.float64) if dense else store_sparse(X, np.float64)
-        del X, values  # the float32 copy may take their memory
-        rows = single(exact)
     self_kernels = np.ones(n)
     diagonal(exact, kernel, self_kernels)
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
-    return rows, exact
+    tiles = vectors(X, kernel)
+    del X, values  # a float32 copy may take their memory
+    if tiles is not None and tiles[1].all():
+        return tiles, exact, exact
+    return tiles, single(exact), exact
 
 
 def first_point(problem: Problem) -> np.ndarray:
@@ -129,7 +132,6 @@ PAUSE = 1e9
 
 _BATCH, _FILLED = 64, 512  # columns that are computed together: those that steps want, and those that are sure to be used
 _SHARES = 4  # of a thread in the rows of an expansion
-_WORTHWHILE = 0.9  # shrinking must leave at most this part of the working set
 
 
 class _Dropped(NamedTuple):
@@ -338,12 +340,12 @@ class State:
         least, most = slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
-    def shrink(self) -> None:
-        """Drop bounded variables that the most violating pair would leave at their bound or kink, if they are enough."""
+    def shrink(self, part: float) -> None:
+        """Drop bounded variables that the most violating pair would leave at their bound or kink, if at most a part is left."""
         ascents, descents, _ = self.derivatives()
         keep = (ascents <= descents.max()) | (descents >= ascents.min())
         kept = np.flatnonzero(keep)
-        if not 2 <= len(kept) <= _WORTHWHILE * len(self.which):
+        if not 2 <= len(kept) <= part * len(self.which):
             return
         a, left = self.working, np.flatnonzero(~keep)
         dropped = [*self.dropped, _Dropped(self.which[left], a.gradient[left], self.which, a.b)]

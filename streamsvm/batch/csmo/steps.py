@@ -48,12 +48,13 @@ class Scratch(NamedTuple):
     direction: np.ndarray  # float64, zero but for the coordinates in ``support``
     support: np.ndarray  # int64
     listed: np.ndarray  # bool: whether a coordinate is in ``support``
+    last: np.ndarray  # float64 [4]: the origin, and of the last step its curvature, the support's length, whether one may follow it
 
     @classmethod
     def of(cls, n: int, dtype: Any) -> Scratch:
         return cls(
             np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(_CHUNK, np.float32),
-            np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool),
+            np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool), np.zeros(4),
         )  # fmt: skip
 
 
@@ -334,20 +335,25 @@ def _last(values: np.ndarray) -> int:
 
 @compiled(nogil=True)
 def steps(
-    a: WorkingSet, s: Scratch, slots: Slots, epsilon: float, tol: float, conjugate: bool, limit: int
+    a: WorkingSet, s: Scratch, slots: Slots, epsilon: float, tol: float, conjugate: bool, limit: int, go_on: bool
 ) -> tuple[int, int, int]:
     """Do at most ``limit`` steps; return why they ended, how many they were, and the row whose column is wanted.
 
     `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: there is no smaller step in this precision. `WANTED`: a column
-    is not there. The gradient is brought up to date at the end. The first step is one of plain SMO, as the working set may have
-    changed since the last direction. A step costs O(n).
+    is not there; with ``go_on``, steps go on where they ended, once it is. Else the first one is a step of plain SMO. The gradient
+    is brought up to date at the end. A step costs O(n).
     """
-    least, most = slopes(a, epsilon, 0.0, s.ascent, s.descent)
-    if not most - least >= tol:
-        return CONVERGED, 0, -1
-    origin = 0.5 * (least + most)
-    slopes(a, epsilon, origin, s.ascent, s.descent)
+    if not go_on:
+        least, most = slopes(a, epsilon, 0.0, s.ascent, s.descent)
+        if not most - least >= tol:
+            return CONVERGED, 0, -1
+        s.last[0] = 0.5 * (least + most)
+        s.last[1:] = 0.0
+        s.direction[:] = 0.0
+        s.listed[:] = False
+        slopes(a, epsilon, s.last[0], s.ascent, s.descent)
     status, done, wanted = _steps(a, s, slots, epsilon, tol, conjugate, limit)
+    origin = s.last[0]
     for k in range(len(a.b)):
         rise = _rise(a.b[k], a.upper[k], a.kink[k], epsilon)
         if rise < np.inf:
@@ -367,10 +373,8 @@ def _steps(
     ascent, descent, image, gains = s.ascent, s.descent, s.image, s.gains
     direction, support, listed = s.direction, s.support, s.listed
     columns, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
-    precision = ascent.dtype.type
-    n, length, curvature, follow = len(b), 0, np.float64(0.0), False
-    direction[:] = 0.0
-    listed[:] = False
+    precision, n = ascent.dtype.type, len(b)
+    curvature, length, follow = s.last[1], np.int64(s.last[2]), s.last[3] != 0.0
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, _CHUNK):
         u, _ = _extremes(first, min(first + _CHUNK, n), ascent, descent)
@@ -378,21 +382,26 @@ def _steps(
             low, at = u, first
     i = _first(ascent, at, low)
     most = np.float64(descent[_last(descent)])
-    for done in range(limit):
+    done, status, wanted = 0, RUNNING, -1
+    while done < limit:
         if not most - np.float64(ascent[i]) >= tol:
-            return CONVERGED, done, -1
+            status = CONVERGED
+            break
         slot, found = find(slot_of, owner, newer, older, i)
         if not found:
-            return WANTED, done, i
+            status, wanted = WANTED, i
+            break
         at_i, least, inverse = n * slot, ascent[i], 1.0 / curvature if follow else 0.0
         own, descent[i] = descent[i], -np.inf  # no row is paired with itself
         j = _best_partner(descent, columns, at_i, diagonal, i, least, image, precision(inverse), gains)
         descent[i] = own
         if j < 0:
-            return STALLED, done, -1
+            status = STALLED
+            break
         slot, found = find(slot_of, owner, newer, older, j)
         if not found:
-            return WANTED, done, j
+            status, wanted = WANTED, j
+            break
         at_j = n * slot
         gain = np.float64(descent[j]) - np.float64(least)
         image_ij = np.float64(image[i]) - np.float64(image[j])
@@ -408,13 +417,16 @@ def _steps(
         clipped = room <= step * _SNAP
         step = min(room, step)
         if not gain > 0.0 or not _walk(a, s, length, step, epsilon):
-            return STALLED, done, -1
+            status = STALLED
+            break
         follow = conjugate and not clipped
         low, high, at = _sweep(
             columns, at_i, at_j, precision(beta), image, precision(step), ascent, descent, follow or beta != 0.0
         )
         i, most = _first(ascent, at, low), _float(high)
-    return RUNNING, limit, -1
+        done += 1
+    s.last[1], s.last[2], s.last[3] = curvature, length, follow
+    return status, done, wanted
 
 
 @compiled(nogil=True, forceinline=True)

@@ -69,10 +69,7 @@ def vectors(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray] | None:
         if flipped is not None:
             X, gap = flipped
             kernel = kernel._replace(gamma=kernel.gamma * gap * gap)
-        if np.count_nonzero(X) < n * (d - _SPARE):
-            X = _csr(X)
-        elif flipped is not None:
-            X = X.astype(np.float64)
+            X = _csr(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
     elif X.nnz >= n * (d - _SPARE):
         X = X.toarray()
     if sparse.issparse(X):
@@ -124,11 +121,11 @@ def _indicators(X: np.ndarray) -> tuple[np.ndarray, float] | None:
 
 
 def _csr(X: np.ndarray) -> Any:
-    """Return an array [n, d], bool or float64, as a CSR array of float64."""
+    """Return an array bool [n, d] as a CSR array of float64."""
     places = np.flatnonzero(X)
     rows, columns = np.divmod(places, X.shape[1])
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=X.shape[0]))])
-    return sparse.csr_array((X.reshape(-1)[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
+    return sparse.csr_array((np.ones(len(places)), columns.astype(np.int32), starts), X.shape)
 
 
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = None) -> None:

@@ -116,13 +116,23 @@ def test_a_cache_with_room_for_all_columns_is_filled():
     for i in (5, 0, 6):
         s, found = find(*cache.slots[1:], i)
         assert found
-        number, column = cache.newest
-        assert number == i
-        assert np.array_equal(column, K[i])
         assert np.array_equal(cache.buffer[s * n : (s + 1) * n], K[i])
     small = ColumnCache(np.empty(3 * n, np.float32), n)
     small.fill([K])
     assert (small.slots.slot_of == -1).all()
+
+
+def test_columns_that_are_put_take_the_place_of_those_used_longest_ago():
+    n = 6
+    K = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
+    cache = ColumnCache(np.empty(4 * n, np.float32), n)
+    cache.put(np.array([1, 4, 2, 0]), K[[1, 4, 2, 0]])
+    assert find(*cache.slots[1:], 1)[1]
+    cache.put(np.array([5, 3]), K[[5, 3]])
+    assert (cache.slots.slot_of >= 0).tolist() == [True, True, False, True, False, True]
+    for i in (0, 1, 3, 5):
+        s = cache.slots.slot_of[i]
+        assert np.array_equal(cache.buffer[s * n : (s + 1) * n], K[i])
 
 
 def test_room_of_the_cache():

@@ -13,7 +13,6 @@ from failing import Failing, interrupts
 from refused import refused
 from streamsvm.batch import CSMOOneClass
 from streamsvm.batch.csmo import solver
-from streamsvm.batch.csmo import steps as workers
 
 N = 40 if config.DISABLE_JIT else 200
 KERNELS = [
@@ -108,7 +107,7 @@ def test_sparse_rows_are_dense_rows():
 
 
 def test_an_interrupted_fit_keeps_the_last_iterate(monkeypatch):
-    monkeypatch.setattr(workers, "steps", Failing(workers.steps, 2))
+    monkeypatch.setattr(solver, "steps", Failing(solver.steps, 2))
     monkeypatch.setattr(solver, "PAUSE", 1.0)  # the least number of steps at a time
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     model = CSMOOneClass(nu=0.5, gamma=0.3, shrinking=False, tol=1e-9)

@@ -8,6 +8,7 @@ import naive_batch
 from failing import Failing, interrupts
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import solver, state
+from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.state import problem_of
 from streamsvm.batch.problem import Groups
 from streamsvm.core.kernels import RBF, Kernel
@@ -17,7 +18,7 @@ N = 150
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in (("_FEW", 40), ("_BLOCK", 24)):
+    for name, value in (("_FEW", 40), ("_BLOCK", 24), ("_NEW", 12), ("_LEAST", 4)):
         monkeypatch.setattr(solver, name, value)
 
 
@@ -53,7 +54,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
-    solver.block_phase(of, solver.Options(1e-3, True, True, 10**6, False))
+    solver.block_phase(of, solver.Options(1e-3, True, True, 10**6, False), 1e-3)
     assert of.n_iter > 0
     before = of.working.b.copy()
     of.unshrink()
@@ -69,21 +70,55 @@ def test_blocks_leave_gradient_and_sum_right(seed):
     np.testing.assert_allclose(of.working.gradient, (K[np.ix_(which, which)] @ b) - p.targets, atol=1e-4)
 
 
-def test_blocks_lower_the_objective_and_end_where_no_row_is_new():
+def test_each_block_lowers_the_objective():
     X, y = rows()
     of, _ = state_of(X, y > 0.0, 1000.0)
-    seen = []
-    done = of.shrink
+    objectives, add = [0.0], of.add
 
-    def shrink():
-        seen.append(len(of.which))
-        done()
+    def noted(change, columns, which, gradient):
+        add(change, columns, which, gradient)
+        a = of.working
+        b = a.b.copy()
+        b[columns] += change
+        objectives.append(0.5 * b @ gradient - np.abs(b).sum())
 
-    of.shrink = shrink
-    solver.block_phase(of, solver.Options(1e-9, True, True, 10**6, False))
-    a = of.working
-    assert 0.5 * a.b @ (a.gradient + of.problem.targets[of.which]) - np.abs(a.b).sum() < 0.0
-    assert len(seen) < N  # not to the end: columns that are kept are quicker then
+    of.add = noted
+    solver.block_phase(of, solver.Options(1e-3, True, False, 10**6, False), 1e-3)
+    assert len(objectives) > 3
+    assert (np.diff(objectives) < 0.0).all()
+
+
+def test_a_block_is_free_variables_and_violators_from_all_over():
+    rng = np.random.default_rng(0)
+    n, new = 2000, 100
+    ascents, descents = rng.normal(size=n), np.full(n, -np.inf)
+    free = np.sort(rng.choice(n, 30, replace=False))
+    ascents[free] = descents[free] = 0.0
+    middle = solver._middle(ascents, descents, free)
+    assert middle == 0.0 or ascents.min() < middle < 0.0
+    seen = np.zeros(n, bool)
+    for number in range(200):
+        which = solver._block(ascents, descents, middle, free, np.arange(5), new, 0, number)
+        assert (np.diff(which) > 0).all()
+        assert set(free) | {ascents.argmin(), descents.argmax()} <= set(which.tolist())
+        assert len(which) <= len(free) + new + 2
+        seen[which] = True
+    violators = middle - ascents > solver._WORST * (middle - ascents.min())
+    assert seen[violators].all()  # in the end, each of them
+    assert not seen[~violators & ~np.isfinite(descents)].any()
+    filled = solver._block(ascents, descents, middle, free, np.arange(500), new, 400, 0)
+    assert len(filled) == 400
+
+
+def test_a_block_has_no_more_variables_than_there_is_room_for():
+    X, y = rows()
+    of, _ = state_of(X, y > 0.0)
+    of.cache = ColumnCache(np.empty(60 * 60, np.float32), N)
+    sizes = []
+    matrix = of.matrix
+    of.matrix = lambda some, out, others=None: (sizes.append(len(some)), matrix(some, out, others))
+    solver.block_phase(of, solver.Options(1e-6, True, False, 10**6, False), 1e-6)
+    assert 0 < max(sizes) <= 60
 
 
 def test_an_interrupt_leaves_the_block_before(monkeypatch):
@@ -91,7 +126,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     of, _ = state_of(X, y > 0.0)
     add = Failing(state.add_products, 3)
     monkeypatch.setattr(state, "add_products", add)
-    interrupts(solver.block_phase, of, solver.Options(1e-6, True, False, 10**6, False))
+    interrupts(solver.block_phase, of, solver.Options(1e-6, True, False, 10**6, False), 9e-7)
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter
@@ -113,8 +148,8 @@ def test_rows_that_come_back_take_what_changed_since_they_left():
         keep = np.sort(rng.choice(len(of.which), part, replace=False))
         rises, falls = np.ones(len(of.which)), -np.ones(len(of.which))
         rises[keep] = falls[keep] = 0.0
-        of.derivatives = lambda rises=rises, falls=falls: (rises, falls)
-        of.shrink()
+        of.derivatives = lambda rises=rises, falls=falls: (rises, falls, 1.0)
+        of.shrink(0.9)
         assert len(of.which) == part
         a = of.working
         change = 0.1 * rng.normal(size=part)

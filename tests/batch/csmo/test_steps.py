@@ -1,165 +1,126 @@
-"""Threads of fits and predictions: the same bits however many there are."""
-
-import threading
-from concurrent.futures import ThreadPoolExecutor
+"""Compiled steps against a slow, obvious twin, in both precisions, and steps that go on once a column is there."""
 
 import numpy as np
 import pytest
-from numba import config
-from scipy import sparse
 
-from failing import Failing, interrupts
-from patience import PATIENCE
-from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
-from streamsvm.batch.csmo import solver
-from streamsvm.batch.csmo import steps as workers
-from streamsvm.batch.csmo.sweeps import Team, bounds_of
-from streamsvm.core.threads import thread_count
+from streamsvm.batch.csmo.columns import ColumnCache
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, WANTED, Scratch, WorkingSet, slopes, steps
 
-SLOW = bool(config.DISABLE_JIT)
-N = 60 if SLOW else 700
+N = 60
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(workers, "_ENOUGH", 100)
-    monkeypatch.setattr(solver, "_FEW", 300)
-    monkeypatch.setattr(solver, "_SHRINK_EVERY", 100)
-
-
-def rows(seed=0):
+def problem(seed, C, regression):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(N, 5))
-    return X, np.where(rng.random(N) < 0.1, -1.0, 1.0) * np.sin(2.0 * X[:, 0] + X[:, 1])
+    X = rng.normal(size=(N, 3))
+    K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2))
+    f = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=N)
+    if regression:
+        return K, f, np.full(N, -C), np.full(N, C), np.zeros(N), 0.1
+    lower, upper = np.where(f > 0.0, 0.0, -C), np.where(f > 0.0, C, 0.0)
+    return K, np.zeros(N), lower, upper, lower + upper, 1.0
 
 
-def form_of(X, form):
-    if form == "bits":
-        return np.where(X > 0.0, 1.0, 0.0) @ np.eye(5, 70) + np.where(np.abs(X[:, :1]) > 0.5, 1.0, 0.0) * np.eye(70)[40]
-    return sparse.csr_array(np.where(np.abs(X) > 1.2, X, 0.0) @ np.eye(5, 300)) if form == "sparse" else X
+def working_set(K, targets, lower, upper, kink, b):
+    return WorkingSet(b.copy(), K @ b - targets, lower, upper, kink, K.diagonal().astype(np.float32))
 
 
-def fitted(make, X, y, jobs):
-    model = make(n_jobs=jobs).fit(X, y)
-    return [model.dual_coef_, model.intercept_, model.n_iter_, model.objective_, model.gap_, model.predict(X)]
+def full_cache(K):
+    cache = ColumnCache(np.empty(N * N, np.float32), N)
+    cache.put(np.arange(N), K.astype(np.float32))
+    return cache
 
 
-CASES = {
-    "classes": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "two"),
-    "bits": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "bits", "two"),
-    "sparse": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "sparse", "two"),
-    "pairs": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "four"),
-    "poly": (lambda **given: CSMOClassifier(kernel="poly", degree=2, gamma=0.2, coef0=1.0, **given), "dense", "two"),
-    "targets": (lambda **given: CSMORegressor(C=3.0, gamma=0.5, **given), "dense", "targets"),
-    "one class": (lambda **given: CSMOOneClass(nu=0.3, gamma=0.5, **given), "dense", "two"),
-}
+def twin(K, targets, lower, upper, kink, epsilon, b, count):
+    """Conjugate SMO by the definition: one step after the other on vectors of all rows, float64."""
+    b, direction, follow = b.copy(), np.zeros(N), False
+    for _ in range(count):
+        gradient = K @ b - targets
+        rise = np.where(b >= upper, np.inf, np.where(b >= kink, epsilon, -epsilon))
+        fall = np.where(b <= lower, -np.inf, np.where(b > kink, epsilon, -epsilon))
+        ascent, descent = gradient + rise, gradient + fall
+        i = ascent.argmin()
+        image, curvature = K @ direction, direction @ K @ direction
+        inverse = 1.0 / curvature if follow else 0.0
+        gain = np.maximum(descent - ascent[i], 0.0)
+        of_pairs = K[i, i] + K.diagonal() - 2.0 * K[i] - inverse * (image[i] - image) ** 2
+        gains = gain**2 / np.maximum(of_pairs, K[i, i] * 2.0**-22)
+        gains[i] = -1.0
+        j = gains.argmax()
+        beta = -(image[i] - image[j]) * inverse
+        direction = beta * direction
+        direction[i] += 1.0
+        direction[j] -= 1.0
+        step, clipped = (descent[j] - ascent[i]) / (direction @ K @ direction), False
+        for k in np.flatnonzero(direction):
+            d = direction[k]
+            target = (kink[k] if b[k] < kink[k] else upper[k]) if d > 0.0 else (kink[k] if b[k] > kink[k] else lower[k])
+            if (target - b[k]) / d <= step:
+                step, clipped = (target - b[k]) / d, True
+        b = b + step * direction
+        for side in (lower, upper, kink):
+            b = np.where(np.abs(b - side) < 1e-12, side, b)
+        follow = not clipped
+    return b
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("case", sorted(CASES))
-@pytest.mark.parametrize("jobs", [2, 3])
-def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
-    make, form, target = CASES[case]
-    X, values = rows()
-    y = {"two": values > 0.0, "four": np.digitize(values, [-0.6, 0.0, 0.6]), "targets": values}[target]
-    X = form_of(X, form)
-    one, several = fitted(make, X, y, None), fitted(make, X, y, jobs)
-    for a, b in zip(one, several, strict=True):
-        same = (a != b).nnz == 0 if sparse.issparse(a) else np.array_equal(a, b)
-        assert same
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_are_those_of_the_twin(seed, regression, dtype):
+    K, targets, lower, upper, kink, epsilon = problem(seed, 2.0, regression)
+    for count in (1, 2, 5, 12):
+        a = working_set(K, targets, lower, upper, kink, np.zeros(N))
+        found = steps(a, Scratch.of(N, dtype), full_cache(K).slots, epsilon, 1e-6, True, count, False)
+        assert found == (RUNNING, count, -1)
+        expected = twin(K, targets, lower, upper, kink, epsilon, np.zeros(N), count)
+        np.testing.assert_allclose(a.b, expected, atol=2e-5)
+        np.testing.assert_allclose(a.gradient, K @ a.b - targets, atol=1e-5)
 
 
-@pytest.mark.skipif(SLOW, reason="only compiled steps run at the same time")
-def test_fits_at_the_same_time_do_not_disturb_each_other():
-    X, values = rows()
-
-    def fit(seed):
-        return fitted(lambda **given: CSMOClassifier(C=1e3, gamma=0.5, **given), X, np.roll(values, seed) > 0.0, None)
-
-    alone = [fit(seed) for seed in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        for seed, together in enumerate(pool.map(fit, [0, 1, 2, 3] * 5)):
-            assert all(map(np.array_equal, alone[seed % 4], together))
-
-
-@pytest.mark.skipif(SLOW, reason="a team needs compiled code")
-def test_steps_share_their_loops(monkeypatch):
-    X, y = rows()
-    asked, both = set(), threading.Event()
-    helper, steps = workers.help_with_steps, workers.steps
-
-    def noted(*args):
-        asked.add(args[0])
-        if asked == {1, 2}:
-            both.set()
-        helper(*args)
-
-    def patient(*args):  # a busy machine may end the steps before it starts the second helper
-        if len(args[-1].words) > 2:
-            both.wait(PATIENCE)
-        return steps(*args)
-
-    monkeypatch.setattr(workers, "help_with_steps", noted)
-    monkeypatch.setattr(workers, "steps", patient)
-    CSMOClassifier(gamma=0.5, n_jobs=3).fit(X, y > 0.0)
-    assert asked == {1, 2}
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("regression", [False, True])
+def test_they_end_where_no_pair_violates_optimality(regression, conjugate, dtype):
+    K, targets, lower, upper, kink, epsilon = problem(0, 10.0, regression)
+    a = working_set(K, targets, lower, upper, kink, np.zeros(N))
+    status, done, _ = steps(a, Scratch.of(N, dtype), full_cache(K).slots, epsilon, 1e-4, conjugate, 10**6, False)
+    assert status == CONVERGED
+    assert done > 0
+    assert abs(a.b.sum()) < 1e-11
+    assert ((lower <= a.b) & (a.b <= upper)).all()
+    exact = a._replace(gradient=K @ a.b - targets)
+    ascents, descents = np.empty(N), np.empty(N)
+    least, most = slopes(exact, epsilon, 0.0, ascents, descents)
+    assert (least, most) == (ascents.min(), descents.max())
+    assert most - least < 2e-4
+    assert steps(a, Scratch.of(N, dtype), full_cache(K).slots, epsilon, 1.0, conjugate, 10, False) == (CONVERGED, 0, -1)
 
 
-@pytest.mark.skipif(SLOW, reason="minutes without compilation")
-def test_predictions_of_many_rows():
-    X, y = rows()
-    many = np.random.default_rng(1).normal(size=(9000, 5))
-    values = [CSMORegressor(C=3.0, gamma=0.5, n_jobs=jobs).fit(X, y).predict(many) for jobs in (1, 2, -1)]
-    assert np.array_equal(values[0], values[1])
-    assert np.array_equal(values[0], values[2])
+@pytest.mark.parametrize("capacity", [2, 7, N])
+def test_they_go_on_where_they_ended_once_a_column_is_there(capacity):
+    K, targets, lower, upper, kink, epsilon = problem(1, 3.0, False)
+    whole = working_set(K, targets, lower, upper, kink, np.zeros(N))
+    expected = steps(whole, Scratch.of(N, np.float32), full_cache(K).slots, epsilon, 1e-3, True, 10**6, False)
+    a, scratch = working_set(K, targets, lower, upper, kink, np.zeros(N)), Scratch.of(N, np.float32)
+    cache, total, go_on = ColumnCache(np.empty(capacity * N, np.float32), N), 0, False
+    while True:
+        status, done, wanted = steps(a, scratch, cache.slots, epsilon, 1e-3, True, 10**6, go_on)
+        total += done
+        if status != WANTED:
+            break
+        np.testing.assert_allclose(a.gradient, K @ a.b - targets, atol=1e-5)
+        cache.put(np.array([wanted]), K[[wanted]].astype(np.float32))
+        go_on = True
+    assert (status, total) == expected[:2]
+    assert np.array_equal(a.b, whole.b)
+    assert np.array_equal(a.gradient, whole.gradient)
 
 
-@pytest.mark.skipif(SLOW, reason="minutes without compilation")
-@pytest.mark.parametrize("case", ["classes", "pairs"])
-def test_an_interrupt_stops_all_threads(case, monkeypatch):
-    make, _, target = CASES[case]
-    X, values = rows()
-    y = values > 0.0 if target == "two" else np.digitize(values, [-0.6, 0.0, 0.6])
-    before = threading.active_count()
-    monkeypatch.setattr(workers, "steps", Failing(workers.steps, 4))
-    model = make(tol=1e-6, n_jobs=2)
-    interrupts(model.fit, X, y)
-    assert np.sum(model.n_iter_) > 0
-    assert model.gap_ > 1e-6
-    assert np.isfinite(model.decision_function(X)).all()
-    assert threading.active_count() == before
-
-
-def test_an_error_of_one_thread_ends_the_others():
-    done = []
-
-    def do(item):
-        if item == 3:
-            raise ValueError("three")
-        done.append(item)
-
-    for threads in (1, 2):
-        stop = threading.Event()
-        with workers.Workers(threads) as some, pytest.raises(ValueError, match="three"):
-            some.each(do, range(4), stop)
-        assert stop.is_set() == (threads > 1)
-
-
-@pytest.mark.parametrize(("n", "threads"), [(0, 2), (1, 2), (64, 2), (65, 2), (1000, 3), (129, 4), (130, 1)])
-def test_parts_are_all_rows(n, threads):
-    bounds = [bounds_of(part, threads, n) for part in range(threads)]
-    assert [row for begin, end in bounds for row in range(begin, end)] == list(range(n))
-    assert all(begin % 64 == 0 or begin == n for begin, _ in bounds)
-
-
-def test_a_team_that_nobody_leads_is_left():
-    team = Team.of(2)
-    assert not team.left
-    team.left = True
-    assert team.left
-
-
-@pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])
-def test_number_of_threads(n_jobs, expected):
-    assert thread_count(n_jobs) == expected
-    assert thread_count(-1) >= 1
+def test_equal_rows_are_no_pair():
+    K = np.ones((N, N))
+    lower, upper = np.where(np.arange(N) % 2, 0.0, -1.0), np.where(np.arange(N) % 2, 1.0, 0.0)
+    a = working_set(K, np.zeros(N), lower, upper, lower + upper, np.zeros(N))
+    status, done, _ = steps(a, Scratch.of(N, np.float32), full_cache(K).slots, 1.0, 1e-3, True, 10**4, False)
+    assert status == CONVERGED
+    assert done <= N  # each pair goes to its bounds at once
+    assert np.array_equal(np.abs(a.b), np.ones(N))

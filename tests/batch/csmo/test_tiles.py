@@ -2,40 +2,84 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
+from sklearn.metrics.pairwise import pairwise_kernels
 
 import naive_batch
 from streamsvm.batch.csmo import tiles
-from streamsvm.core.threads import Workers
-from streamsvm.core.kernels import LINEAR, RBF, Kernel, exp2
+from streamsvm.batch.csmo.columns import store
+from streamsvm.core.kernels import LINEAR, MACHINE_KERNELS, RBF, Kernel, exp2
 
 
 def kernel(gamma):
     return Kernel(RBF, gamma, 0.0, 3)
 
 
+def dense(rng, n, d):
+    return rng.normal(size=(n, d)) + 1e3
+
+
+def rare(rng, n, d):
+    return sparse.csr_array(np.where(rng.random((n, d)) < 0.2, rng.normal(size=(n, d)), 0.0))
+
+
+def names(rng, n, d):
+    return np.where(rng.random((n, d)) < rng.choice([0.05, 0.5, 0.95], d), 3.5, -1.0)
+
+
+FORMS = {"dense": dense, "sparse": rare, "two values": names}
+
+
 @pytest.mark.once
-@pytest.mark.parametrize(("n", "m", "d"), [(1, 1, 1), (700, 300, 5), (513, 257, 12), (30, 900, 3)])
-def test_products_and_matrices(n, m, d):
+@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize(("n", "m", "d"), [(1, 1, 1), (700, 300, 5), (513, 257, 30), (30, 900, 12), (20, 70, 2500)])
+def test_products_and_matrices(n, m, d, form):
     rng = np.random.default_rng(n)
-    X, c = rng.normal(size=(n + m, d)), 10.0 * rng.normal(size=m)
-    K = naive_batch.kernel_matrix(X, X, gamma=1.0 / d)
-    of, near = tiles.factors(np.ascontiguousarray(X.T) + 1e3, kernel(1.0 / d))
+    X, c = FORMS[form](rng, n + m, d), 10.0 * rng.normal(size=m)
+    K = naive_batch.kernel_matrix(*2 * (X.toarray() if sparse.issparse(X) else X,), gamma=0.3 / d)
+    of, near = tiles.vectors(X, kernel(0.3 / d))
     assert near.all()
+    left, right = of.take(np.arange(n)), of.take(n + np.arange(m))
     out = np.full(n, 3.0)
-    tiles.add_products(of, np.arange(n), c, n + np.arange(m), out, Workers().each)
-    np.testing.assert_allclose(out, 3.0 + K[:n, n:] @ c, atol=1e-6 * np.abs(c).sum())
-    some = np.array([n + m - 1, 0])
-    found = np.empty((2, 2), np.float32)
-    tiles.gram(of, some, found)
-    np.testing.assert_allclose(found, K[np.ix_(some, some)], atol=1e-6)
+    tiles.add_products(left, right, c, out)
+    np.testing.assert_allclose(out, 3.0 + K[:n, n:] @ c, atol=2e-6 * np.abs(c).sum())
+    found = np.empty((n, m), np.float32)
+    tiles.block(left, right, found)
+    np.testing.assert_allclose(found, K[:n, n:], atol=4e-6)
+
+
+@pytest.mark.parametrize("name", ["linear", "poly", "sigmoid"])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_other_kernels(form, name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 4)) if form == "dense" else rare(rng, 90, 40)
+    K = pairwise_kernels(X, metric=name, filter_params=True, gamma=0.2, coef0=0.5, degree=2)
+    of, near = tiles.vectors(X, Kernel(MACHINE_KERNELS[name], 0.2, 0.5, 2))
+    assert near.all()
+    found, sums, c = np.empty((90, 20), np.float32), np.zeros(90), rng.normal(size=20)
+    tiles.block(of, of.take(np.arange(20)), found)
+    np.testing.assert_allclose(found, K[:, :20], atol=1e-5)
+    tiles.add_products(of, of.take(np.arange(20)), c, sums)
+    np.testing.assert_allclose(sums, K[:, :20] @ c, atol=1e-4)
 
 
 def test_rows_far_from_the_mean_are_told():
-    X = np.random.default_rng(0).normal(size=(3, 40))
-    X[:, 7] += 30.0
-    assert np.flatnonzero(~tiles.factors(X, kernel(1.0))[1]).tolist() == [7]
-    assert tiles.factors(X, kernel(1e4)) is None
-    assert tiles.factors(X, Kernel(LINEAR, 1.0, 0.0, 3)) is None
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    X[7] += 30.0
+    assert np.flatnonzero(~tiles.vectors(X, kernel(1.0))[1]).tolist() == [7]
+    assert tiles.vectors(X, kernel(1e4)) is None
+    assert tiles.vectors(X, Kernel(LINEAR, 1.0, 0.0, 3))[1].all()
+
+
+def test_small_integers_are_never_far():
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(np.where(rng.random((50, 60)) < 0.2, rng.integers(1, 9, (50, 60)), 0).astype(float))
+    of, near = tiles.vectors(X, kernel(3.0))
+    assert near.all()
+    found = np.empty((50, 50), np.float32)
+    tiles.block(of, of, found)
+    np.testing.assert_allclose(found, naive_batch.kernel_matrix(X.toarray(), X.toarray(), gamma=3.0), rtol=3e-6, atol=1e-30)
+    assert not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)) or not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0))[1].all()
 
 
 def test_powers_of_two():
@@ -45,11 +89,16 @@ def test_powers_of_two():
     assert exp2(np.float32(-1e30)) == np.float32(2.0**-126)
 
 
-def test_exact_products_are_exact():
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_exact_products_are_exact(form):
     rng = np.random.default_rng(0)
     X, c = rng.normal(size=(900, 4)), 10.0 * rng.normal(size=700)
-    X[5] += 300.0
+    X[5] += 250.0
+    if form == "sparse":
+        X = np.where(np.abs(X) > 1.0, X, 0.0)
     K = naive_batch.kernel_matrix(X, X, gamma=0.3)
-    which, columns, out = np.array([7, 5, 899]), np.arange(700), np.ones(3)
-    tiles.add_exact_products(np.ascontiguousarray(X.T), kernel(0.3), which, c, columns, out, Workers(2).each)
-    np.testing.assert_allclose(out, 1.0 + K[np.ix_(which, columns)] @ c, atol=1e-8)
+    of = tiles.exact_vectors(store(X if form == "dense" else sparse.csr_array(X), dense=form == "dense"), kernel(0.3))
+    out = np.ones(3)
+    tiles.add_products(of.take(np.array([7, 5, 899])), of.take(np.arange(700)), c, out)
+    np.testing.assert_allclose(out, 1.0 + K[np.ix_([7, 5, 899], np.arange(700))] @ c, atol=1e-8)
+    assert tiles.exact_vectors(store(1e4 * X, dense=True), kernel(0.3)) is None

@@ -1,0 +1,153 @@
+"""Threads of fits and predictions: the same bits however many there are."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from numba import config
+from scipy import sparse
+
+from failing import Failing, interrupts
+from patience import PATIENCE
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch.csmo import solver, tiles
+from streamsvm.core.kernels import RBF, Kernel
+from streamsvm.core.threads import Workers, thread_count
+
+SLOW = bool(config.DISABLE_JIT)
+N = 60 if SLOW else 700
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(tiles, "_ROWS", 64)
+    monkeypatch.setattr(tiles, "_SHARE", 64)
+    monkeypatch.setattr(solver, "_FEW", 100)
+    monkeypatch.setattr(solver, "_BLOCK", 128)
+    monkeypatch.setattr(solver, "_NEW", 64)
+    monkeypatch.setattr(solver, "_SHRINK_EVERY", 100)
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 5))
+    return X, np.where(rng.random(N) < 0.1, -1.0, 1.0) * np.sin(2.0 * X[:, 0] + X[:, 1])
+
+
+def form_of(X, form):
+    if form == "bits":
+        return np.where(X > 0.0, 1.0, 0.0) @ np.eye(5, 70) + np.where(np.abs(X[:, :1]) > 0.5, 1.0, 0.0) * np.eye(70)[40]
+    return sparse.csr_array(np.where(np.abs(X) > 1.2, X, 0.0) @ np.eye(5, 300)) if form == "sparse" else X
+
+
+def fitted(make, X, y, jobs):
+    model = make(n_jobs=jobs).fit(X, y)
+    return [model.dual_coef_, model.intercept_, model.n_iter_, model.objective_, model.gap_, model.predict(X)]
+
+
+CASES = {
+    "classes": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "two"),
+    "bits": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "bits", "two"),
+    "sparse": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "sparse", "two"),
+    "pairs": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "four"),
+    "poly": (lambda **given: CSMOClassifier(kernel="poly", degree=2, gamma=0.2, coef0=1.0, **given), "dense", "two"),
+    "targets": (lambda **given: CSMORegressor(C=3.0, gamma=0.5, **given), "dense", "targets"),
+    "one class": (lambda **given: CSMOOneClass(nu=0.3, gamma=0.5, **given), "dense", "two"),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
+    make, form, target = CASES[case]
+    X, values = rows()
+    y = {"two": values > 0.0, "four": np.digitize(values, [-0.6, 0.0, 0.6]), "targets": values}[target]
+    X = form_of(X, form)
+    one, several = fitted(make, X, y, None), fitted(make, X, y, jobs)
+    for a, b in zip(one, several, strict=True):
+        same = (a != b).nnz == 0 if sparse.issparse(a) else np.array_equal(a, b)
+        assert same
+
+
+@pytest.mark.skipif(SLOW, reason="only compiled steps run at the same time")
+def test_fits_at_the_same_time_do_not_disturb_each_other():
+    X, values = rows()
+
+    def fit(seed):
+        return fitted(lambda **given: CSMOClassifier(C=1e3, gamma=0.5, **given), X, np.roll(values, seed) > 0.0, None)
+
+    alone = [fit(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for seed, together in enumerate(pool.map(fit, [0, 1, 2, 3] * 5)):
+            assert all(map(np.array_equal, alone[seed % 4], together))
+
+
+def test_tiles_share_their_rows():
+    X, _ = rows()
+    of, _ = tiles.vectors(X, Kernel(RBF, 0.5, 0.0, 3))
+    asked, both = set(), threading.Barrier(2)
+
+    def waiting(do, items):
+        def noted(item):
+            asked.add(threading.get_ident())
+            if item in (0, 64):
+                both.wait(PATIENCE)
+            do(item)
+
+        workers.each(noted, items)
+
+    out = np.zeros(N)
+    with Workers(2) as workers:
+        tiles.add_products(of, of.take(np.arange(20)), np.ones(20), out, waiting)
+    assert len(asked) == 2
+    alone = np.zeros(N)
+    tiles.add_products(of, of.take(np.arange(20)), np.ones(20), alone)
+    assert np.array_equal(out, alone)
+
+
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
+def test_predictions_of_many_rows():
+    X, y = rows()
+    many = np.random.default_rng(1).normal(size=(9000, 5))
+    values = [CSMORegressor(C=3.0, gamma=0.5, n_jobs=jobs).fit(X, y).predict(many) for jobs in (1, 2, -1)]
+    assert np.array_equal(values[0], values[1])
+    assert np.array_equal(values[0], values[2])
+
+
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
+@pytest.mark.parametrize("case", ["classes", "pairs"])
+def test_an_interrupt_stops_all_threads(case, monkeypatch):
+    make, _, target = CASES[case]
+    X, values = rows()
+    y = values > 0.0 if target == "two" else np.digitize(values, [-0.6, 0.0, 0.6])
+    before = threading.active_count()
+    monkeypatch.setattr(solver, "steps", Failing(solver.steps, 4))
+    model = make(tol=1e-6, n_jobs=2)
+    interrupts(model.fit, X, y)
+    assert np.sum(model.n_iter_) > 0
+    assert model.gap_ > 1e-6
+    assert np.isfinite(model.decision_function(X)).all()
+    assert threading.active_count() == before
+
+
+def test_an_error_of_one_thread_ends_the_others():
+    done = []
+
+    def do(item):
+        if item == 3:
+            raise ValueError("three")
+        done.append(item)
+
+    for threads in (1, 2):
+        stop = threading.Event()
+        with Workers(threads) as some, pytest.raises(ValueError, match="three"):
+            some.each(do, range(4), stop)
+        assert stop.is_set() == (threads > 1)
+
+
+@pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])
+def test_number_of_threads(n_jobs, expected):
+    assert thread_count(n_jobs) == expected
+    assert thread_count(-1) >= 1
