@@ -57,7 +57,7 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         if shrinking:
             state.shrink(_LEFT)
         n, (ascents, descents, gap) = len(state.which), state.derivatives()
-        free = np.flatnonzero(np.isfinite(ascents) & np.isfinite(descents))
+        free = np.flatnonzero(ascents == descents)
         new = min(_NEW, largest - len(free))
         middle = _middle(ascents, descents, free)
         wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free

@@ -248,7 +248,7 @@ class State:
             slots.slot_of[:] = slots.owner[:] = np.arange(n)
             return
         ascents, descents, _ = self.derivatives()
-        free = np.flatnonzero(np.isfinite(ascents) & np.isfinite(descents))
+        free = np.flatnonzero(ascents == descents)
         for begin in range(0, len(free) if len(free) < len(slots.owner) else 0, _FILLED):
             self._put(free[begin : begin + _FILLED])
 
