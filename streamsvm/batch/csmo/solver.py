@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.batch.csmo.columns import ColumnCache, Slots
 from streamsvm.batch.csmo.finish import finish
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
-from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
 
 _NEW, _LEAST = 512, 64  # violators that come into a block, at most, and at least where there is little room
@@ -189,6 +189,8 @@ def solve(
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
     """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
     p, since, status = state.problem, 0, RUNNING
+    if state.derivatives()[2] < goal:
+        return CONVERGED
     state.fill_cache()
     while True:
         stop_if_asked()

@@ -130,12 +130,12 @@ def _csr(X: np.ndarray) -> Any:
 
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = None) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
-    kernel, others = left.kernel, _other_side(right)
+    kernel, others = tuple(left.kernel), _other_side(right)  # a named tuple takes as long to pass on as a quarter of a tile
 
     def write(start: int) -> None:
         for begin in range(start, min(start + _SHARE, left.n), _ROWS):
             for first, tile in _tiles(left, others, begin, min(begin + _ROWS, left.n)):
-                _store_values(kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
+                _store_values(*kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
 
     (each or _alone)(write, range(0, left.n, _SHARE))
 
@@ -145,7 +145,7 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
     ``each(add, begins)`` calls the function ``add`` for each number.
     """
-    kernel, others, c = left.kernel, _other_side(right), coefficients.astype(right.values.dtype)
+    kernel, others, c = tuple(left.kernel), _other_side(right), coefficients.astype(right.values.dtype)
 
     def add(start: int) -> None:
         scratch = np.empty(_COLUMNS)
@@ -153,9 +153,9 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
             end = min(begin + _ROWS, left.n)
             for first, tile in _tiles(left, others, begin, end):
                 if tile.dtype == np.float32:
-                    _add_values(kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
+                    _add_values(*kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
                 else:
-                    _add_exact_values(kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[begin:end])
+                    _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[begin:end])
 
     (each or _alone)(add, range(0, left.n, _SHARE))
 
@@ -260,16 +260,18 @@ def _sparse_products(
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+def _add_values(
+    kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray
+) -> None:
     """Add K c of a tile [m, at least n] with c float32 [n]."""
-    scale, n = np.float32(-kernel.gamma * _LOG2E), len(coefficients)
+    scale, n = np.float32(-gamma * _LOG2E), len(coefficients)
     for i in range(len(products)):
         row, total = products[i], np.float32(0.0)
-        if kernel.kind == RBF:
+        if kind == RBF:
             for j in range(np.uint64(n)):
                 total += exp2(scale * row[j]) * coefficients[j]
         else:
-            _transform(kernel, row, n, row)
+            _transform(kind, gamma, coef0, degree, row, n, row)
             for j in range(np.uint64(n)):
                 total += row[j] * coefficients[j]
         out[i] += total
@@ -290,24 +292,28 @@ def _add_exact_values(
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _store_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray) -> None:
+def _store_values(
+    kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray
+) -> None:
     """Write the kernel values of a tile [m, at least n] into the rows from ``begin`` and the columns from ``first`` on."""
-    scale = np.float32(-kernel.gamma * _LOG2E)
+    scale = np.float32(-gamma * _LOG2E)
     for i in range(len(products)):
         row, to = products[i], out[begin + i, first : first + n]
-        if kernel.kind == RBF:
+        if kind == RBF:
             for j in range(np.uint64(n)):
                 to[j] = exp2(scale * row[j])
         else:
-            _transform(kernel, row, n, to)
+            _transform(kind, gamma, coef0, degree, row, n, to)
 
 
 @compiled(nogil=True)
-def _transform(kernel: Kernel, products: np.ndarray, n: int, out: np.ndarray) -> None:
+def _transform(
+    kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, n: int, out: np.ndarray
+) -> None:
     """Turn products into values of another kernel than the Gaussian one."""
     for j in range(n):
         value = np.float64(products[j])
-        if kernel.kind != LINEAR:
-            value = kernel.gamma * value + kernel.coef0
-            value = np.tanh(value) if kernel.kind == SIGMOID else value**kernel.degree
+        if kind != LINEAR:
+            value = gamma * value + coef0
+            value = np.tanh(value) if kind == SIGMOID else value**degree
         out[j] = value
