@@ -30,7 +30,7 @@ _CHEAP_ROWS = 5000  # of those there are, for small budgets
 _DENSE_VALUES = 8_000_000  # of sparse rows that are made dense, so that there are rows between them
 _LARGEST_C = 0.2  # of a classifier that keeps learning: a few noisy rows must not undo what is there
 _CHUNK = 2000  # rows that are float64 at a time
-_STAGES = ((0.25, 0.5), (0.5, 0.5), (1.0, 0.75))  # parts of the budget, and of the passes with so many vectors
+_PARTS = (0.25, 0.5, 1.0)  # of the budget: the first are vectors of the machine, the others follow what is still far off
 _HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.25, 20_000, 50  # part and numbers of the rows on which a loss is measured
 _FIRST_BUDGET, _HALVINGS = 25, 2  # of the search for a budget
 _LARGEST_PART, _LARGEST_TRIAL = (
@@ -55,9 +55,9 @@ def to_budget(
     """Turn a fitted kernel machine into a learner within a budget that decides alike and keeps learning.
 
     It chooses support vectors of the machine that are far from each other, those of large coefficients first: a quarter of the
-    budget. It moves them, and fits their coefficients by least squares, so that their expansion comes close to the machine's
-    decision values on rows. Then it adds rows where the expansion is still far off, and moves all again, twice. Rows near the
-    machine's boundary count most. A machine that fits into the budget is taken over as it is. If the
+    budget. Their coefficients are fitted by least squares, so that their expansion comes close to the machine's decision values
+    on rows. Twice, it adds rows where the expansion is still far off. Then it moves all vectors, and fits their coefficients
+    again. Rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. If the
     machine has three or more classes and its pairs of classes vote, vectors and coefficients follow the votes, which no
     expansion matches exactly.
 
@@ -330,26 +330,25 @@ class _Distillation:
             intercept = targets.mean(axis=0)
         weights = np.ones(len(targets)) if margins is None else 1.0 / (1.0 + np.square(margins))
         problem = ReducedSet(machine._kernel, rows, targets - intercept, weights)
+        vectors = self._chosen(problem, budget, rng)
         if self.votes:
-            vectors = self._grown(problem, budget, passes // 4, rng)
+            vectors = problem.move(vectors, passes // 4)
             vectors, coefficients = problem.follow(vectors, problem.solve(vectors), intercept, passes)
             return _Expansion(vectors, coefficients.T, intercept)
-        vectors = self._grown(problem, budget, passes, rng).astype(np.float32)  # as the learner will have them
+        vectors = problem.move(vectors, passes).astype(np.float32)  # as the learner will have them
         return _Expansion(vectors, problem.solve(vectors.astype(np.float64)).T, intercept)
 
     def fits(self, budget: int) -> bool:
         """Whether the machine is itself an expansion of at most so many vectors."""
         return len(self.coefficients) <= budget and self.machine._is_expansion and not self.votes
 
-    def _grown(self, problem: ReducedSet, budget: int, passes: int, rng: np.random.Generator) -> np.ndarray:
-        """Return at most ``budget`` vectors, float64 [m, d]: a few of the machine's, moved, and more where these are far off."""
-        S, sizes = self.machine.support_vectors_, [math.ceil(part * budget) for part, _ in _STAGES]
+    def _chosen(self, problem: ReducedSet, budget: int, rng: np.random.Generator) -> np.ndarray:
+        """Return at most ``budget`` vectors, float64 [m, d]: a few of the machine's, and rows where these are far off."""
+        S, sizes = self.machine.support_vectors_, [math.ceil(part * budget) for part in _PARTS]
         weights = np.abs(self.coefficients).max(axis=1)
         vectors = _array(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
-        for size, (_, share) in zip(sizes, _STAGES, strict=True):
-            if len(vectors) < size:
-                vectors = np.concatenate([vectors, problem.worst_rows(vectors, size - len(vectors), rng)])
-            vectors = problem.move(vectors, int(share * passes))
+        for size in sizes[1:]:
+            vectors = np.concatenate([vectors, problem.worst_rows(vectors, size - len(vectors), rng)])
         return vectors
 
     def _rows(self, budget: int, rng: np.random.Generator) -> Any:
