@@ -235,8 +235,15 @@ class _Trial(NamedTuple):
             y = column_or_1d(y)
             check_consistent_length(X, y)
         order = np.random.default_rng(seed).permutation(X.shape[0])
-        out = order[:held]
-        return _Trial(machine, np.sort(order[held:]), X[out], machine.predict(X[out]), None if y is None else y[out], allowed)
+        out, rows = order[:held], X[order[:held]]
+        return _Trial(
+            machine,
+            np.sort(order[held:]),
+            rows,
+            machine._predictions(machine._decide(rows)),
+            None if y is None else y[out],
+            allowed,
+        )
 
     def loss(self, expansion: _Expansion) -> float:
         """Return what an expansion loses, in percent, as `to_budget` defines it."""
@@ -347,7 +354,7 @@ class _Distillation:
         S, sizes = self.machine.support_vectors_, [math.ceil(part * budget) for part in _PARTS]
         weights = np.abs(self.coefficients).max(axis=1)
         vectors = _array(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
-        for size in sizes[1:]:
+        for size in sizes[1:] if len(vectors) else ():  # none: the machine's decision is constant
             vectors = np.concatenate([vectors, problem.worst_rows(vectors, size - len(vectors), rng)])
         return vectors
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from problems import accuracy, dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HierarchicalSVR, to_budget
 
 ROWS = 100 if config.DISABLE_JIT else 600
 
@@ -201,6 +201,15 @@ def test_rows_that_are_learned_next_do_no_harm():
 
 
 @pytest.mark.once
+def test_a_constant_needs_no_vectors():
+    X, _ = blobs(rows=80)
+    flat = HierarchicalSVR(n_trees=1, gamma=0.5).fit(X, np.full(80, 3.0))
+    learner = flat.to_budget(5, X)
+    assert learner.n_support == 0
+    np.testing.assert_allclose(learner.predict_many(X), 3.0, atol=1e-6)
+
+
+@pytest.mark.once
 def test_the_same_seed_gives_the_same_learner():
     X, y = blobs()
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
@@ -288,10 +297,13 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
-def test_an_adapter_finds_a_budget_on_its_window():
+def test_an_adapter_finds_a_budget_on_its_window_and_a_machine_on_a_frame():
     X, y = blobs()
     adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None).fit(X, y)
     assert adapter.to_budget(loss=20.0)[-1].budget == 25
+    frame = pd.DataFrame(X, columns=["width", "height"])
+    learner = CSMOClassifier(gamma=0.5).fit(frame, y).to_budget(X=frame, y=pd.Series(y), loss=20.0)
+    assert (learner.budget, learner.feature_names) == (25, ["width", "height"])
 
 
 @pytest.mark.once
