@@ -121,9 +121,9 @@ def to_budget(
 
     A search for a loss tries 25 vectors, 50, 100 and so on, then two numbers between the last that was too few and the first
     that was enough, so that the budget is within a fifth of the smallest. It takes two to three times as long as its last
-    trial. If more than 70 % of the machine's support vectors are needed, the machine is taken over as it is. A loss of .2 %
-    on 5,000 rows is 10 rows: chance may add or take a third of that. The logger ``streamsvm`` tells each trial, at the level
-    INFO.
+    trial. More than 70 % of the machine's support vectors, or more than 4,000, are not tried: the machine is then taken over as
+    it is, if it is an expansion. A loss of .2 % on 2,000 rows held out is 4 rows, and chance may add or take two of them: give
+    8,000 rows or more for so small a loss. The logger ``streamsvm`` tells each trial, at the level INFO.
 
     References
     ----------

@@ -16,13 +16,13 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
 
     Use it to fit several values of C with `fit_path` if the kernel is so narrow that most rows become support vectors: the
     kernel matrix is compressed once, for all iterations and all values of C. Otherwise, `CSMOClassifier` is exact, and quicker
-    up to 50,000 rows even for several values of C; above, `HierarchicalSVC` is.
+    up to 50,000 rows even for several values of C; above, `HierarchicalSVC` is quicker.
 
     The problem is that of `CSMOClassifier`, except that with more than two classes there is one machine for each class against
     all others; they share the compression. Predictions use the kernel of the compressed matrix, so that a machine is trained
     and predicts in the same space. By default, a model for which that is not accurate enough is solved with the exact kernel,
-    if there are few enough rows for that to be cheap (``solved_exactly_``). Time and memory are about linear in the number of rows, as long as the
-    rows have few features, or lie as if they had few.
+    if there are few enough rows for that to be cheap (``solved_exactly_``). Time and memory are about linear in the number of
+    rows, as long as the rows have few features, or lie as if they had few.
 
     Notes
     -----
@@ -62,8 +62,8 @@ class HSSADMMRegressor(KernelRegressor, HSSADMM):
 
     Use it to fit several values of C with `fit_path` if the kernel is so narrow that most rows become support vectors: the
     kernel matrix is compressed once, for all iterations and all values of C. Otherwise, `CSMORegressor` is exact, and quicker up
-    to 50,000 rows even for several values of C; above, `HierarchicalSVR` is. The problem is that of `CSMORegressor`, solved as
-    `HSSADMMClassifier` describes.
+    to 50,000 rows even for several values of C; above, `HierarchicalSVR` is quicker. The problem is that of
+    `CSMORegressor`, solved as `HSSADMMClassifier` describes.
 
     Notes
     -----
