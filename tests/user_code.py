@@ -90,6 +90,7 @@ def fit_exactly() -> None:
     assert_type(CSMORegressor().fit(X, y).predict(X), np.ndarray)
     assert_type(OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y), OutOfCoreLinearSVC)
     to_budget(machine, 50, learner="bsgd").save("small.safetensors")
+    machine.to_budget(X=X, y=y, loss=0.2).save("small.safetensors")
     assert_type(BatchClassifier(machine, window=1000).predict_many(X), np.ndarray)
 
     program = program_of(machine)

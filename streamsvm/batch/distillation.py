@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import is_classifier, is_outlier_detector
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
 from streamsvm.core.checks import LearnerName, check_number, check_one_of
@@ -20,19 +22,30 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.labels import MAX_CLASSES
 
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
-_ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 20, 4  # rows of least squares for each support vector; the latter of large budgets
+logger: logging.Logger = logging.getLogger(__name__)
+
+_ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 30, 4  # rows of least squares for each support vector; the latter of large budgets
 _LEAST_ROWS, _MOST_ROWS = 1000, 20_000  # of least squares; more than the latter of large budgets only
 _CHEAP_ROWS = 5000  # of those there are, for small budgets
 _DENSE_VALUES = 8_000_000  # of sparse rows that are made dense, so that there are rows between them
 _LARGEST_C = 0.2  # of a classifier that keeps learning: a few noisy rows must not undo what is there
 _CHUNK = 2000  # rows that are float64 at a time
+_PARTS = (0.25, 0.5, 1.0)  # of the budget: the first are vectors of the machine, the others follow what is still far off
+_HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.25, 20_000, 50  # part and numbers of the rows on which a loss is measured
+_FIRST_BUDGET, _HALVINGS = 25, 2  # of the search for a budget
+_LARGEST_PART, _LARGEST_TRIAL = (
+    0.7,
+    4000,
+)  # of the machine, and vectors: what takes more is as good as the machine, or takes hours
 
 
 def to_budget(
     model: Any,
-    budget: int,
+    budget: int | None = None,
     X: Any = None,
     *,
+    loss: float | None = None,
+    y: Any = None,
     feature_names: Sequence[Hashable] | None = None,
     learner: LearnerName = "bsca",
     passes: int = 40,
@@ -41,9 +54,10 @@ def to_budget(
 ) -> BudgetedEstimator:
     """Turn a fitted kernel machine into a learner within a budget that decides alike and keeps learning.
 
-    It chooses support vectors of the machine that are far from each other, those of large coefficients first. It then moves
-    them, and fits their coefficients by least squares, so that their expansion comes close to the machine's decision values on
-    rows. Rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. If the
+    It chooses support vectors of the machine that are far from each other, those of large coefficients first: a quarter of the
+    budget. Their coefficients are fitted by least squares, so that their expansion comes close to the machine's decision values
+    on rows. Twice, it adds rows where the expansion is still far off. Then it moves all vectors, and fits their coefficients
+    again. Rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. If the
     machine has three or more classes and its pairs of classes vote, vectors and coefficients follow the votes, which no
     expansion matches exactly.
 
@@ -52,11 +66,21 @@ def to_budget(
     model
         A fitted `CSMOClassifier`, `HSSADMMClassifier` or `HierarchicalSVC`, or the regressor of one of them.
     budget
-        Maximum number of support vectors of the learner, at least 1.
+        Maximum number of support vectors of the learner, at least 1. Without one, give X and ``loss``.
     X
-        Rows on which the learner has to decide like the machine, [n, features], without labels. Pass the rows that the machine
-        was fitted to, or others like them. If there are few, rows between them are added. None uses the machine's support
-        vectors, and as many rows between them.
+        Rows on which the learner has to decide like the machine, [n, features]. Pass the rows that the machine was fitted to, or
+        others like them. If there are few, rows between them are added. None uses the machine's support vectors, and as many
+        rows between them.
+    loss
+        What the budget may cost, in percent, above 0; only without a budget, and with X. It is measured on a quarter of
+        the rows, drawn at random, at most 20,000: neither vectors nor coefficients are fitted to them. Without ``y``, it is the
+        percentage of these rows whose label the learner changes; the accuracy falls by at most as much. For a regressor, it is
+        the mean difference of the learner's predictions from the machine's, in percent of the standard deviation of the
+        machine's.
+    y
+        Labels of X, [n], for classifiers: ``loss`` is then the fall of accuracy in points, for which fewer vectors do. On rows
+        that the machine was fitted to, accuracy falls more than on new ones, so the budget is on the safe side. Pass rows and
+        labels that the machine has not seen for the loss on new rows.
     feature_names
         Names of the machine's columns, if it was fitted to an array. None uses the machine's ``feature_names_in_``, or 0, 1,
         ...
@@ -81,23 +105,33 @@ def to_budget(
     Raises
     ------
     ValueError
-        A parameter is out of its range, X does not fit the machine, or no learner has the machine's kernel.
+        A parameter is out of its range, X does not fit the machine, no learner has the machine's kernel, or no budget up to the
+        machine's number of support vectors has so small a loss.
     sklearn.exceptions.NotFittedError
         The machine is not fitted.
 
     Notes
     -----
     With m support vectors of the machine and a budget of B, it costs O(m B d) to choose vectors, O(r m d) for the machine's
-    decision values on r rows, and O(r B (B + d)) for each pass: 5 seconds for B = 500 and 10 features, .2 for B = 50. r is 20
-    B, and at least 5,000 if there are that many; from B = 1,000 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
+    decision values on r rows, and O(r B (B + d)) for each pass: 5 seconds for B = 500 and 10 features, .2 for B = 50. r is 30
+    B, and at least 5,000 if there are that many; from B = 667 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
     for the rows, O(B^2 + 20 B d) for the fit, and 64 MB of kernel values. Vectors are moved if the kernel is Gaussian and B d
     is at most 1,000,000. Sparse rows stay sparse if they would take more than 64 MB as an array, and no rows are added between
     them.
+
+    A search for a loss tries 25 vectors, 50, 100 and so on, then two numbers between the last that was too few and the first
+    that was enough, so that the budget is within a fifth of the smallest. It takes two to three times as long as its last
+    trial. More than 70 % of the machine's support vectors, or more than 4,000, are not tried: the machine is then taken over as
+    it is, if it is an expansion. A loss of .2 % on 2,000 rows held out is 4 rows, and chance may add or take two of them: give
+    8,000 rows or more for so small a loss. The logger ``streamsvm`` tells each trial, at the level INFO.
 
     References
     ----------
     Schoelkopf, B., Mika, S., Burges, C. J. C., Knirsch, P., Mueller, K.-R., Raetsch, G., Smola, A. (1999). Input space versus
     feature space in kernel-based methods. IEEE Trans. Neural Networks 10 (reduced sets).
+
+    Smola, A. J., Schoelkopf, B. (2000). Sparse greedy matrix approximation for machine learning. ICML (vectors added where the
+    expansion is far off).
 
     Golub, G., Pereyra, V. (1973). The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
     separate. SIAM J. Numer. Anal. 10.
@@ -116,6 +150,11 @@ def to_budget(
     >>> len(exact.support_), learner.n_support, bool((learner.predict_many(X) == exact.predict(X)).mean() > 0.98)
     (93, 20, True)
     >>> learner.learn_many(X, y)
+
+    The smallest budget that changes at most 2 % of the labels:
+
+    >>> to_budget(exact, X=X, loss=2.0).n_support < 93
+    True
     """
     check_is_fitted(model)
     if is_outlier_detector(model):
@@ -126,7 +165,12 @@ def to_budget(
     if model._kernel.coef0 < 0.0:
         raise ValueError(f"coef0 must be at least 0 for a learner, not {model._kernel.coef0:g}: such a polynomial is no kernel")
     check_one_of("learner", learner, _LEARNERS)
-    check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
+    if (budget is None) == (loss is None):
+        raise ValueError("give a budget, or the loss that it may cost: either of the two")
+    if budget is not None:
+        check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
+    if loss is not None:
+        check_number("loss", loss, 0.0)
     check_number("passes", passes, 0, inclusive=True, high=2**31, integer=True)
     if X is not None:
         X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -140,17 +184,115 @@ def to_budget(
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)) if feature_names is None else feature_names)
     if len(set(names)) != model.n_features_in_:
         raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
+    trial = None if loss is None else _Trial.of(model, X, y, loss, seed)
+    if y is not None and (trial is None or not is_classifier(model)):
+        raise ValueError("y is for the loss of a classifier: leave it out")
     labels = model.classes_.tolist() if is_classifier(model) else None
     C = model.C if labels is None else min(model.C, _LARGEST_C)
     parameters = {**({"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}), **parameters}
-    result = _new_learner(learner, model, budget, seed, parameters)
+    size = 1 if budget is None else budget
+    result = _new_learner(learner, model, size, seed, parameters)
     for name, needed in {"max_features": len(names), "max_classes": len(labels or ())}.items():
         if getattr(result, name, needed) < needed:
             raise ValueError(f"{name} must be at least {needed}, as many as the machine has, not {getattr(result, name)}")
-    distillation = _Distillation(model, budget, X, seed)
-    vectors, coefficients = distillation.run(passes)
-    result.start_from(vectors, coefficients, distillation.intercept, feature_names=names, labels=labels, n_learned=n)
+    distillation = _Distillation(model, X if trial is None else X[trial.fitted], seed)
+    if trial is None:
+        vectors, coefficients, intercept = distillation.run(size, passes)
+    else:
+        vectors, coefficients, intercept = _smallest(distillation, trial, passes)
+        result = _new_learner(learner, model, vectors.shape[0], seed, parameters)
+    result.start_from(vectors, coefficients, intercept, feature_names=names, labels=labels, n_learned=n)
     return result
+
+
+class _Expansion(NamedTuple):
+    """What a learner starts from."""
+
+    vectors: Any  # array or CSR matrix, float [m, d]
+    coefficients: np.ndarray  # [outputs, m]
+    intercept: np.ndarray  # [outputs]
+
+
+class _Trial(NamedTuple):
+    """Rows on which a loss is measured, and those that are left to fit to."""
+
+    machine: Any
+    fitted: np.ndarray  # the numbers of the latter
+    rows: Any  # float64 [n, d]
+    predicted: np.ndarray  # by the machine, [n]
+    y: np.ndarray | None
+    allowed: float  # the loss, in percent
+
+    @staticmethod
+    def of(machine: Any, X: Any, y: Any, allowed: float, seed: int | None) -> _Trial:
+        """Hold rows of X out, and their labels if there are any."""
+        held = 0 if X is None else min(int(_HELD_OUT * X.shape[0]), _MOST_HELD_OUT)
+        if held < _LEAST_HELD_OUT:
+            raise ValueError(
+                f"give at least {int(_LEAST_HELD_OUT / _HELD_OUT)} of the machine's rows as X: loss is measured on some"
+            )
+        if y is not None:
+            y = column_or_1d(y)
+            check_consistent_length(X, y)
+        order = np.random.default_rng(seed).permutation(X.shape[0])
+        out, rows = order[:held], X[order[:held]]
+        return _Trial(
+            machine,
+            np.sort(order[held:]),
+            rows,
+            machine._predictions(machine._decide(rows)),
+            None if y is None else y[out],
+            allowed,
+        )
+
+    def loss(self, expansion: _Expansion) -> float:
+        """Return what an expansion loses, in percent, as `to_budget` defines it."""
+        problem = ReducedSet(self.machine._kernel, self.rows, np.zeros((self.rows.shape[0], 1)), np.ones(self.rows.shape[0]))
+        values = problem.values(_array(expansion.vectors), expansion.coefficients.T) + expansion.intercept
+        if not is_classifier(self.machine):
+            difference, spread = np.abs(values[:, 0] - self.predicted).mean(), self.predicted.std()
+            return float(100.0 * difference / spread) if spread > 0.0 else 100.0 * float(difference > 0.0)
+        which = values.argmax(axis=1) if values.shape[1] > 1 else (values[:, 0] > 0.0).astype(np.intp)
+        labels = self.machine.classes_[which]
+        if self.y is None:
+            return 100.0 * float((labels != self.predicted).mean())
+        return 100.0 * float((self.predicted == self.y).mean() - (labels == self.y).mean())
+
+
+def _smallest(distillation: _Distillation, trial: _Trial, passes: int) -> _Expansion:
+    """Return the expansion of about the smallest budget whose loss is not too large."""
+    m, fewer, budget = len(distillation.coefficients), 0, _FIRST_BUDGET
+    largest = min(_LARGEST_PART * m, _LARGEST_TRIAL)
+    least = math.inf
+
+    def tried(budget: int) -> tuple[bool, _Expansion]:
+        nonlocal least
+        expansion = distillation.run(budget, passes)
+        lost = trial.loss(expansion)
+        least = min(lost, least)
+        logger.info("to_budget: %d vectors in place of %d lose %.2f %%", expansion.vectors.shape[0], m, lost)
+        return lost <= trial.allowed, expansion
+
+    enough = False
+    while not enough:
+        if budget > largest and distillation.fits(m):
+            budget, enough, expansion = m, True, distillation.run(m, passes)
+        elif budget > largest and fewer:
+            raise ValueError(
+                f"no budget up to {fewer} has a loss of at most {trial.allowed:g} %: allow {least:.2g}, or take more passes"
+            )
+        else:
+            enough, expansion = tried(budget)
+            fewer, budget = (fewer, budget) if enough else (budget, 2 * budget)
+    for _ in range(_HALVINGS):
+        between = round(math.sqrt(fewer * budget))
+        if not fewer < between <= min(largest, budget - 1):
+            break
+        if (found := tried(between))[0]:
+            budget, expansion = between, found[1]
+        else:
+            fewer = between
+    return expansion
 
 
 def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
@@ -171,10 +313,10 @@ def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None
 
 
 class _Distillation:
-    """The expansion of at most ``budget`` vectors that decides as a fitted machine does, on rows X if they are given."""
+    """Expansions of few vectors that decide as a fitted machine does, on rows X if they are given."""
 
-    def __init__(self, machine: Any, budget: int, X: Any, seed: int | None) -> None:
-        self.machine, self.budget, self.rng = machine, budget, np.random.default_rng(seed)
+    def __init__(self, machine: Any, X: Any, seed: int | None) -> None:
+        self.machine, self.seed = machine, seed
         self.several = is_classifier(machine) and len(machine.classes_) > 2
         coefficients = machine._coefficients.T
         #: Those of the learner's outputs, float64 [m, outputs] and [outputs].
@@ -184,38 +326,48 @@ class _Distillation:
         self.votes = self.several and machine._votes
         self.X = X
 
-    def run(self, passes: int) -> tuple[Any, np.ndarray]:
-        """Return the vectors and their coefficients [outputs, m]."""
-        machine, rng = self.machine, self.rng
-        S = machine.support_vectors_
-        if len(self.coefficients) <= self.budget and machine._is_expansion and not self.votes:
-            return S, self.coefficients.T
-        rows = self._rows()
+    def run(self, budget: int, passes: int) -> _Expansion:
+        """Return an expansion of at most ``budget`` vectors."""
+        machine, rng, intercept = self.machine, np.random.default_rng(self.seed), self.intercept
+        if self.fits(budget):
+            return _Expansion(machine.support_vectors_, self.coefficients.T, intercept)
+        rows = self._rows(budget, rng)
         targets, margins = self._targets(rows)
         if self.votes:
-            self.intercept = targets.mean(axis=0)
+            intercept = targets.mean(axis=0)
         weights = np.ones(len(targets)) if margins is None else 1.0 / (1.0 + np.square(margins))
-        problem = ReducedSet(machine._kernel, rows, targets - self.intercept, weights)
-        chosen = choose_vectors(machine._kernel, S, np.abs(self.coefficients).max(axis=1), self.budget, rng)
-        vectors = S[chosen]
-        vectors = np.asarray(vectors.toarray() if sparse.issparse(vectors) else vectors, np.float64)
+        problem = ReducedSet(machine._kernel, rows, targets - intercept, weights)
+        vectors = self._chosen(problem, budget, rng)
         if self.votes:
             vectors = problem.move(vectors, passes // 4)
-            vectors, coefficients = problem.follow(vectors, problem.solve(vectors), self.intercept, passes)
-            return vectors, coefficients.T
+            vectors, coefficients = problem.follow(vectors, problem.solve(vectors), intercept, passes)
+            return _Expansion(vectors, coefficients.T, intercept)
         vectors = problem.move(vectors, passes).astype(np.float32)  # as the learner will have them
-        return vectors, problem.solve(vectors.astype(np.float64)).T
+        return _Expansion(vectors, problem.solve(vectors.astype(np.float64)).T, intercept)
 
-    def _rows(self) -> Any:
+    def fits(self, budget: int) -> bool:
+        """Whether the machine is itself an expansion of at most so many vectors."""
+        return len(self.coefficients) <= budget and self.machine._is_expansion and not self.votes
+
+    def _chosen(self, problem: ReducedSet, budget: int, rng: np.random.Generator) -> np.ndarray:
+        """Return at most ``budget`` vectors, float64 [m, d]: a few of the machine's, and rows where these are far off."""
+        S, sizes = self.machine.support_vectors_, [math.ceil(part * budget) for part in _PARTS]
+        weights = np.abs(self.coefficients).max(axis=1)
+        vectors = _array(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
+        for size in sizes[1:] if len(vectors) else ():  # none: the machine's decision is constant
+            vectors = np.concatenate([vectors, problem.worst_rows(vectors, size - len(vectors), rng)])
+        return vectors
+
+    def _rows(self, budget: int, rng: np.random.Generator) -> Any:
         """Return the rows of least squares, float32: those given, or the support vectors, and rows between them.
 
         Half at least are between where none are given: the support vectors alone say little of what lies apart from them.
         """
         X = self.machine.support_vectors_ if self.X is None else self.X
-        needed, d = max(_ROWS_A_VECTOR * self.budget, _LEAST_ROWS), X.shape[1]
-        needed = min(needed, max(_MOST_ROWS, _LEAST_ROWS_A_VECTOR * self.budget))
+        needed, d = max(_ROWS_A_VECTOR * budget, _LEAST_ROWS), X.shape[1]
+        needed = min(needed, max(_MOST_ROWS, _LEAST_ROWS_A_VECTOR * budget))
         n = min(X.shape[0], max(needed, _CHEAP_ROWS))
-        rows = X[np.sort(self.rng.permutation(X.shape[0])[:n])]
+        rows = X[np.sort(rng.permutation(X.shape[0])[:n])]
         between = max(needed - n, 0 if self.X is not None else n)
         n += between
         if sparse.issparse(rows):
@@ -223,7 +375,7 @@ class _Distillation:
                 return rows
             rows = rows.toarray()
         rows = np.asarray(rows, np.float32)
-        return np.concatenate([rows, rows_between(rows, between, self.rng)])
+        return np.concatenate([rows, rows_between(rows, between, rng)])
 
     def _targets(self, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what the outputs are to be, float64 [n, outputs], and how far the best is above the next, for a classifier."""
@@ -237,3 +389,7 @@ class _Distillation:
         values = machine._soft_votes(f) if self.votes else machine._class_values(f)
         ordered = np.sort(values, axis=1)
         return values, ordered[:, -1] - ordered[:, -2]
+
+
+def _array(rows: Any) -> np.ndarray:
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)

@@ -82,10 +82,11 @@ class KernelMachine(SklearnEstimator):
         """The intercept of each machine, float64 [machines]."""
         return self._intercepts
 
-    def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
+    def to_budget(self, budget: int | None = None, X: Any = None, **parameters: Any) -> BudgetedEstimator:
         """Return a budgeted learner that decides like this machine and continues learning on a stream.
 
-        The parameters are those of `streamsvm.batch.to_budget`.
+        The budget is a number of support vectors, or with ``loss=0.2`` it is the smallest that costs about 0.2 % of the
+        decisions. The parameters are those of `streamsvm.batch.to_budget`.
         """
         return to_budget(self, budget, X, **parameters)
 

@@ -1,8 +1,8 @@
 """Kernel machines that are fitted for several values of C together, and those that may predict by trees, as they were trained.
 
-Long fits warn if another of our machines would take a tenth of the time. Times of the others are estimates by the numbers of
-rows, features and support vectors, for one core of the machine that the benchmarks name; ``benchmarks/full_fits.py`` measures
-them. They need not be exact: only ten times less is told.
+Long fits warn if another of our machines would take a tenth of the time. Forests warn before they begin if exact fits of a few
+rows say that CSMO would take a fifth. Times are estimates by the numbers of rows, features and support vectors, for one core of
+the machine that the benchmarks name; ``benchmarks/full_fits.py`` measures them. They need not be exact: only much less is told.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from streamsvm.core.warning import warn
 
 _TIMES = 10.0
 _LEAST_SECONDS = 10.0  # a fit that took no longer is not worth a word
+_TIMES_AHEAD, _LEAST_SECONDS_AHEAD = 5.0, 3.0  # of a fit that is about to begin: a word saves all of it
 _TREES, _FEW_FEATURES = 8, 12
 _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
 _SECONDS_A_LEAF_VALUE = 2e-10  # of each tree: rows x rows of a leaf x (features + rank), for all walks together
+_SECONDS_A_VALUE, _SECONDS_A_PRODUCT, _SECONDS_OF_WALKS = 4e-9, 1.5e-11, 5e-8  # of the parts of a tree, see `tree_seconds`
 _SECONDS_A_PAIR = 4e-9  # rows x support vectors, for columns and steps
 _SECONDS_A_LINEAR_VALUE = 1e-7  # all passes over a value of a row
 
@@ -57,6 +59,13 @@ def hierarchical(name: str, n: int, d: int, problems: int) -> Alternative:
     return Alternative(name, _SECONDS_A_LEAF_VALUE * problems * _TREES * n * leaf_size * (d + rank))
 
 
+def tree_seconds(n: int, d: int, leaf_size: int, rank: int, problems: int) -> float:
+    """Return what a tree takes that is about to grow: its matrix, and some fifty walks for each problem; some take many more."""
+    leaf_size = min(leaf_size, n)
+    values, products = leaf_size + 2 * rank, (leaf_size + rank) * (d + rank)
+    return n * (_SECONDS_A_VALUE * values + _SECONDS_A_PRODUCT * products + _SECONDS_OF_WALKS * problems * min(rank, n))
+
+
 def exact(name: str, n: int, support: int, problems: int) -> Alternative:
     """Return what CSMO would take, which has so many support vectors."""
     return Alternative(name, _SECONDS_A_PAIR * problems * n * support)
@@ -71,9 +80,27 @@ def advise(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
     """Warn where another machine would take a tenth of the seconds that a fit has taken so far; return whether that was said."""
     if seconds < _LEAST_SECONDS or seconds < _TIMES * other.seconds:
         return False
-    about = f"{other.name} would take about {float(f'{max(other.seconds, 0.1):.1g}'):,g} s"
-    warn(f"{fitted} has taken {seconds:.0f} s for {n:,} rows: {about}, for about the same decisions")
+    warn(f"{fitted} has taken {seconds:.0f} s for {n:,} rows: {_offer(other)}")
     return True
+
+
+def foretell(fitted: str, seconds: float, n: int, other: Callable[[], Alternative]) -> bool:
+    """Warn where another machine would take a fifth of the seconds that a fit is about to take; return whether that was said.
+
+    The other's time is found out only where the fit is long enough for a word.
+    """
+    if seconds < _LEAST_SECONDS_AHEAD or seconds < _TIMES_AHEAD * (found := other()).seconds:
+        return False
+    warn(f"{fitted} will take about {_rounded(seconds)} s for {n:,} rows: {_offer(found)}")
+    return True
+
+
+def _offer(other: Alternative) -> str:
+    return f"{other.name} would take about {_rounded(max(other.seconds, 0.1))} s, for about the same decisions"
+
+
+def _rounded(seconds: float) -> str:
+    return f"{float(f'{seconds:.1g}'):,g}"
 
 
 def watch(fitted: str, n: int, other: Alternative | None) -> Callable[[], None]:
@@ -151,7 +178,8 @@ class PathMachine(KernelMachine):
         Warns
         -----
         UserWarning
-            The fit took long, and CSMO would have needed about a tenth of the time.
+            The fit took long, and CSMO would have needed about a tenth of the time. `HierarchicalSVC` and `HierarchicalSVR` also
+            warn before they begin, if CSMO is about to need a fifth.
         """
         return self._fit_watched([self], X, y, sample_weight)[0]
 

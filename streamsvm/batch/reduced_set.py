@@ -97,6 +97,24 @@ class ReducedSet:
         """
         return self._solve(vectors, _RIDGE, np.dtype(np.float64), None)
 
+    def values(self, vectors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Return the values of an expansion, without an intercept, float64 [n, outputs]. O(n m d)."""
+        dtype = self._rough_dtype(vectors)
+        S, values = vectors.astype(dtype), np.empty((self.rows.shape[0], coefficients.shape[1]))
+        for chunk, X in self._chunks(dtype):
+            values[chunk] = kernel_matrix(*self.kernel, X, S) @ coefficients
+        return values
+
+    def worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Return at most ``count`` rows, float64 [count, d], where the expansion of the vectors float64 [m, d] is far off.
+
+        They are drawn as by `choose_vectors`, each with its part of the sum of squares as its weight. O(n m (m + d)).
+        """
+        coefficients = self._solve(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors), None)
+        errors = self.weights * np.square(self.values(vectors, coefficients) - self.targets).sum(axis=1)
+        rows = self.rows[choose_vectors(self.kernel, self.rows, errors, count, rng)]
+        return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
+
     def move(self, vectors: np.ndarray, passes: int) -> np.ndarray:
         """Return vectors, float64 [m, d], moved so that the sum of squares is small where coefficients are solved for.
 
@@ -198,14 +216,18 @@ class ReducedSet:
     def _normal_equations(
         self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any], held: list[np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weighted products of kernel values, float64 [m, m], and with the targets; kernel values go to ``held``."""
+        """Return the weighted products of kernel values, float64 [m, m], and with the targets.
+
+        Kernel values times the roots of the weights go to ``held``.
+        """
         m = len(vectors)
         S, G, c = vectors.astype(dtype), np.zeros((m, m)), np.zeros((m, self.targets.shape[1]))
         for chunk, X in self._chunks(dtype):
+            roots = np.sqrt(self.weights[chunk, np.newaxis])
             K = kernel_matrix(*self.kernel, X, S)
-            weighted = K.T * self.weights[chunk].astype(dtype)
-            G += weighted @ K
-            c += weighted @ self.targets[chunk]
+            K *= roots
+            G += K.T @ K  # of a matrix with itself: NumPy computes half of it
+            c += K.T @ (roots * self.targets[chunk]).astype(dtype)
             if held is not None:
                 held.append(K)
         G[np.diag_indices(m)] += max(ridge * np.trace(G) / max(m, 1), np.finfo(np.float64).tiny)
@@ -221,11 +243,11 @@ class ReducedSet:
         S, centre = vectors.astype(dtype), vectors.mean(axis=0)
         total, sums, products = 0.0, np.zeros(len(S)), np.zeros_like(vectors)
         for number, (chunk, X) in enumerate(self._chunks(dtype)):
-            K = kernel_matrix(*self.kernel, X, S) if held is None else held[number]
-            errors = K @ coefficients - self.targets[chunk]
-            weighted = self.weights[chunk][:, np.newaxis] * errors
-            total += 0.5 * float((weighted * errors).sum())
-            slopes = (weighted @ coefficients.T).astype(dtype)
+            roots = np.sqrt(self.weights[chunk, np.newaxis])
+            K = held[number] if held else kernel_matrix(*self.kernel, X, S) * roots.astype(dtype)
+            errors = K @ coefficients - roots * self.targets[chunk]
+            total += 0.5 * float(np.square(errors).sum())
+            slopes = errors.astype(dtype) @ coefficients.T.astype(dtype)
             slopes *= K
             sums += slopes.sum(axis=0)
             products += slopes.T @ (X - centre.astype(dtype))

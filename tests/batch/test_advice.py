@@ -16,6 +16,7 @@ from streamsvm.batch import (
     HierarchicalSVR,
     HSSADMMClassifier,
     path_machine,
+    pilot,
 )
 from streamsvm.batch.csmo import machine
 from streamsvm.core.compiling.functions import with_numba
@@ -85,6 +86,72 @@ def test_rows_that_cannot_be_dense(monkeypatch):
 @pytest.mark.parametrize("model", [CSMOClassifier(), HierarchicalSVC(**SMALL)])
 def test_quick_fits_say_nothing(model):
     assert not found(model)
+
+
+def wide(rows, seed=0):
+    """Rows of many features, mostly 0; few rows are near the boundary."""
+    rng = np.random.default_rng(seed)
+    few = (rng.random((rows, 300)) < 0.04).astype(np.float64)
+    return few, few[:, 0] > 0.0
+
+
+@pytest.mark.once
+@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes without compilation")
+def test_a_forest_says_before_it_begins_that_it_is_not_for_such_rows(monkeypatch):
+    def no_fit(*_):
+        raise RuntimeError("it begins")
+
+    monkeypatch.setattr(HierarchicalSVC, "_trees", no_fit)
+    X, y = wide(20_000)
+    message = "HierarchicalSVC will take about .* s for .* rows: CSMOClassifier would take about .* s"
+    with pytest.raises(RuntimeError, match="it begins"), pytest.warns(UserWarning, match=message):
+        HierarchicalSVC(gamma=2.0**-5).fit(X, y)
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(60_000, 8))
+    overlapping = (dense[:, 0] * dense[:, 1] > 0.0) ^ (rng.random(60_000) < 0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows, labels in ((X[:2000], y[:2000]), (dense, overlapping)):
+            with pytest.raises(RuntimeError, match="it begins"):
+                HierarchicalSVC().fit(rows, labels)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("model", "other", "y"),
+    [(HierarchicalSVC(**SMALL), CSMOClassifier(), Y), (HierarchicalSVR(**SMALL), CSMORegressor(), X[:, 0])],
+    ids=["classes", "numbers"],
+)
+def test_support_vectors_of_a_pilot_are_those_of_the_machine(model, other, y, monkeypatch):
+    support = len(other.fit(X, y).support_)
+    prepared = model._prepared([1.0, 1.0], X, y, None)
+    found = pilot.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon)
+    assert found == pytest.approx(path_machine.exact("", len(X), 2 * support, 1).seconds, rel=0.1)
+    monkeypatch.setattr(pilot, "_ROWS", 150)
+    monkeypatch.setattr(pilot, "_FEWER", 50)
+    assert pilot.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon) == pytest.approx(found, rel=0.5)
+
+
+@pytest.mark.once
+def test_a_pilot_without_a_class_is_no_error_and_an_interrupt_ends_it(monkeypatch):
+    model = HierarchicalSVC(**SMALL)
+    rare = np.arange(len(X)) == 7
+    monkeypatch.setattr(pilot, "_ROWS", 20)
+    monkeypatch.setattr(pilot, "_FEWER", 5)
+    prepared = model._prepared([1.0], X, rare, None)
+    assert 0.0 < pilot.exact_seconds(prepared, [1.0], model._kernel, None) < 1.0
+    solve = pilot.solve
+    monkeypatch.setattr(pilot, "solve", lambda *given: solve(*given)._replace(interrupted=True))
+    with pytest.raises(KeyboardInterrupt):
+        pilot.exact_seconds(prepared, [1.0], model._kernel, None)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(2.9, False), (3.0, True)])
+def test_short_fits_ahead_are_not_worth_a_word(seconds, told):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert path_machine.foretell("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.5)) == told
+        assert not path_machine.foretell("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.7))
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(9.9, False), (10.0, True), (60.0, True)])

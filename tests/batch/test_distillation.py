@@ -1,5 +1,6 @@
 """An exact machine within a budget: it decides alike, and goes on learning."""
 
+import logging
 import pickle
 import tracemalloc
 from itertools import pairwise
@@ -14,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from problems import accuracy, dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HierarchicalSVR, to_budget
 
 ROWS = 100 if config.DISABLE_JIT else 600
 
@@ -117,6 +118,71 @@ def test_vectors_that_move_beat_those_that_stay_and_rows_between_stand_in_for_ro
     assert alone > 0.93
 
 
+def tried(caplog):
+    """The budgets of a search, and what each lost."""
+    return {record.args[0]: record.args[2] for record in caplog.records if record.name == "streamsvm.batch.distillation"}
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_budget_is_found_for_a_loss(labelled, caplog):
+    X, y = rugged(3 * ROWS)
+    exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
+    with caplog.at_level(logging.INFO, "streamsvm"):
+        learner = exact.to_budget(X=X, loss=1.0, y=y if labelled else None)
+    losses = tried(caplog)
+    assert min(losses) == 25 < learner.budget < len(exact.support_)
+    assert learner.n_support == learner.budget
+    assert losses[learner.budget] <= 1.0
+    too_few = max(budget for budget, lost in losses.items() if lost > 1.0)
+    assert too_few < learner.budget <= 1.3 * too_few
+    fresh, labels = rugged(3 * ROWS, seed=1)
+    assert (exact.predict(fresh) == labels).mean() - (learner.predict_many(fresh) == labels).mean() < 0.02
+    assert agreement(exact, learner, fresh) > 0.95
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
+def test_a_loss_that_needs_the_whole_machine_gets_it():
+    X, y = blobs()
+    exact = CSMOClassifier(C=2.0, gamma=20.0).fit(X, y)
+    learner = to_budget(exact, X=X, loss=1e-9, passes=0)
+    assert learner.budget == len(exact.support_)
+    assert agreement(exact, learner, X) == 1.0
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
+def test_labels_say_what_is_lost():
+    X, y = blobs()
+    exact = CSMOClassifier(C=2.0, gamma=20.0).fit(X, y)  # it follows each row
+    decided = exact.predict(X)
+    options = {"X": X, "loss": 1e-9, "passes": 0}
+    assert exact.to_budget(y=1 - decided, **options).budget == 25  # no learner can be worse
+    assert exact.to_budget(y=decided, **options).budget == exact.to_budget(**options).budget == len(exact.support_)
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
+def test_the_loss_of_numbers_is_relative_to_their_spread(caplog):
+    X = np.linspace(-3.0, 3.0, ROWS)[:, np.newaxis]
+    lost = []
+    for scale in (1.0, 1000.0):
+        exact = CSMORegressor(C=10.0 * scale, epsilon=0.02 * scale, gamma=30.0).fit(X, scale * np.sin(6.0 * X[:, 0]))
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "streamsvm"):
+            learner = exact.to_budget(X=X, loss=3.0)
+        lost.append(tried(caplog)[25])
+        values = exact.predict(X)
+        assert np.abs(learner.predict_many(X) - values).mean() < 0.06 * values.std()
+    assert lost[0] == pytest.approx(lost[1], rel=0.3)
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
+def test_machines_that_vote_are_searched_and_never_taken_as_they_are():
+    X, y = blobs(3)
+    exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, y)
+    assert agreement(exact, exact.to_budget(X=X, loss=10.0, passes=4), X) > 0.85
+    refused(r"no budget up to \d+ has a loss of at most 1e-09 %: allow", exact.to_budget, X=X, loss=1e-9, passes=0)
+
+
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
 def test_rows_that_are_learned_next_do_no_harm():
     gains = []
@@ -132,6 +198,15 @@ def test_rows_that_are_learned_next_do_no_harm():
     # A set may lose .03 by chance, and another processor rounds to other sets: a loss beyond .01 is one at two standard errors.
     error = np.std(gains, axis=0, ddof=1) / np.sqrt(len(gains))
     assert (np.mean(gains, axis=0) + 2.0 * error > -0.01).all()
+
+
+@pytest.mark.once
+def test_a_constant_needs_no_vectors():
+    X, _ = blobs(rows=80)
+    flat = HierarchicalSVR(n_trees=1, gamma=0.5).fit(X, np.full(80, 3.0))
+    learner = flat.to_budget(5, X)
+    assert learner.n_support == 0
+    np.testing.assert_allclose(learner.predict_many(X), 3.0, atol=1e-6)
 
 
 @pytest.mark.once
@@ -184,6 +259,13 @@ def test_what_does_not_fit_is_refused():
         CSMOClassifier().to_budget(10)
     for options, message in (
         ({"budget": 0}, "budget"),
+        ({}, "give a budget, or the loss"),
+        ({"budget": 10, "loss": 1.0}, "give a budget, or the loss"),
+        ({"loss": 0.0, "X": X}, "loss must be a finite number above 0"),
+        ({"loss": 1.0}, "give at least 200 of the machine's rows as X"),
+        ({"loss": 1.0, "X": X}, "give at least 200 of the machine's rows as X"),
+        ({"loss": 1.0, "X": np.tile(X, (4, 1)), "y": y}, "inconsistent numbers of samples"),
+        ({"budget": 10, "X": X, "y": y}, "y is for the loss of a classifier"),
         ({"budget": 10, "X": X[:, :1]}, "features"),
         ({"budget": 10, "X": X * np.nan}, "NaN"),
         ({"budget": 10, "X": X * 1e20}, "X has a number beyond 1e"),
@@ -212,6 +294,16 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
     assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
     learned_by(model, rows[:20])
     assert model.predict_one(rows[0][0]) in ("in", "out")
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
+def test_an_adapter_finds_a_budget_on_its_window_and_a_machine_on_a_frame():
+    X, y = blobs()
+    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None).fit(X, y)
+    assert adapter.to_budget(loss=20.0)[-1].budget == 25
+    frame = pd.DataFrame(X, columns=["width", "height"])
+    learner = CSMOClassifier(gamma=0.5).fit(frame, y).to_budget(X=frame, y=pd.Series(y), loss=20.0)
+    assert (learner.budget, learner.feature_names) == (25, ["width", "height"])
 
 
 @pytest.mark.once

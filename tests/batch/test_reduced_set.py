@@ -104,6 +104,23 @@ def test_votes_are_followed(kernel):
     assert reduced.follow(vectors, coefficients, intercept, 0) == (vectors, coefficients)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_the_worst_rows_are_where_the_expansion_is_far_off(form):
+    reduced, vectors = problem(n=200)
+    reduced.rows[150:] += 20.0  # out of reach of the vectors
+    reduced.targets[:150] = kernel_matrix(*GAUSS, reduced.rows[:150], vectors) @ np.ones((8, 2))
+    np.testing.assert_allclose(reduced.values(vectors, np.ones((8, 2)))[:150], reduced.targets[:150], atol=1e-5)
+    reduced.rows = form(reduced.rows)
+    reduced.weights[190:] = 0.0
+    found = reduced.worst_rows(vectors, 12, np.random.default_rng(0))
+    assert found.shape == (12, 3)
+    dense = reduced.rows.toarray() if sparse.issparse(reduced.rows) else reduced.rows
+    numbers = [int(np.flatnonzero((dense == row).all(axis=1))[0]) for row in found]
+    assert len(set(numbers)) == 12
+    assert min(numbers) >= 150
+    assert max(numbers) < 190
+
+
 def test_chosen_vectors_are_far_from_each_other():
     rng = np.random.default_rng(0)
     clusters = np.repeat(10.0 * np.eye(4), 25, axis=0)

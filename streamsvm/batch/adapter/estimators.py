@@ -113,7 +113,7 @@ class BatchAdapter(Refitting):
             kind = BatchClassifier if follows_conventions(is_classifier, model) else BatchRegressor
         return super().__new__(kind)
 
-    def to_budget(self, budget: int, **parameters: Any) -> Any:
+    def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
         """Turn the last good model into a budgeted learner that continues learning.
 
         See `streamsvm.batch.to_budget`.
@@ -121,7 +121,7 @@ class BatchAdapter(Refitting):
         Parameters
         ----------
         budget
-            Maximum number of support vectors of the learner, at least 1.
+            Maximum number of support vectors of the learner, at least 1. Without one, give ``loss``.
         parameters
             Further parameters of `streamsvm.batch.to_budget`. The rows on which the learner has to agree with the model are
             those of the window. By default, the learner has the adapter's ``max_features``, ``overflow`` and ``max_classes``.

@@ -14,14 +14,15 @@ from streamsvm.core.docstrings import documented
 class HSSADMMClassifier(KernelClassifier, HSSADMM):
     """A support vector classifier for very many rows: ADMM on a compressed kernel matrix.
 
-    Use it to fit several values of C with `fit_path`: the kernel matrix is compressed once, for all iterations and all values
-    of C. For a single model, `CSMOClassifier` is quicker up to 50,000 rows, and `HierarchicalSVC` above.
+    Use it to fit several values of C with `fit_path` if the kernel is so narrow that most rows become support vectors: the
+    kernel matrix is compressed once, for all iterations and all values of C. Otherwise, `CSMOClassifier` is exact, and quicker
+    up to 50,000 rows even for several values of C; above, `HierarchicalSVC` is quicker.
 
     The problem is that of `CSMOClassifier`, except that with more than two classes there is one machine for each class against
     all others; they share the compression. Predictions use the kernel of the compressed matrix, so that a machine is trained
     and predicts in the same space. By default, a model for which that is not accurate enough is solved with the exact kernel,
-    if there are few enough rows for that to be cheap. Time and memory are about linear in the number of rows, as long as the
-    rows have few features, or lie as if they had few.
+    if there are few enough rows for that to be cheap (``solved_exactly_``). Time and memory are about linear in the number of
+    rows, as long as the rows have few features, or lie as if they had few.
 
     Notes
     -----
@@ -59,8 +60,9 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
 class HSSADMMRegressor(KernelRegressor, HSSADMM):
     """Support vector regression for very many rows: ADMM on a compressed kernel matrix.
 
-    Use it to fit several values of C with `fit_path`: the kernel matrix is compressed once, for all iterations and all values
-    of C. For a single model, `CSMORegressor` is quicker up to 50,000 rows, and `HierarchicalSVR` above. The problem is that of
+    Use it to fit several values of C with `fit_path` if the kernel is so narrow that most rows become support vectors: the
+    kernel matrix is compressed once, for all iterations and all values of C. Otherwise, `CSMORegressor` is exact, and quicker up
+    to 50,000 rows even for several values of C; above, `HierarchicalSVR` is quicker. The problem is that of
     `CSMORegressor`, solved as `HSSADMMClassifier` describes.
 
     Notes

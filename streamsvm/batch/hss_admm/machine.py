@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -32,6 +33,8 @@ from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import warn
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _FIRST_BETA = 5.0  # times the largest self-kernel; from there it follows the residuals
 _PAPER_STEPS = 11  # the source's loop runs from 0 to 10
@@ -76,6 +79,10 @@ class HSSADMM(ForestMachine):
         clearly less, and that of a regressor by their mean difference from compressed ones, over rows at the margin.
     predict_with_ : str
         The kernel of this model's predictions, ``"compressed"`` or ``"exact"``.
+    solved_exactly_ : bool
+        Whether the coefficients are those of the exact kernel's problem: after ``polish``, or because ``predict_with="auto"``
+        found the compressed kernel too coarse or too slow for this C. Such a model is what `CSMOClassifier` or `CSMORegressor`
+        would have found. The logger ``streamsvm`` says so, too, at the level INFO.
     n_iter_ : int
         Number of walks and iterations, without those of an exact solution.
     beta_ : float
@@ -192,6 +199,9 @@ class HSSADMM(ForestMachine):
                 else:
                     model._set_solution(training.X, coefficients, biases, np.flatnonzero(coefficients.any(axis=0)))
                 model._report(results, columns)
+                if model.solved_exactly_ and not self.polish:
+                    text = "%s solved the model for C=%g with the exact kernel: the compressed one was too coarse or too slow"
+                    logger.info(text, type(self).__name__, C)
         if results.interrupted:
             raise KeyboardInterrupt
         self._warn(results, np.repeat(Cs, len(units)))
@@ -356,6 +366,7 @@ class HSSADMM(ForestMachine):
 
     def _report(self, results: Results, columns: np.ndarray) -> None:
         self.predict_with_ = "compressed" if hasattr(self, "_forest") else "exact"
+        self.solved_exactly_: bool = bool(results.exact[columns].all())
         worst = int(columns[results.value_error[columns].argmax()])
         self.n_iter_: int = int(results.n_iter[columns].max())
         self.beta_: float = float(results.beta[columns].max())
@@ -367,6 +378,12 @@ class HSSADMM(ForestMachine):
         self.compression_error_: float = error
         self.ranks_: np.ndarray = ranks
         self.compressed_nbytes_: int = nbytes
+
+    def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        super()._check_saved(state, machines)
+        solved = state.get("solved_exactly_", False)  # which earlier versions did not save
+        if type(solved) is not bool or (solved and "_forest" in state):
+            raise ValueError("the saved model is corrupt: whether it was solved exactly does not fit its trees")
 
     def _warn(self, results: Results, Cs: np.ndarray) -> None:
         """Warn of problems, each with its C, that were not solved to the tolerance."""

@@ -461,6 +461,8 @@ def test_saved_and_distilled_models_with_compressed_values():
     forest = model._forest
     for changed in (
         {"_forest": 3},
+        {"solved_exactly_": True},
+        {"solved_exactly_": 0},
         {"_forest": tuple(forest._replace(rows=forest.rows + 10_000))},
         {"_forest": tuple(forest._replace(right=forest.right[::-1].copy()))},
         {"support_vectors_": sparse.csr_array(state["support_vectors_"])},

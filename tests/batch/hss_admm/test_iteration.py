@@ -1,5 +1,7 @@
 """The default of HSS-ADMM: one compression, descent along its tree, and exact solutions where it does not serve."""
 
+import logging
+
 import numpy as np
 import pytest
 from numba import config
@@ -101,17 +103,21 @@ def test_what_admm_makes_worse_is_not_taken(monkeypatch):
 
 
 @pytest.mark.once
-def test_exact_solutions_are_for_what_compression_does_not_serve():
+def test_exact_solutions_are_for_what_compression_does_not_serve(caplog):
     X, y = two_classes()
     easy, hard = HSSADMMClassifier(**FINE).fit_path(X, y, [0.1, 10.0])
-    assert easy.predict_with_ == "compressed"
+    assert (easy.predict_with_, easy.solved_exactly_) == ("compressed", False)
     assert easy.value_error_ <= 0.15
     b = np.zeros(len(X))
     b[easy.support_] = easy.dual_coef_[0]
     K = HSSMatrix.compress(X, rel_tol=None, n_neighbors=16, zero_sum=True, **FINE)
     np.testing.assert_allclose(easy.decision_function(X), K @ b + easy.intercept_[0], atol=1e-6 * np.abs(b).sum())
-    hard = HSSADMMClassifier(C=10.0, **COARSE).fit(X, y)
-    assert hard.predict_with_ == "exact"
+    with caplog.at_level(logging.INFO, "streamsvm"):
+        hard = HSSADMMClassifier(C=10.0, **COARSE).fit(X, y)
+    assert (hard.predict_with_, hard.solved_exactly_) == ("exact", True)
+    assert caplog.messages == [
+        "HSSADMMClassifier solved the model for C=10 with the exact kernel: the compressed one was too coarse or too slow"
+    ]
     assert hard.value_error_ > 0.15
     assert hard.gap_ <= 1e-3
     exact = CSMOClassifier(10.0, gamma=0.5).fit(X, y)
@@ -160,15 +166,17 @@ def test_a_tolerance_that_is_given_and_the_setting_of_the_paper():
     paper = HSSADMMClassifier(gamma=0.5, beta="paper", leaf_size=60)
     auto, exact = paper.fit(X, y).decision_function(X), paper.set_params(predict_with="exact").fit(X, y).decision_function(X)
     np.testing.assert_array_equal(auto, exact)
-    assert paper.predict_with_ == "exact"
+    assert (paper.predict_with_, paper.solved_exactly_) == ("exact", False)
 
 
 @pytest.mark.once
-def test_polish_solves_all_exactly():
+def test_polish_solves_all_exactly(caplog):
     X, y = two_classes()
     exact = CSMOClassifier(0.1, gamma=0.5).fit(X, y)
-    model = HSSADMMClassifier(0.1, polish=True, **FINE).fit(X, y)
-    assert model.predict_with_ == "exact"
+    with caplog.at_level(logging.INFO, "streamsvm"):
+        model = HSSADMMClassifier(0.1, polish=True, **FINE).fit(X, y)
+    assert (model.predict_with_, model.solved_exactly_) == ("exact", True)
+    assert not caplog.messages  # it was asked for
     assert np.abs(model.decision_function(X) - exact.decision_function(X)).max() < 5e-3
 
 
