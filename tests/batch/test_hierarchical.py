@@ -124,7 +124,7 @@ def test_rows_of_one_leaf_have_the_exact_machine(C):
     n = 40 if SLOW else 150
     X, y = two_classes(n)
     exact = CSMOClassifier(C=C, gamma=0.5, tol=1e-6, class_weight={1: 2.0}).fit(X, y)
-    ours = HierarchicalSVC(C=C, gamma=0.5, tol=1e-5, max_iter=5000, n_trees=1, class_weight={1: 2.0}).fit(X, y)
+    ours = HierarchicalSVC(C=C, gamma=0.5, tol=1e-6, max_iter=5000, n_trees=1, class_weight={1: 2.0}).fit(X, y)
     np.testing.assert_allclose(ours.decision_function(X), exact.decision_function(X), atol=2e-3)
     assert ours.objective_ == pytest.approx(-exact.objective_, rel=1e-4)
     X, y = curve(n)
