@@ -111,9 +111,9 @@ class CSMO(KernelMachine):
     conditions. In regression it is in the units of y, so raise it if y is in the thousands: 1e-3 is then very strict.
     """
     cache_size: float = parameter(default=200, above=0.0)
-    """Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. The machines
-    of all pairs of classes take turns with one cache. If the kernel is a function whose whole Gram matrix in float64 fits into
-    the cache, the function is called once, for all of it; otherwise, it is called for columns.
+    """Maximum memory for values of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. The
+    machines of all pairs of classes take turns with one cache. If the kernel is a function whose whole Gram matrix in float64
+    fits into the cache, the function is called once, for all of it; otherwise, it is called for columns.
     """
     conjugate: bool = True
     """Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO."""

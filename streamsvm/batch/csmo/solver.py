@@ -70,7 +70,9 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         state.cache.reset(n)
         state.matrix(which, K, which)
         most = min(_STEPS * m, max_iter - state.n_iter)
-        done = steps(block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most, False)[1]
+        done = steps(block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most, False)[
+            1
+        ]
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
             break
@@ -104,7 +106,14 @@ def _middle(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> floa
 
 
 def _block(
-    ascents: np.ndarray, descents: np.ndarray, middle: float, free: np.ndarray, before: np.ndarray, new: int, size: int, number: int
+    ascents: np.ndarray,
+    descents: np.ndarray,
+    middle: float,
+    free: np.ndarray,
+    before: np.ndarray,
+    new: int,
+    size: int,
+    number: int,
 ) -> np.ndarray:
     """Return the variables of block number ``number``, int64 ascending: free ones, violators, and others of the block before.
 

@@ -33,7 +33,7 @@ _SPARSE = 0.1  # of the values of sparse rows are not zero, at most
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32 where they are needed, ``exact_rows`` in float64.
+    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``exact_rows`` in float64, ``rows`` in float32 where needed.
 
     ``tiles``: the rows as tiles take them, and which of them are near enough for these; None if tiles are not for them.
     """

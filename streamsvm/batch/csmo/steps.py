@@ -48,7 +48,9 @@ class Scratch(NamedTuple):
     direction: np.ndarray  # float64, zero but for the coordinates in ``support``
     support: np.ndarray  # int64
     listed: np.ndarray  # bool: whether a coordinate is in ``support``
-    last: np.ndarray  # float64 [4]: the origin, and of the last step its curvature, the support's length, whether one may follow it
+    last: (
+        np.ndarray
+    )  # float64 [4]: the origin, and of the last step its curvature, the support's length, whether one may follow it
 
     @classmethod
     def of(cls, n: int, dtype: Any) -> Scratch:
@@ -340,7 +342,7 @@ def steps(
     """Do at most ``limit`` steps; return why they ended, how many they were, and the row whose column is wanted.
 
     `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: there is no smaller step in this precision. `WANTED`: a column
-    is not there; with ``go_on``, steps go on where they ended, once it is. Else the first one is a step of plain SMO. The gradient
+    is not there; once it is, steps go on where they ended, with ``go_on``. Else the first is a step of plain SMO. The gradient
     is brought up to date at the end. A step costs O(n).
     """
     if not go_on:

@@ -307,9 +307,7 @@ def _store_values(
 
 
 @compiled(nogil=True)
-def _transform(
-    kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, n: int, out: np.ndarray
-) -> None:
+def _transform(kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, n: int, out: np.ndarray) -> None:
     """Turn products into values of another kernel than the Gaussian one."""
     for j in range(n):
         value = np.float64(products[j])
