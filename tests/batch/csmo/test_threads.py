@@ -21,8 +21,8 @@ N = 60 if SLOW else 700
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(tiles, "_ROWS", 64)
-    monkeypatch.setattr(tiles, "_SHARE", 64)
+    monkeypatch.setattr(tiles, "_ROWS", 16)
+    monkeypatch.setattr(tiles, "_SHARE", 16)
     monkeypatch.setattr(solver, "_FEW", 100)
     monkeypatch.setattr(solver, "_BLOCK", 128)
     monkeypatch.setattr(solver, "_NEW", 64)
@@ -92,7 +92,7 @@ def test_tiles_share_their_rows():
     def waiting(do, items):
         def noted(item):
             asked.add(threading.get_ident())
-            if item in (0, 64):
+            if item in (0, 16):
                 both.wait(PATIENCE)
             do(item)
 
