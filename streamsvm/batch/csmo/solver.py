@@ -69,10 +69,10 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         start, K = block.b.copy(), buffer[: m * m].reshape(m, m)
         state.cache.reset(n)
         state.matrix(which, K, which)
-        most = min(_STEPS * m, max_iter - state.n_iter)
-        done = steps(block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most, False)[
-            1
-        ]
+        most = min(_STEPS * m, int(PAUSE / (4 * m)), max_iter - state.n_iter)
+        _, done, _ = steps(
+            block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most, False
+        )
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
             break

@@ -29,6 +29,7 @@ _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
 _LOG2E = 1.4426950408889634
+_STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
@@ -68,7 +69,7 @@ def vectors(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray] | None:
         flipped = _indicators(X) if kernel.kind == RBF else None
         if flipped is not None:
             X, gap = flipped
-            kernel = kernel._replace(gamma=kernel.gamma * gap * gap)
+            kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
             X = _csr(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
     elif X.nnz >= n * (d - _SPARE):
         X = X.toarray()

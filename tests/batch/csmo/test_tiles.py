@@ -82,6 +82,15 @@ def test_small_integers_are_never_far():
     assert not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)) or not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0))[1].all()
 
 
+def test_a_steep_kernel_of_two_values_far_apart():
+    X = np.repeat(np.where(np.random.default_rng(0).random((20, 3)) < 0.5, 1e6, -1e6), 2, axis=0)
+    of, near = tiles.vectors(X, kernel(1e37))
+    assert near.all()
+    found = np.empty((40, 40), np.float32)
+    tiles.block(of, of, found)
+    np.testing.assert_allclose(found, naive_batch.kernel_matrix(X, X, gamma=1e37), atol=1e-30)
+
+
 def test_powers_of_two():
     x = np.concatenate([-np.logspace(-6, np.log10(126.0), 3000), [0.0, 1e-6]]).astype(np.float32)
     found = np.array([exp2(value) for value in x], np.float64)
