@@ -64,11 +64,11 @@ def vectors(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray] | None:
 
     None where too many are far from the mean.
     """
-    n, d = X.shape
+    (n, d), whole = X.shape, False
     if not sparse.issparse(X):
         flipped = _indicators(X) if kernel.kind == RBF else None
         if flipped is not None:
-            X, gap = flipped
+            (X, gap), whole = flipped, True
             kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
             X = _csr(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
     elif X.nnz >= n * (d - _SPARE):
@@ -81,8 +81,8 @@ def vectors(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray] | None:
         )  # fmt: skip
         whole = bool((X.data == np.rint(X.data)).all()) and squares.max(initial=0.0) < _WHOLE
     else:
-        X = X - X.mean(axis=0) if kernel.kind == RBF else X
-        squares, whole = np.einsum("ij,ij->i", X, X), False
+        X = X - X.mean(axis=0) if kernel.kind == RBF and not whole else X
+        squares = np.einsum("ij,ij->i", X, X)
         nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
         if kernel.kind == RBF:
             X = np.column_stack([X, squares, np.ones(n)])
