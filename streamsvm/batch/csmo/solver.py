@@ -170,7 +170,7 @@ def solve(
     called now and then.
     """
     b = first_point(problem) if start is None else feasible(problem, start)
-    state = State(problem, b, buffer, workers)
+    state = State(problem, b, buffer, workers, options.tol)
     checks, gap, interrupted = 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     options, goal = options._replace(max_iter=max_iter), 0.9 * options.tol  # float32 may be off by the rest
@@ -200,6 +200,8 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
     p, since, status = state.problem, 0, RUNNING
     if state.derivatives()[2] < goal:
         return CONVERGED
+    if state.n_iter >= options.max_iter:
+        return RUNNING
     state.fill_cache()
     while True:
         stop_if_asked()

@@ -130,6 +130,7 @@ def feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
 #: Operations before a signal can be handled: a fraction of a second.
 PAUSE = 1e9
 
+_ROUNDED = 1e-5  # thrice what products in float32 round of a kernel value: times the largest bound, it must be below ``tol``
 _BATCH, _FILLED = 64, 512  # columns that are computed together: those that steps want, and those that are sure to be used
 _SHARES = 4  # of a thread in the rows of an expansion
 
@@ -174,6 +175,8 @@ def add_expansions(
 class State:
     """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
 
+    Kernel values for steps are products in float64 where float32 would be too coarse for ``tol``: where C is large.
+
     Rows that leave the working set keep their gradient, and what it was computed at: when they come back, only coefficients that
     have changed since are added. Methods assign what belongs together last and at once, since an interrupt may come between any
     two statements.
@@ -183,7 +186,9 @@ class State:
     working: WorkingSet
     dropped: list[_Dropped]
 
-    def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray, workers: Workers | None = None) -> None:
+    def __init__(
+        self, problem: Problem, b: np.ndarray, buffer: np.ndarray, workers: Workers | None = None, tol: float = np.inf
+    ) -> None:
         n = len(b)
         self.problem: Problem = problem
         self.workers: Workers = workers or Workers()
@@ -195,6 +200,8 @@ class State:
         else:
             self.diagonal[:] = problem.given.diagonal()
         self._exact: Vectors | None = None
+        largest = max(float(problem.upper.max()), -float(problem.lower.min()))
+        self._precise: Vectors | None = self._exact_vectors() if _ROUNDED * largest > tol else None
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
@@ -203,6 +210,11 @@ class State:
             self.cache.fill(problem.given.columns())
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
+
+    def _exact_vectors(self) -> Vectors | None:
+        if self._exact is None and self.problem.given is None:
+            self._exact = exact_vectors(self.problem.exact_rows, self.problem.kernel)
+        return self._exact
 
     def matrix(self, some: np.ndarray, out: np.ndarray, others: np.ndarray | None = None) -> None:
         """Write the kernel values of k with m rows of the working set into ``out``, float32 [k, m]; ``others`` None: with all.
@@ -217,6 +229,9 @@ class State:
             rows = self._rows if others is None else subset(p.rows, to)
             for i, place in enumerate(of):
                 column(rows, p.rows, place, p.kernel, out[i])
+            return
+        if self._precise is not None:
+            block(self._precise.take(of), self._precise.take(to), out, self.workers.each)
             return
         here, near = self._tiles
         block(here.take(some), here if others is None else here.take(others), out, self.workers.each)
@@ -241,14 +256,14 @@ class State:
     def fill_cache(self) -> None:
         """Write the columns of all variables in the working set, or of the free ones, if there is room for them."""
         n, slots = len(self.which), self.cache.slots
-        if self._tiles is None:
+        if self._tiles is None or (slots.slot_of >= 0).all():
             return
         if len(slots.owner) == n:
             self.matrix(np.arange(n), slots.buffer[: n * n].reshape(n, n))
             slots.slot_of[:] = slots.owner[:] = np.arange(n)
             return
         ascents, descents, _ = self.derivatives()
-        free = np.flatnonzero(ascents == descents)
+        free = np.flatnonzero((ascents == descents) & (slots.slot_of < 0))
         for begin in range(0, len(free) if len(free) < len(slots.owner) else 0, _FILLED):
             self._put(free[begin : begin + _FILLED])
 
@@ -385,11 +400,10 @@ class State:
         gradient = -p.targets
         if p.given is not None:
             return p.given.add_products(b, np.arange(len(b)), which, gradient[which])
-        if self._exact is None:
-            self._exact = exact_vectors(p.exact_rows, p.kernel)
-        if self._exact is not None:
+        exact = self._exact_vectors()
+        if exact is not None:
             found, support = gradient[which], np.flatnonzero(b)
-            add_products(self._exact.take(which), self._exact.take(support), b[support], found, self.workers.each)
+            add_products(exact.take(which), exact.take(support), b[support], found, self.workers.each)
             return found
         add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis], self.workers)
         return gradient[which]

@@ -302,7 +302,7 @@ def _store_values(
         row, to = products[i], out[begin + i, first : first + n]
         if kind == RBF:
             for j in range(np.uint64(n)):
-                to[j] = exp2(scale * row[j])
+                to[j] = exp2(np.float32(scale * row[j]))
         else:
             _transform(kind, gamma, coef0, degree, row, n, to)
 

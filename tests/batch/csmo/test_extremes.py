@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numba import config
 from scipy import sparse
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 
 import naive_batch
 from refused import refused
@@ -133,3 +134,15 @@ def test_units_that_float32_cannot_take():
     X, y = make_blobs(50, centers=2, random_state=0)
     for model in (CSMOClassifier(), CSMOClassifier(kernel="poly"), CSMOClassifier(gamma=1e40)):
         refused("gamma is .*, which steps in float32 cannot take: scale the features", model.fit, X * 1e-20, y)
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes without compilation")
+def test_large_bounds_have_columns_that_are_exact_enough():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.8, 2.8, (900, 2))
+    y = np.where(rng.random(900) < 0.1, -1.0, 1.0) * np.sin(2.0 * X[:, 0] + X[:, 1]) > 0.0
+    model = CSMOClassifier(C=1e4, gamma=1.0, max_iter=2_000_000).fit(X, y)
+    assert model.gap_ <= 1e-3
+    with pytest.warns(ConvergenceWarning):
+        last = CSMOClassifier(C=1e8, gamma=1.0, max_iter=100_000).fit(X, y)
+    assert last.objective_ < 0.0  # each step lowers it
