@@ -373,10 +373,7 @@ class ColumnCache:
 
     def put(self, which: np.ndarray, values: np.ndarray) -> None:
         """Write some columns, values float32 [m, n], over those that were used longest ago."""
-        slots, n = self.slots, len(self.slots.slot_of)
-        for i, column in zip(which, values, strict=True):
-            s = find(slots.slot_of, slots.owner, slots.newer, slots.older, i)[0]
-            slots.buffer[s * n : (s + 1) * n] = column
+        _put(self.slots, which, values)
 
     def fill(self, chunks: Iterable[np.ndarray]) -> None:
         """Take all n columns, in order, chunk by chunk [m, n], into an empty cache if there is room for them."""
@@ -439,3 +436,13 @@ def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.nd
         older[after], newer[before] = before, after
         newer[last], older[s], newer[s], older[end] = s, last, end, s
     return s, found
+
+
+@compiled(nogil=True)
+def _put(slots: Slots, which: np.ndarray, values: np.ndarray) -> None:
+    """Write columns, float32 [m, n], into the slots of their numbers, int64 [m]."""
+    m, n = values.shape
+    for t in range(m):
+        slot, _ = find(slots.slot_of, slots.owner, slots.newer, slots.older, which[t])
+        for k in range(n):
+            slots.buffer[n * slot + k] = values[t, k]
