@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from streamsvm.batch import CSMOClassifier
-from streamsvm.batch.csmo.columns import Rows, pack, store, subset
+from streamsvm.batch.csmo.columns import Indicators, Rows, pack, store, subset
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.csmo.tiles import add_products, vectors
 from streamsvm.core.kernels import RBF, Kernel
@@ -115,10 +115,10 @@ def decision_values(support: Candidates, bias: float, kernel: Kernel, rows: Cand
     both = np.concatenate([support.X, rows.X]).astype(np.float64)
     of_support, of_rows = np.arange(m), np.arange(m, m + n)
     c = support.alpha * support.signs
-    packed = pack(both, kernel.gamma) if kernel.kind == RBF else None
-    exact = store(both, dense=True) if packed is None else packed[1]
-    made = vectors(both, kernel)
-    if kernel.kind != RBF or made is None:
+    two_valued = Indicators.of(both) if kernel.kind == RBF else None
+    exact = store(both, dense=True) if two_valued is None else pack(two_valued, kernel.gamma)
+    made = vectors(both, kernel, two_valued) if kernel.kind == RBF else None
+    if made is None:
         return bias + _expansions(exact, of_support, c, of_rows, kernel)
     of, near = made
     far = np.flatnonzero(~near[:m])

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import is_classifier, is_outlier_detector
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, dense_rows, rows_between
 from streamsvm.core.checks import LearnerName, check_number, check_one_of
 from streamsvm.core.kernels import KERNELS, LARGEST_FEATURE
 from streamsvm.files.messages import shown
@@ -33,10 +33,7 @@ _CHUNK = 2000  # rows that are float64 at a time
 _PARTS = (0.25, 0.5, 1.0)  # of the budget: the first are vectors of the machine, the others follow what is still far off
 _HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.25, 20_000, 50  # part and numbers of the rows on which a loss is measured
 _FIRST_BUDGET, _HALVINGS = 25, 2  # of the search for a budget
-_LARGEST_PART, _LARGEST_TRIAL = (
-    0.7,
-    4000,
-)  # of the machine, and vectors: what takes more is as good as the machine, or takes hours
+_LARGEST_PART, _LARGEST_TRIAL = 0.7, 4000  # of the machine, and vectors: more are as good as the machine, or take hours
 
 
 def to_budget(
@@ -248,7 +245,7 @@ class _Trial(NamedTuple):
     def loss(self, expansion: _Expansion) -> float:
         """Return what an expansion loses, in percent, as `to_budget` defines it."""
         problem = ReducedSet(self.machine._kernel, self.rows, np.zeros((self.rows.shape[0], 1)), np.ones(self.rows.shape[0]))
-        values = problem.values(_array(expansion.vectors), expansion.coefficients.T) + expansion.intercept
+        values = problem.values(dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
         if not is_classifier(self.machine):
             difference, spread = np.abs(values[:, 0] - self.predicted).mean(), self.predicted.std()
             return float(100.0 * difference / spread) if spread > 0.0 else 100.0 * float(difference > 0.0)
@@ -353,7 +350,7 @@ class _Distillation:
         """Return at most ``budget`` vectors, float64 [m, d]: a few of the machine's, and rows where these are far off."""
         S, sizes = self.machine.support_vectors_, [math.ceil(part * budget) for part in _PARTS]
         weights = np.abs(self.coefficients).max(axis=1)
-        vectors = _array(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
+        vectors = dense_rows(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
         for size in sizes[1:] if len(vectors) else ():  # none: the machine's decision is constant
             vectors = np.concatenate([vectors, problem.worst_rows(vectors, size - len(vectors), rng)])
         return vectors
@@ -389,7 +386,3 @@ class _Distillation:
         values = machine._soft_votes(f) if self.votes else machine._class_values(f)
         ordered = np.sort(values, axis=1)
         return values, ordered[:, -1] - ordered[:, -2]
-
-
-def _array(rows: Any) -> np.ndarray:
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)

@@ -190,11 +190,11 @@ class HierarchicalMachine(ForestMachine):
 
     def _foretell(self, problems: _Problems, prepared: Prepared, Cs: Sequence[float]) -> None:
         """Warn where CSMO would take a fifth of the time, as for wide rows, or few near the boundary."""
-        (n, d), name = problems.X.shape, "CSMORegressor" if self._epsilon is not None else "CSMOClassifier"
+        n, d = problems.X.shape
         seconds = self.n_trees * tree_seconds(n, d, problems.leaf_size, problems.rank, len(problems.bounds))
 
         def exact() -> Alternative:
-            return Alternative(name, exact_seconds(prepared, Cs, self._kernel, self._epsilon))
+            return Alternative(self._exact_name, exact_seconds(prepared, Cs, self._kernel, self._epsilon))
 
         foretell(type(self).__name__, seconds, n, exact)
 

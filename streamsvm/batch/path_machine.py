@@ -201,14 +201,17 @@ class PathMachine(KernelMachine):
         """
         return self._fit_watched(self._models(Cs), X, y, sample_weight)
 
+    @property
+    def _exact_name(self) -> str:
+        return "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
+
     def _fit_watched(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         """Fit models, and warn if CSMO would have taken a tenth of the time."""
         stopwatch = Stopwatch()
         models = models[0]._fit_path(models, X, y, sample_weight)
         n = _num_samples(X)
         seconds = sum(exact("", n, len(model.support_), len(model._coefficients)).seconds for model in models)
-        name = "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
-        advise(type(self).__name__, stopwatch.seconds, n, Alternative(name, seconds))
+        advise(type(self).__name__, stopwatch.seconds, n, Alternative(self._exact_name, seconds))
         return models
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:

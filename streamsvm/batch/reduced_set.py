@@ -21,6 +21,11 @@ _SHARPNESS = 5.0  # of the softmax: an output that is 1 above the others has a p
 _PARTNERS = 10  # random rows of which the nearest is the other end of a row between
 
 
+def dense_rows(rows: Any) -> np.ndarray:
+    """Return rows, array or CSR matrix [n, d], as an array of float64."""
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
+
+
 def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
     """Return the numbers of at most ``budget`` rows of S that are far from each other in the kernel's space, by k-means++.
 
@@ -112,8 +117,7 @@ class ReducedSet:
         """
         coefficients = self._solve(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors), None)
         errors = self.weights * np.square(self.values(vectors, coefficients) - self.targets).sum(axis=1)
-        rows = self.rows[choose_vectors(self.kernel, self.rows, errors, count, rng)]
-        return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
+        return dense_rows(self.rows[choose_vectors(self.kernel, self.rows, errors, count, rng)])
 
     def move(self, vectors: np.ndarray, passes: int) -> np.ndarray:
         """Return vectors, float64 [m, d], moved so that the sum of squares is small where coefficients are solved for.

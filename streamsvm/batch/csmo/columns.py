@@ -96,24 +96,34 @@ def store(X: Any, *, dense: bool) -> Rows:
     return store_sparse(csr_without_zeros(X), np.float64)
 
 
-def pack(X: np.ndarray, gamma: float) -> tuple[Rows, Rows] | None:
-    """Return X [n, d] as bits, with the Gaussian kernel's values in float32 and in float64.
+class Indicators(NamedTuple):
+    """Rows of features with two values each, which differ by the same ``gap``."""
 
-    None if a feature has more than two values, or the two differ by unequal amounts. Features of one value are ignored.
-    """
-    low, high = X.min(axis=0), X.max(axis=0)
-    gaps = np.unique((high - low)[high > low])
-    first = X[:100]  # most data with other features are recognised by these
-    if len(gaps) != 1 or not ((first == low) | (first == high)).all():
-        return None
-    upper = high == X
-    if not (upper | (low == X)).all():
-        return None
-    octets = np.packbits(upper[:, high > low], axis=1)
+    rarer: np.ndarray  # bool [n, d]: whether a feature has the rarer one of its values; features of one value are left out
+    gap: float
+
+    @classmethod
+    def of(cls, X: np.ndarray) -> Indicators | None:
+        """Return the rows of X [n, d]; None if a feature has more values, or if the gaps are unequal."""
+        low, high = X.min(axis=0), X.max(axis=0)
+        gaps = np.unique((high - low)[high > low])
+        first = X[:100]  # most data with other features are recognised by these
+        if len(gaps) != 1 or not ((first == low) | (first == high)).all():
+            return None
+        upper = high == X
+        if not (upper | (low == X)).all():
+            return None
+        upper = upper[:, high > low]
+        return cls(upper ^ (upper.mean(axis=0) > 0.5), float(gaps[0]))
+
+
+def pack(two_valued: Indicators, gamma: float) -> Rows:
+    """Return rows as bits, with the Gaussian kernel's values in float64."""
+    octets = np.packbits(two_valued.rarer, axis=1)
     octets = np.ascontiguousarray(np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8))))
     words = np.ascontiguousarray(octets.view(np.uint64).T)
-    table = np.exp(-gamma * float(gaps[0]) ** 2 * np.arange(64 * len(words) + 1))
-    return tuple(_rows(BITS, kind, X.shape[1], words=words, table=table.astype(kind)) for kind in (np.float32, np.float64))  # type: ignore[return-value]
+    table = np.exp(-gamma * two_valued.gap**2 * np.arange(64 * len(words) + 1))
+    return _rows(BITS, np.float64, two_valued.rarer.shape[1], words=words, table=table)
 
 
 def subset(rows: Rows, which: np.ndarray) -> Rows:
@@ -375,16 +385,24 @@ class ColumnCache:
         """Write some columns, values float32 [m, n], over those that were used longest ago."""
         _put(self.slots, which, values)
 
+    @property
+    def has_room_for_all(self) -> bool:
+        return len(self.slots.owner) >= len(self.slots.slot_of)
+
+    def whole(self) -> np.ndarray:
+        """Take all columns as there, in order, where there is room for them; return the matrix [n, n] to be written."""
+        n = len(self.slots.slot_of)
+        self.slots.slot_of[:] = self.slots.owner[:n] = np.arange(n)
+        return self.buffer[: n * n].reshape(n, n)
+
     def fill(self, chunks: Iterable[np.ndarray]) -> None:
         """Take all n columns, in order, chunk by chunk [m, n], into an empty cache if there is room for them."""
-        n = len(self.slots.slot_of)
-        if len(self.slots.owner) < n:
+        if not self.has_room_for_all:
             return
-        begin = 0
+        K, begin = self.whole(), 0
         for chunk in chunks:
-            self.buffer[begin : begin + chunk.size].reshape(chunk.shape)[:] = chunk
-            begin += chunk.size
-        self.slots.slot_of[:] = self.slots.owner[:n] = np.arange(n)
+            K[begin : begin + len(chunk)] = chunk
+            begin += len(chunk)
 
     def reset(self, n: int) -> None:
         """Empty the cache; columns will have n values."""

@@ -213,9 +213,8 @@ class CSMO(KernelMachine):
             solutions = self._solve(training, dual_coef_init)
             interrupted = any(solution.interrupted for solution in solutions)
             self.objective_ = sum(solution.objective for solution in solutions)
-            self.duality_gap_: float = max(
-                sum(solution.objective + solution.primal for solution in solutions), 0.0
-            )  # it may round
+            difference = sum(solution.objective + solution.primal for solution in solutions)
+            self.duality_gap_: float = max(difference, 0.0)  # it may round
             self.gap_: float = max(solution.gap for solution in solutions)
             self.fit_status_: int = int(self.gap_ > self.tol)
             self._calibrate(training, interrupted)
@@ -314,6 +313,7 @@ class CSMO(KernelMachine):
             check_one_of("kernel", self.kernel, self._kernels)
 
     def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        # scikit-learn's own check refuses weights that are all 0, in words that its tests of SVC do not expect.
         n, given = _num_samples(X), 1.0 if sample_weight is None else sample_weight
         given = np.full(n, given) if isinstance(given, Number) else given
         weights = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")

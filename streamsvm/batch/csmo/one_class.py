@@ -28,7 +28,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     Notes
     -----
-    The first nu n rows start at their bound. Each of them needs a column, which costs O(nu n^2 d) before the first step.
+    The first nu n rows start at their bound. The gradient there costs O(nu n^2 d) before the first step.
     Memory, threads and interrupts (Ctrl-C) are described in `CSMOClassifier`, together with the references on the solver.
 
     References

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import ColumnCache, Slots
+from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.finish import finish
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
@@ -30,6 +30,10 @@ _STEPS = 20  # for each variable of a block, at most
 _FREE = 0.25  # of the working set, from which part of free variables on single steps win,
 _ROOM = 1.1  # if there is room for so many columns for each that they may want
 _GOLDEN = 0.618034  # multiples of it lie everywhere between two integers
+_MEGABYTE = 2**20
+_SHRINK_EVERY = 1000  # steps
+_LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where columns have to be moved
+_CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 _SPREAD = 5e4  # times the tolerance: in float32, slopes of this spread are exact to a part of it
 
 
@@ -66,12 +70,12 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         which = _block(ascents, descents, middle, free, _places(before, state.which), new, min(_BLOCK, largest), number)
         a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
-        start, K = block.b.copy(), buffer[: m * m].reshape(m, m)
+        start, columns = block.b.copy(), ColumnCache(buffer, m)
         state.cache.reset(n)
-        state.matrix(which, K, which)
+        state.matrix(which, columns.whole(), which)
         most = min(_STEPS * m, int(PAUSE / (4 * m)), max_iter - state.n_iter)
         _, done, _ = steps(
-            block, Scratch.of(m, np.float32), _all_there(K), p.epsilon, max(_PART * gap, goal), conjugate, most, False
+            block, Scratch.of(m, np.float32), columns.slots, p.epsilon, max(_PART * gap, goal), conjugate, most, False
         )
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
@@ -83,12 +87,6 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         before, number = state.which[which], number + 1
         if verbose:
             sys.stderr.write(f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {n:,} rows in the working set\n")
-
-
-def _all_there(K: np.ndarray) -> Slots:
-    """Return a full cache: all columns of a matrix, float32 [m, m]."""
-    ring = np.arange(len(K) + 1, dtype=np.int32)
-    return Slots(K.reshape(-1), ring[:-1].copy(), ring[:-1].copy(), np.roll(ring, 1), np.roll(ring, -1))
 
 
 def _places(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -131,12 +129,6 @@ def _block(
     others = before[~wanted[before]]
     wanted[others[: max(size - np.count_nonzero(wanted), 0)]] = True
     return np.flatnonzero(wanted)
-
-
-_MEGABYTE = 2**20
-_SHRINK_EVERY = 1000  # steps
-_LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where columns have to be moved
-_CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 
 
 class Solution(NamedTuple):

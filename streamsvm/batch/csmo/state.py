@@ -9,6 +9,7 @@ from scipy import sparse
 
 from streamsvm.batch.csmo.columns import (
     ColumnCache,
+    Indicators,
     Rows,
     column,
     cost,
@@ -81,7 +82,7 @@ def quickest_form(X: Any, kernel: Kernel) -> Any:
 
 
 def _indicates(values: np.ndarray) -> bool:
-    """Whether there is one value beside 0: rows are then compared bit by bit."""
+    """Whether there is one value beside 0: rows are then `Indicators`, with bits in float64."""
     return len(values) > 0 and bool((values == values[0]).all())
 
 
@@ -92,9 +93,9 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[tuple[Vectors, np.ndarray] |
     """
     dense, n, values = not sparse.issparse(X), X.shape[0], X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
-    packed = pack(X, kernel.gamma) if dense and kernel.kind == RBF else None
-    if packed is not None:
-        exact = packed[1]
+    two_valued = Indicators.of(X) if dense and kernel.kind == RBF else None
+    if two_valued is not None:
+        exact = pack(two_valued, kernel.gamma)
     else:
         if dense and kernel.kind == RBF:
             X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and float32 has more digits for them
@@ -104,7 +105,7 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[tuple[Vectors, np.ndarray] |
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
-    tiles = vectors(X, kernel)
+    tiles = vectors(X, kernel, two_valued)
     del X, values  # a float32 copy may take their memory
     if tiles is not None and tiles[1].all():
         return tiles, exact, exact
@@ -201,7 +202,8 @@ class State:
             self.diagonal[:] = problem.given.diagonal()
         self._exact: Vectors | None = None
         largest = max(float(problem.upper.max()), -float(problem.lower.min()))
-        self._precise: Vectors | None = self._exact_vectors() if _ROUNDED * largest > tol else None
+        rounded = problem.tiles is not None and _ROUNDED * largest > tol
+        self._precise: Vectors | None = self._exact_vectors() if rounded else None
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
@@ -255,12 +257,11 @@ class State:
 
     def fill_cache(self) -> None:
         """Write the columns of all variables in the working set, or of the free ones, if there is room for them."""
-        n, slots = len(self.which), self.cache.slots
+        slots = self.cache.slots
         if self._tiles is None or (slots.slot_of >= 0).all():
             return
-        if len(slots.owner) == n:
-            self.matrix(np.arange(n), slots.buffer[: n * n].reshape(n, n))
-            slots.slot_of[:] = slots.owner[:] = np.arange(n)
+        if self.cache.has_room_for_all:
+            self.matrix(np.arange(len(self.which)), self.cache.whole())
             return
         ascents, descents, _ = self.derivatives()
         free = np.flatnonzero((ascents == descents) & (slots.slot_of < 0))
@@ -279,9 +280,9 @@ class State:
             ascents, descents, _ = self.derivatives()
             absent = self.cache.slots.slot_of < 0
             size = min(_BATCH, len(self.cache.slots.owner) // 4)
-            near = [np.flatnonzero(absent & (slopes < np.inf)) for slopes in (ascents, -descents)]
-            first = [_least(slopes[of], size // 2) for slopes, of in zip((ascents, -descents), near, strict=True)]
-            some = np.union1d(np.concatenate([of[k] for of, k in zip(near, first, strict=True)]), some)
+            for values in (ascents, -descents):
+                others = np.flatnonzero(absent & (values < np.inf))
+                some = np.union1d(some, others[_least(values[others], size // 2)])
         self._put(some)
 
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
@@ -323,8 +324,6 @@ class State:
             gradient[i] = before[k] + change @ values
 
     def _add_expansions(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        if not len(columns):
-            return
         p = self.problem
         sums = np.zeros((len(self.b), 1))
         add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums, self.workers)

@@ -1,6 +1,6 @@
 """Kernel values by products of rows, tile by tile, which stays in the processor's cache: no column is stored.
 
-A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, 256 are laid out feature by feature, as dense
+A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, some are laid out feature by feature, as dense
 ones, and each other row adds up what lies at its features: one SIMD loop a feature. With the Gaussian kernel, the squared norms
 are two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into
 kernel values, and adds up K c or stores them. That takes a quarter of the time of columns by subtraction, but the norms cancel:
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import BITS, SPARSE, Rows
+from streamsvm.batch.csmo.columns import BITS, SPARSE, Indicators, Rows
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, exp2, exp64
 
@@ -59,19 +59,19 @@ class Vectors(NamedTuple):
         )  # fmt: skip
 
 
-def vectors(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray] | None:
+def vectors(X: Any, kernel: Kernel, two_valued: Indicators | None = None) -> tuple[Vectors, np.ndarray] | None:
     """Return rows X, float64 [n, d] or CSR, in the form that is quicker, and which of them are near enough, bool [n].
 
-    None where too many are far from the mean.
+    ``two_valued`` has the rows instead where all features have two values and the kernel is Gaussian. None where too many rows
+    are far from the mean.
     """
-    (n, d), whole = X.shape, False
-    if not sparse.issparse(X):
-        flipped = _indicators(X) if kernel.kind == RBF else None
-        if flipped is not None:
-            (X, gap), whole = flipped, True
-            kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
-            X = _csr(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
-    elif X.nnz >= n * (d - _SPARE):
+    (n, d), whole = X.shape, two_valued is not None
+    if two_valued is not None:
+        X, gap = two_valued
+        kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
+        d = X.shape[1]
+        X = _csr(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
+    elif sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
         X = X.toarray()
     if sparse.issparse(X):
         squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
@@ -105,22 +105,6 @@ def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
     return None if kernel.gamma * found.squares.max(initial=0.0) > _FAR else found
 
 
-def _indicators(X: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """Return rows of features with two values each as 1 where they have the rarer one, and 0; and by how much the two differ.
-
-    None if a feature has more values, or if the differences are unequal. Distances stay the same, but for that factor.
-    """
-    low, high = X.min(axis=0), X.max(axis=0)
-    gaps = np.unique((high - low)[high > low])
-    first = X[:100]  # most data with other features are recognised by these
-    if len(gaps) != 1 or not ((first == low) | (first == high)).all():
-        return None
-    upper = (high == X) & (high > low)
-    if not (upper | (low == X)).all():
-        return None
-    return upper ^ (upper.mean(axis=0) > 0.5), float(gaps[0])
-
-
 def _csr(X: np.ndarray) -> Any:
     """Return an array bool [n, d] as a CSR array of float64."""
     places = np.flatnonzero(X)
@@ -131,12 +115,12 @@ def _csr(X: np.ndarray) -> Any:
 
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = None) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
-    kernel, others = tuple(left.kernel), _other_side(right)  # a named tuple takes as long to pass on as a quarter of a tile
+    others = _other_side(right)
 
     def write(start: int) -> None:
         for begin in range(start, min(start + _SHARE, left.n), _ROWS):
             for first, tile in _tiles(left, others, begin, min(begin + _ROWS, left.n)):
-                _store_values(*kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
+                _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
 
     (each or _alone)(write, range(0, left.n, _SHARE))
 
@@ -146,7 +130,7 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
     ``each(add, begins)`` calls the function ``add`` for each number.
     """
-    kernel, others, c = tuple(left.kernel), _other_side(right), coefficients.astype(right.values.dtype)
+    others, c = _other_side(right), coefficients.astype(right.values.dtype)
 
     def add(start: int) -> None:
         scratch = np.empty(_COLUMNS)
@@ -154,7 +138,7 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
             end = min(begin + _ROWS, left.n)
             for first, tile in _tiles(left, others, begin, end):
                 if tile.dtype == np.float32:
-                    _add_values(*kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
+                    _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
                 else:
                     _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[begin:end])
 
@@ -234,8 +218,9 @@ def _sparse_products(
     weights: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the products of some rows with those of ``panel`` [features there, 256], plus both sides' squares, into ``out``
-    [rows, 256].
+    """Write the products of some rows with those of ``panel`` [features there, lanes], plus the squares of both, into ``out``.
+
+    ``out`` is [rows, lanes].
     """
     # A slice for each row would count a reference, atomically.
     flat, sums, lanes = panel.ravel(), out.ravel(), np.uint64(panel.shape[1])
@@ -261,18 +246,16 @@ def _sparse_products(
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _add_values(
-    kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray
-) -> None:
+def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
     """Add K c of a tile [m, at least n] with c float32 [n]."""
-    scale, n = np.float32(-gamma * _LOG2E), len(coefficients)
+    scale, n = np.float32(-kernel.gamma * _LOG2E), len(coefficients)
     for i in range(len(products)):
         row, total = products[i], np.float32(0.0)
-        if kind == RBF:
+        if kernel.kind == RBF:
             for j in range(np.uint64(n)):
                 total += exp2(scale * row[j]) * coefficients[j]
         else:
-            _transform(kind, gamma, coef0, degree, row, n, row)
+            _transform(kernel, row, n, row)
             for j in range(np.uint64(n)):
                 total += row[j] * coefficients[j]
         out[i] += total
@@ -293,26 +276,24 @@ def _add_exact_values(
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _store_values(
-    kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray
-) -> None:
+def _store_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray) -> None:
     """Write the kernel values of a tile [m, at least n] into the rows from ``begin`` and the columns from ``first`` on."""
-    scale = np.float32(-gamma * _LOG2E)
+    scale = np.float32(-kernel.gamma * _LOG2E)
     for i in range(len(products)):
         row, to = products[i], out[begin + i, first : first + n]
-        if kind == RBF:
+        if kernel.kind == RBF:
             for j in range(np.uint64(n)):
                 to[j] = exp2(np.float32(scale * row[j]))
         else:
-            _transform(kind, gamma, coef0, degree, row, n, to)
+            _transform(kernel, row, n, to)
 
 
 @compiled(nogil=True)
-def _transform(kind: int, gamma: float, coef0: float, degree: int, products: np.ndarray, n: int, out: np.ndarray) -> None:
+def _transform(kernel: Kernel, products: np.ndarray, n: int, out: np.ndarray) -> None:
     """Turn products into values of another kernel than the Gaussian one."""
     for j in range(n):
         value = np.float64(products[j])
-        if kind != LINEAR:
-            value = gamma * value + coef0
-            value = np.tanh(value) if kind == SIGMOID else value**degree
+        if kernel.kind != LINEAR:
+            value = kernel.gamma * value + kernel.coef0
+            value = np.tanh(value) if kernel.kind == SIGMOID else value**kernel.degree
         out[j] = value

@@ -47,7 +47,8 @@ def test_two_valued_features_as_bits(d):
     X = np.where(rng.random((N, d)) < 0.5, 2.5, -0.5)
     X[:, d // 2] = 7.0 if d > 1 else X[:, 0]
     expected = naive_batch.kernel_matrix(X, X, gamma=0.01)
-    for rows, tolerance in zip(columns.pack(X, 0.01), (1e-7, 1e-14), strict=True):
+    exact = columns.pack(columns.Indicators.of(X), 0.01)
+    for rows, tolerance in ((columns.single(exact), 1e-7), (exact, 1e-14)):
         out = np.empty(N, rows.table.dtype)
         columns.column(rows, rows, 5, columns.Kernel(0, 0.01, 0.0, 3), out)
         np.testing.assert_allclose(out, expected[5], atol=tolerance, rtol=tolerance)
@@ -55,10 +56,10 @@ def test_two_valued_features_as_bits(d):
 
 def test_what_is_no_bits():
     X = np.where(np.random.default_rng(0).random((200, 3)) < 0.5, 1.0, 0.0)
-    assert columns.pack(np.ones((5, 2)), 1.0) is None
-    assert columns.pack(X * [1.0, 2.0, 1.0], 1.0) is None  # unequal gaps
+    assert columns.Indicators.of(np.ones((5, 2))) is None
+    assert columns.Indicators.of(X * [1.0, 2.0, 1.0]) is None  # unequal gaps
     X[150, 1] = 0.5
-    assert columns.pack(X, 1.0) is None
+    assert columns.Indicators.of(X) is None
 
 
 def test_equal_rows_have_one_number_whatever_their_order():

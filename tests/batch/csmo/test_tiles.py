@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 import naive_batch
 from streamsvm.batch.csmo import tiles
-from streamsvm.batch.csmo.columns import store
+from streamsvm.batch.csmo.columns import Indicators, store
 from streamsvm.core.kernels import LINEAR, MACHINE_KERNELS, RBF, Kernel, exp2
 
 
@@ -37,7 +37,7 @@ def test_products_and_matrices(n, m, d, form):
     rng = np.random.default_rng(n)
     X, c = FORMS[form](rng, n + m, d), 10.0 * rng.normal(size=m)
     K = naive_batch.kernel_matrix(*2 * (X.toarray() if sparse.issparse(X) else X,), gamma=0.3 / d)
-    of, near = tiles.vectors(X, kernel(0.3 / d))
+    of, near = tiles.vectors(X, kernel(0.3 / d), Indicators.of(X) if form == "two values" else None)
     assert near.all()
     left, right = of.take(np.arange(n)), of.take(n + np.arange(m))
     out = np.full(n, 3.0)
@@ -84,7 +84,7 @@ def test_small_integers_are_never_far():
 
 def test_a_steep_kernel_of_two_values_far_apart():
     X = np.repeat(np.where(np.random.default_rng(0).random((20, 3)) < 0.5, 1e6, -1e6), 2, axis=0)
-    of, near = tiles.vectors(X, kernel(1e37))
+    of, near = tiles.vectors(X, kernel(1e37), Indicators.of(X))
     assert near.all()
     found = np.empty((40, 40), np.float32)
     tiles.block(of, of, found)
