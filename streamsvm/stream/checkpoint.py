@@ -322,19 +322,22 @@ class CheckpointFolder(CheckpointWriter):
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
-        if not self._is_owned:
-            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
+        self._check_owned(path)
         began = time.perf_counter()
         try:
             data = self._bytes(model, metric, facts, rows, position)
             write(path, data)
             self._prune(path)
-        except ModelFileError as error:
-            raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
-        except OSError as error:
-            raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
+        except (ModelFileError, OSError) as error:
+            self._check_owned(path)  # who takes over removes a file that is half written
+            text = error if isinstance(error, ModelFileError) else error.strerror
+            raise CheckpointError(f"{path}: the checkpoint was not written: {text}") from error
         tell_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - began)
         return path
+
+    def _check_owned(self, path: Path) -> None:
+        if not self._is_owned:
+            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
 
     @property
     def _is_owned(self) -> bool:

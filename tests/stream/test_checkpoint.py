@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from river import datasets, linear_model, preprocessing
@@ -189,6 +190,20 @@ def test_any_river_model_can_be_kept(folder):
 def test_reading_needs_no_more_than_the_package():
     code = "import sys, streamsvm; assert 'river.metrics' not in sys.modules; assert callable(streamsvm.load)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_folder_that_is_taken_over_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    first, others, replace = CheckpointFolder(tmp_path), [], Path.replace
+
+    def late(part, target):
+        others.append(CheckpointFolder(tmp_path, take_over=True))
+        return replace(part, target)
+
+    monkeypatch.setattr(Path, "replace", late)
+    raises("another process has taken over the folder", first.save, "model", None, rows=1, position={}, error=TakenOverError)
+    assert not list(tmp_path.glob("*.ckpt*"))
+    for folder in (first, *others):
+        folder.close()
 
 
 def test_a_folder_that_is_taken_over_is_not_written_by_the_other(tmp_path):
