@@ -71,15 +71,17 @@ class CSMOClassifier(KernelClassifier, CSMO):
     -----
     A step costs O(n), plus O(n d) for each column that is not there. The solution is checked in float64 before it is accepted,
     and the steps continue if float32 was not exact enough. Problems of up to 500 rows are solved to the last digits if the
-    steps have found which variables are at their bounds. Equal rows share one variable. On top of X, a fit needs the cache, 40
-    bytes for each value of X (90 for each non-zero value of a sparse matrix), and a few hundred bytes for each row. If kernel
+    steps have found which variables are at their bounds. Equal rows share one variable. On top of X, a fit needs the cache, if C
+    is large a fifth more than that, 40 bytes for each value of X (90 for each non-zero value of a sparse matrix), a few hundred
+    bytes for each row, and 1 MB for tiles. If kernel
     values are given, it needs the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for
     all of it.
 
     With more than 1,000 rows, a fit begins with blocks. A block has all variables between their bounds, and 512 that violate
     optimality, from all over the rows. It is solved on its own small matrix, to a tenth of the gap. Then the gradient of all
     rows takes all changes at once, by matrix products, which cost a quarter of columns or less. If a quarter of the rows that
-    are left are between their bounds and their columns fit into the cache, the rest is single steps. Rows far from the mean,
+    are left are between their bounds and their columns fit into the cache, the rest is single steps. Where these take long, a
+    Newton step now and then solves for all variables between their bounds, O(m^3) for m <= 3,000 of them. Rows far from the mean,
     measured by gamma, have no products that are exact enough: if more than a twentieth of the rows are far, all steps are
     single ones.
 

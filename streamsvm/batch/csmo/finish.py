@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import subset
-from streamsvm.batch.csmo.state import State, add_expansions
+from streamsvm.batch.csmo.newton import kernel_matrix
+from streamsvm.batch.csmo.state import State
 
 _ROWS = 500  # of a small problem
 _FREE = 150  # variables between their bounds, for which the equations are solved
@@ -27,7 +27,7 @@ def finish(state: State, gap: float) -> float:
         return gap
     slopes = state.exact_gradient(free) + (rises - a.gradient)[free]
     equations = np.ones((m + 1, m + 1))  # with the intercept, for the sum
-    equations[:m, :m], equations[m, m] = _kernel_matrix(state, free), 0.0
+    equations[:m, :m], equations[m, m] = kernel_matrix(state, free), 0.0
     equations[range(m), range(m)] += _RIDGE * equations[:m, :m].diagonal().mean()
     try:
         change = np.linalg.solve(equations, np.append(-slopes, 0.0))[:m]
@@ -46,13 +46,3 @@ def finish(state: State, gap: float) -> float:
         return found
     state.working = a
     return gap
-
-
-def _kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
-    """Return the kernel values of some rows with each other, float64 [m, m]."""
-    p, m = state.problem, len(which)
-    if p.given is not None:
-        return p.given.values(which, which)
-    rows, K = subset(p.exact_rows, which), np.zeros((m, m))
-    add_expansions(rows, np.eye(m), rows, np.arange(m), p.kernel, K)
-    return K

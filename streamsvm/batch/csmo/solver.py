@@ -17,6 +17,7 @@ import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.finish import finish
+from streamsvm.batch.csmo.newton import NewtonSteps
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -189,12 +190,13 @@ def solve(
 
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
     """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
-    p, since, status = state.problem, 0, RUNNING
+    p, since, passed, status = state.problem, 0, 0, RUNNING
     if state.derivatives()[2] < goal:
         return CONVERGED
     if state.n_iter >= options.max_iter:
         return RUNNING
     state.fill_cache()
+    newton = NewtonSteps(options.tol)
     while True:
         stop_if_asked()
         look()
@@ -208,7 +210,7 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50), options.max_iter - state.n_iter),
             status == WANTED,
         )  # fmt: skip
-        state.n_iter, since = state.n_iter + done, since + done
+        state.n_iter, since, passed = state.n_iter + done, since + done, passed + done
         if status == WANTED:
             state.provide_columns(wanted)
             continue
@@ -216,6 +218,8 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")
         if status != RUNNING or state.n_iter >= options.max_iter:
             return status
+        newton.follow(state, float(passed * m), state.derivatives()[2])
+        passed = 0
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
             state.shrink(_LEFT_OF_COLUMNS)

@@ -1,0 +1,162 @@
+"""Newton steps: all variables between their bounds at once, by linear equations.
+
+Steps along pairs soon find which variables end between their bounds. Where C is large, they then take long: the valley is long,
+but these variables are few, and their equations cost little.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from streamsvm.batch.csmo.columns import DENSE, column, subset
+from streamsvm.batch.csmo.state import State
+from streamsvm.core.kernels import LINEAR, RBF, SIGMOID
+
+_MOST = 3000  # variables whose equations are solved
+_MEMORY = 0.2  # of that of the cache, which their matrix may take, too
+_STOPS = 300  # variables that may reach a bound in one Newton step
+_SHARE = 0.25  # of the variables between bounds: so many of the others may move, too
+_WORST = 0.5  # of the worst violation, above which one of them does
+_NEAR = 100.0  # times the tolerance, which the gap has to be below
+_RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
+_BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
+_CUBE, _SQUARE = 1 / 40, 30.0  # operations of steps along pairs that take as long, for each m^3 and m^2 of m variables
+_PATIENCE = 0.25  # of the time of a Newton step, which others take before it is due; doubled each time that it fails
+
+
+class NewtonSteps:
+    """Newton steps among others, where they are worth their time."""
+
+    def __init__(self, tol: float) -> None:
+        self._tol, self._spent, self._patience = tol, 0.0, _PATIENCE
+
+    def follow(self, state: State, operations: float, gap: float) -> None:
+        """Do a Newton step if it is due after other steps, which took so many ``operations`` and left this gap."""
+        self._spent += operations
+        if gap > _NEAR * self._tol:
+            return
+        rises, falls, _ = state.derivatives()
+        free = np.count_nonzero(rises == falls)
+        most = min(_MOST, math.isqrt(int(_MEMORY * state.cache.buffer.nbytes) // 8))
+        if not 2 <= free <= most or self._spent < self._patience * (_CUBE * free**3 + _SQUARE * free**2):
+            return
+        self._spent = 0.0
+        newton_step(state, _BLUR * self._tol)
+        self._patience = _PATIENCE if state.derivatives()[2] < 0.5 * gap else 2.0 * self._patience
+
+
+def newton_step(state: State, blur: float) -> None:
+    """Move variables between their bounds, and some others, to the minimum or towards it; none where that gains nothing.
+
+    Slopes at the minimum are 0 to ``blur``. For m variables, O(m^3), O(m^2) for each that reaches a bound, and O(n m d).
+    """
+    p, a, room = state.problem, state.working, _room(state)
+    M = kernel_matrix(state, state.which[room.which])
+    M[np.diag_indices(len(M))] += _RIDGE * M.diagonal().mean() + blur / max(p.upper.max(), -p.lower.min())
+    try:
+        change = _descend(cho_factor(M, lower=True, overwrite_a=True, check_finite=False), room)
+    except LinAlgError:  # the kernel is not positive definite
+        return
+    if not np.isfinite(change).all():
+        return
+    b, gradient = a.b.copy(), a.gradient.copy()
+    b[room.which] += change
+    risen = room.which[(change > 0.0) & (change == room.up)]  # exactly onto bounds and kinks
+    fallen = room.which[(change < 0.0) & (change == room.down)]
+    b[risen] = np.where(a.b < a.kink, a.kink, a.upper)[risen]
+    b[fallen] = np.where(a.b > a.kink, a.kink, a.lower)[fallen]
+    state.add(change, state.which[room.which], state.which, gradient)
+    if not change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0:  # equations that rounding decides
+        return
+    state.working = a._replace(b=b, gradient=gradient)
+
+
+class _Room(NamedTuple):
+    """m variables that may move: their places, their slopes float64 [m], and by how much they may change, float64 [m]."""
+
+    which: np.ndarray
+    slopes: np.ndarray
+    down: np.ndarray
+    up: np.ndarray
+
+
+def _room(state: State) -> _Room:
+    """Return the variables between their bounds, and those at a bound or kink that violate optimality most."""
+    a, (rises, falls, _) = state.working, state.derivatives()
+    free = rises == falls
+    middle, most = float(np.median(rises[free])), int(_SHARE * np.count_nonzero(free))
+    to_rise, to_fall = np.where(free, 0.0, middle - rises), np.where(free, 0.0, falls - middle)
+    violation = np.maximum(to_rise, to_fall)
+    least = max(_WORST * violation.max(), np.partition(violation, -most - 1)[-most - 1], 0.0)
+    rising, falling = to_rise > least, to_fall > least
+    which = np.flatnonzero(free | rising | falling)
+    b, kink = a.b[which], a.kink[which]
+    down = np.where(b > kink, kink, a.lower[which]) - b
+    up = np.where(b < kink, kink, a.upper[which]) - b
+    down[rising[which]] = up[falling[which]] = 0.0
+    return _Room(which, np.where(falling, falls, rises)[which], down, up)
+
+
+def _descend(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
+    """Return the changes of m variables, float64 [m], whose sum is 0: down to the minimum of the quadratic model.
+
+    Where a variable reaches the end of its room on the way, it stays there, and the way goes on without it. ``factor`` is the
+    Cholesky factor of the Hessian H. With the gradient g, each direction d minimises d'Hd / 2 + g'd where 1'd = 0, and d is 0 in
+    variables that stay: d = -z - Pμ, with z = H^-1 g and P = H^-1 B, where the columns of B are 1 and the units of these variables.
+    """
+    m = len(room.which)
+    most = min(_STOPS, m - 1)
+    x, stopped = np.zeros(m), np.empty(most, np.int64)
+    z = cho_solve(factor, room.slopes, check_finite=False)
+    P, BP = np.empty((m, most + 1), order="F"), np.empty((most + 1, most + 1))
+    column_of_B = np.ones(m)
+    for k in range(most + 1):
+        P[:, k] = cho_solve(factor, column_of_B, check_finite=False)
+        BP[0, k] = BP[k, 0] = P[:, k].sum()
+        BP[1 : k + 1, k] = BP[k, 1 : k + 1] = P[stopped[:k], k]
+        d = -z - P[:, : k + 1] @ np.linalg.solve(BP[: k + 1, : k + 1], np.append(-z.sum(), -z[stopped[:k]]))
+        d -= d.sum() / (m - k)  # it may round
+        d[stopped[:k]] = 0.0
+        moves = np.flatnonzero(d)
+        steps = (np.where(d > 0.0, room.up, room.down) - x)[moves] / d[moves]
+        step = min(max(steps.min(initial=1.0), 0.0), 1.0)
+        x += step * d
+        z += step * d
+        if step == 1.0 or k == most:
+            break
+        i = moves[steps.argmin()]
+        x[i] = room.up[i] if d[i] > 0.0 else room.down[i]
+        stopped[k] = i
+        column_of_B = np.zeros(m)
+        column_of_B[i] = 1.0
+    return x
+
+
+def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
+    """Return the kernel values of some rows with each other, float64 [m, m]."""
+    p, m = state.problem, len(which)
+    if p.given is not None:
+        return p.given.values(which, which)
+    rows, kernel = subset(p.exact_rows, which), p.kernel
+    if rows.kind != DENSE:
+        K = np.empty((m, m))
+        for i in range(m):
+            column(rows, rows, i, kernel, K[i])
+        return K
+    K = rows.dense.T @ rows.dense
+    if kernel.kind == RBF:  # in place: it may be large
+        halves = 0.5 * K.diagonal()
+        K -= halves
+        K -= halves[:, np.newaxis]
+        np.minimum(K, 0.0, out=K)
+        K *= 2.0 * kernel.gamma
+        np.exp(K, out=K)
+    elif kernel.kind != LINEAR:
+        K *= kernel.gamma
+        K += kernel.coef0
+        K[:] = np.tanh(K) if kernel.kind == SIGMOID else K**kernel.degree
+    return K
