@@ -106,7 +106,7 @@ def _descend(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
 
     Where a variable reaches the end of its room on the way, it stays there, and the way goes on without it. ``factor`` is the
     Cholesky factor of the Hessian H. With the gradient g, each direction d minimises d'Hd / 2 + g'd where 1'd = 0, and d is 0 in
-    variables that stay: d = -z - Pμ, with z = H^-1 g and P = H^-1 B, where the columns of B are 1 and the units of these variables.
+    variables that stay: d = -z - Pμ, with z = H^-1 g and P = H^-1 B. The columns of B are 1, and the units of these variables.
     """
     m = len(room.which)
     most = min(_STOPS, m - 1)
