@@ -55,7 +55,8 @@ def pytest_configure(config):
 def pytest_itemcollected(item):
     if item.get_closest_marker("broker"):  # which starts in seconds, after Maven has fetched it
         item.add_marker("thorough")
-        item.add_marker(pytest.mark.xdist_group("broker"))  # with --dist loadgroup, one worker has one broker
+        if not item.get_closest_marker("xdist_group"):  # with --dist loadgroup, a worker has a broker for each client library
+            item.add_marker(pytest.mark.xdist_group("confluent" if "confluent" in item.name else "broker"))
 
 
 @pytest.fixture(scope="module")

@@ -142,6 +142,7 @@ def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, t
     assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 260
 
 
+@pytest.mark.xdist_group("restart")  # its broker is its own
 @pytest.mark.kafka_python  # which publishes; the learners have each client library
 def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
     rows, learners = rows_of(2000), []

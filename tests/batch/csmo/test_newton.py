@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import config
 from scipy import sparse
 from scipy.linalg import cho_factor
 
@@ -16,7 +15,9 @@ from streamsvm.batch.csmo.state import problem_of
 from streamsvm.batch.problem import Groups
 from streamsvm.core.kernels import RBF, Kernel
 
-N = 60 if config.DISABLE_JIT else 200
+pytestmark = pytest.mark.once
+
+N = 200
 KERNELS = [
     {"kernel": "rbf", "gamma": 0.7},
     {"kernel": "linear"},
