@@ -132,8 +132,12 @@ def subset(rows: Rows, which: np.ndarray) -> Rows:
         return rows._replace(dense=np.take(rows.dense, which, axis=1))
     if rows.kind == BITS:
         return rows._replace(words=np.take(rows.words, which, axis=1))
-    X = sparse.csr_array((rows.values, rows.indices.view(np.int32), rows.starts), (len(rows.squares), rows.features))
-    return store_sparse(X[which], rows.values.dtype)._replace(squares=rows.squares[which])
+    return store_sparse(csr(rows)[which], rows.values.dtype)._replace(squares=rows.squares[which])
+
+
+def csr(rows: Rows) -> Any:
+    """Return sparse rows as a CSR array that shares their memory."""
+    return sparse.csr_array((rows.values, rows.indices.view(np.int32), rows.starts), (len(rows.squares), rows.features))
 
 
 def cost(rows: Rows) -> float:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm.batch.csmo.columns import DENSE, column, subset
+from streamsvm.batch.csmo.columns import BITS, SPARSE, csr, subset
 from streamsvm.batch.csmo.state import State
+from streamsvm.batch.csmo.steps import WorkingSet
 from streamsvm.core.kernels import LINEAR, RBF, SIGMOID
+from streamsvm.core.threads import stop_if_asked
 
 _MOST = 3000  # variables whose equations are solved
 _MEMORY = 0.2  # of that of the cache, which their matrix may take, too
@@ -22,6 +24,7 @@ _STOPS = 300  # variables that may reach a bound in one Newton step
 _SHARE = 0.25  # of the variables between bounds: so many of the others may move, too
 _WORST = 0.5  # of the worst violation, above which one of them does
 _NEAR = 100.0  # times the tolerance, which the gap has to be below
+_ROUNDS = 200  # of steps in float64, at most
 _RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 _BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
 _CUBE, _SQUARE = 1 / 40, 30.0  # operations of steps along pairs that take as long, for each m^3 and m^2 of m variables
@@ -39,14 +42,22 @@ class NewtonSteps:
         self._spent += operations
         if gap > _NEAR * self._tol:
             return
-        rises, falls, _ = state.derivatives()
-        free = np.count_nonzero(rises == falls)
-        most = min(_MOST, math.isqrt(int(_MEMORY * state.cache.buffer.nbytes) // 8))
-        if not 2 <= free <= most or self._spent < self._patience * (_CUBE * free**3 + _SQUARE * free**2):
+        free = _free(state)
+        if not 2 <= free <= _most(state) or self._spent < self._patience * (_CUBE * free**3 + _SQUARE * free**2):
             return
         self._spent = 0.0
         newton_step(state, _BLUR * self._tol)
         self._patience = _PATIENCE if state.derivatives()[2] < 0.5 * gap else 2.0 * self._patience
+
+
+def _free(state: State) -> int:
+    rises, falls, _ = state.derivatives()
+    return int(np.count_nonzero(rises == falls))
+
+
+def _most(state: State) -> int:
+    """Return of how many variables the equations may be."""
+    return min(_MOST, math.isqrt(int(_MEMORY * state.cache.buffer.nbytes) // 8))
 
 
 def newton_step(state: State, blur: float) -> None:
@@ -54,25 +65,57 @@ def newton_step(state: State, blur: float) -> None:
 
     Slopes at the minimum are 0 to ``blur``. For m variables, O(m^3), O(m^2) for each that reaches a bound, and O(n m d).
     """
-    p, a, room = state.problem, state.working, _room(state)
-    M = kernel_matrix(state, state.which[room.which])
-    M[np.diag_indices(len(M))] += _RIDGE * M.diagonal().mean() + blur / max(p.upper.max(), -p.lower.min())
+    a, room = state.working, _room(state)
+    change = _change(kernel_matrix(state, state.which[room.which]), state, room, blur)
+    gradient = a.gradient.copy()
+    add = state.add_exactly if state.precise else state.add
+    add(change, state.which[room.which], state.which, gradient)
+    if change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0:  # else rounding decides the equations
+        state.working = a._replace(b=_moved(a, room, change), gradient=gradient)
+
+
+def exact_steps(state: State, gap: float, tol: float) -> float:
+    """Do Newton steps in float64 alone, where float32 does not suffice, as long as they gain; return the gap then.
+
+    All rows must be in the working set. For m of n variables that move, O(n m d + m^3) a step.
+    """
+    everything = np.arange(len(state.b))
+    state.working = state.working._replace(gradient=state.exact_gradient(everything))
+    for _ in range(_ROUNDS):
+        stop_if_asked()
+        if gap <= tol or not 2 <= _free(state) <= _most(state):
+            break
+        a, room = state.working, _room(state)
+        change, gradient = _change(kernel_matrix(state, room.which), state, room, 0.0), a.gradient.copy()
+        state.add_exactly(change, room.which, everything, gradient)
+        if not change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0:
+            break
+        state.working = a._replace(b=_moved(a, room, change), gradient=gradient)
+        gap = state.derivatives()[2]
+    return state.check()
+
+
+def _change(M: np.ndarray, state: State, room: _Room, blur: float) -> np.ndarray:
+    """Return the changes of the variables that may move, float64 [m]; 0 where there are none. Destroys their kernel matrix M."""
+    p = state.problem
+    largest = max(float(p.upper.max()), -float(p.lower.min()))
+    M[np.diag_indices(len(M))] += _RIDGE * M.diagonal().mean() + blur / largest
     try:
-        change = _descend(cho_factor(M, lower=True, overwrite_a=True, check_finite=False), room)
+        change = _descend(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
     except LinAlgError:  # the kernel is not positive definite
-        return
-    if not np.isfinite(change).all():
-        return
-    b, gradient = a.b.copy(), a.gradient.copy()
+        return np.zeros(len(M))
+    return change if np.isfinite(change).all() else np.zeros(len(M))
+
+
+def _moved(a: WorkingSet, room: _Room, change: np.ndarray) -> np.ndarray:
+    """Return the variables after the change, exactly on the bounds and kinks that they reach."""
+    b = a.b.copy()
     b[room.which] += change
-    risen = room.which[(change > 0.0) & (change == room.up)]  # exactly onto bounds and kinks
+    risen = room.which[(change > 0.0) & (change == room.up)]
     fallen = room.which[(change < 0.0) & (change == room.down)]
     b[risen] = np.where(a.b < a.kink, a.kink, a.upper)[risen]
     b[fallen] = np.where(a.b > a.kink, a.kink, a.lower)[fallen]
-    state.add(change, state.which[room.which], state.which, gradient)
-    if not change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0:  # equations that rounding decides
-        return
-    state.working = a._replace(b=b, gradient=gradient)
+    return b
 
 
 class _Room(NamedTuple):
@@ -88,7 +131,8 @@ def _room(state: State) -> _Room:
     """Return the variables between their bounds, and those at a bound or kink that violate optimality most."""
     a, (rises, falls, _) = state.working, state.derivatives()
     free = rises == falls
-    middle, most = float(np.median(rises[free])), int(_SHARE * np.count_nonzero(free))
+    middle, some = float(np.median(rises[free])), int(np.count_nonzero(free))
+    most = min(int(_SHARE * some), _most(state) - some)
     to_rise, to_fall = np.where(free, 0.0, middle - rises), np.where(free, 0.0, falls - middle)
     violation = np.maximum(to_rise, to_fall)
     least = max(_WORST * violation.max(), np.partition(violation, -most - 1)[-most - 1], 0.0)
@@ -119,8 +163,9 @@ def _descend(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
         BP[0, k] = BP[k, 0] = P[:, k].sum()
         BP[1 : k + 1, k] = BP[k, 1 : k + 1] = P[stopped[:k], k]
         d = -z - P[:, : k + 1] @ np.linalg.solve(BP[: k + 1, : k + 1], np.append(-z.sum(), -z[stopped[:k]]))
-        d -= d.sum() / (m - k)  # it may round
         d[stopped[:k]] = 0.0
+        moves = np.flatnonzero(d)
+        d[moves] -= d.sum() / max(len(moves), 1)  # it rounds
         moves = np.flatnonzero(d)
         steps = (np.where(d > 0.0, room.up, room.down) - x)[moves] / d[moves]
         step = min(max(steps.min(initial=1.0), 0.0), 1.0)
@@ -138,16 +183,15 @@ def _descend(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
 
 def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
-    p, m = state.problem, len(which)
+    p = state.problem
     if p.given is not None:
         return p.given.values(which, which)
     rows, kernel = subset(p.exact_rows, which), p.kernel
-    if rows.kind != DENSE:
-        K = np.empty((m, m))
-        for i in range(m):
-            column(rows, rows, i, kernel, K[i])
-        return K
-    K = rows.dense.T @ rows.dense
+    if rows.kind == BITS:
+        bits = np.unpackbits(np.ascontiguousarray(rows.words.T).view(np.uint8), axis=1).astype(np.float64)
+        both, ones = bits @ bits.T, bits.sum(axis=1)
+        return rows.table[(ones + ones[:, np.newaxis] - 2.0 * both).astype(np.int64)]
+    K = (csr(rows) @ csr(rows).T).toarray() if rows.kind == SPARSE else rows.dense.T @ rows.dense
     if kernel.kind == RBF:  # in place: it may be large
         halves = 0.5 * K.diagonal()
         K -= halves

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.finish import finish
-from streamsvm.batch.csmo.newton import NewtonSteps
+from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -34,6 +34,7 @@ _GOLDEN = 0.618034  # multiples of it lie everywhere between two integers
 _MEGABYTE = 2**20
 _SHRINK_EVERY = 1000  # steps
 _LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where columns have to be moved
+_FAILED = 3  # checks that find no half of the gap before, after which steps in float64 are tried
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 _SPREAD = 5e4  # times the tolerance: in float32, slopes of this spread are exact to a part of it
 
@@ -62,11 +63,13 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         if shrinking:
             state.shrink(_LEFT)
         n, (ascents, descents, gap) = len(state.which), state.derivatives()
+        if gap <= goal:
+            break
         free = np.flatnonzero(ascents == descents)
         new = min(_NEW, largest - len(free))
         middle = _middle(ascents, descents, free)
         wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
-        if gap <= goal or new < _LEAST or (len(free) > _FREE * n and _ROOM * wanted < len(buffer) / n):
+        if new < _LEAST or (len(free) > _FREE * n and _ROOM * wanted < len(buffer) / n):
             break
         which = _block(ascents, descents, middle, free, _places(before, state.which), new, min(_BLOCK, largest), number)
         a, m = state.working, len(which)
@@ -164,7 +167,7 @@ def solve(
     """
     b = first_point(problem) if start is None else feasible(problem, start)
     state = State(problem, b, buffer, workers, options.tol)
-    checks, gap, interrupted = 0, np.inf, False
+    checks, failed, gap, interrupted = 0, 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     options, goal = options._replace(max_iter=max_iter), 0.9 * options.tol  # float32 may be off by the rest
     try:
@@ -173,7 +176,10 @@ def solve(
             status = _single_steps(state, options, goal, look)
             state.unshrink()
             before, gap, checks = gap, state.check(), checks + 1
+            failed += gap > 0.5 * before
             stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
+            if options.tol < gap and state.n_iter < max_iter and (stuck or failed == _FAILED):
+                gap = exact_steps(state, gap, options.tol)
             if gap <= options.tol or state.n_iter >= max_iter or stuck:
                 break
             if options.shrinking:

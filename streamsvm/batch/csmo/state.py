@@ -8,11 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.batch.csmo.columns import (
+    SPARSE,
     ColumnCache,
     Indicators,
     Rows,
     column,
     cost,
+    csr,
     csr_without_zeros,
     diagonal,
     expand,
@@ -26,7 +28,7 @@ from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
 from streamsvm.batch.csmo.tiles import Vectors, add_products, block, exact_vectors, vectors
 from streamsvm.batch.problem import Bounds, Groups
-from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
+from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
 from streamsvm.core.threads import Workers, stop_if_asked
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
@@ -211,6 +213,11 @@ class State:
         if problem.given is not None:
             self.cache.fill(problem.given.columns())
 
+    @property
+    def precise(self) -> bool:
+        """Whether float32 is too coarse for ``tol``."""
+        return self._precise is not None
+
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
     def _exact_vectors(self) -> Vectors | None:
@@ -292,9 +299,9 @@ class State:
             return
         change, columns = change[moved], columns[moved]
         if p.given is not None:
-            p.given.add_products(change, columns, which, gradient)
+            self.add_exactly(change, columns, which, gradient)
         elif p.tiles is None:
-            self._add_expansions(change, columns, which, gradient)
+            self._add_expansions(p.rows, change, columns, which, gradient)
         else:
             everything, near = p.tiles
             rows = self._tiles[0] if which is self.which else everything.take(which)  # type: ignore[index]
@@ -323,10 +330,24 @@ class State:
             column(some, p.rows, which[i], p.kernel, values)
             gradient[i] = before[k] + change @ values
 
-    def _add_expansions(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        p = self.problem
+    def add_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
+        """Do as `add` does, in float64."""
+        p, rows = self.problem, self.problem.exact_rows
+        if p.given is not None:
+            p.given.add_products(change, columns, which, gradient)
+        elif p.kernel.kind == LINEAR:  # the weights of the features are enough
+            X = csr(rows) if rows.kind == SPARSE else rows.dense.T
+            gradient += X[which] @ (change @ X[columns])
+        elif (exact := self._exact_vectors()) is not None:
+            add_products(exact.take(which), exact.take(columns), change, gradient, self.workers.each)
+        else:
+            self._add_expansions(rows, change, columns, which, gradient)
+
+    def _add_expansions(
+        self, rows: Rows, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray
+    ) -> None:
         sums = np.zeros((len(self.b), 1))
-        add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums, self.workers)
+        add_expansions(subset(rows, columns), change[np.newaxis], rows, which, self.problem.kernel, sums, self.workers)
         gradient += sums[which, 0]
 
     # The working set ----------------------------------------------------------------------------------------------------------
@@ -395,17 +416,9 @@ class State:
 
     def exact_gradient(self, which: np.ndarray) -> np.ndarray:
         """Return the gradient of the rows ``which``, int64 [m], in float64, where all rows are in the working set."""
-        p, b = self.problem, self.working.b
-        gradient = -p.targets
-        if p.given is not None:
-            return p.given.add_products(b, np.arange(len(b)), which, gradient[which])
-        exact = self._exact_vectors()
-        if exact is not None:
-            found, support = gradient[which], np.flatnonzero(b)
-            add_products(exact.take(which), exact.take(support), b[support], found, self.workers.each)
-            return found
-        add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis], self.workers)
-        return gradient[which]
+        gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
+        self.add_exactly(self.working.b[support], support, which, gradient)
+        return gradient
 
 
 def _least(values: np.ndarray, n: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 from scipy import sparse
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_breast_cancer, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
 import naive_batch
@@ -40,6 +40,15 @@ def test_bounds_far_away_take_no_support_vector(C, scale):
     assert len(model.support_) >= 2
     assert abs(model.dual_coef_.sum()) <= 1e-9 * np.abs(model.dual_coef_).sum()
     assert true_gap(model, X * scale, y) <= 2e-3
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("C", [1.0, 100.0])
+def test_features_that_are_not_scaled_are_fitted_to_the_tolerance(C):
+    X, y = load_breast_cancer(return_X_y=True)  # kernel values up to 2e7, which float32 rounds to 1
+    model = CSMOClassifier(kernel="linear", C=C).fit(X, y)
+    assert true_gap(model, X, y) <= 1e-3
+    assert abs(model.dual_coef_.sum()) <= 1e-9 * np.abs(model.dual_coef_).sum()
 
 
 @pytest.mark.parametrize("C", [1e8, 1e12])

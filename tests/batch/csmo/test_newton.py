@@ -70,6 +70,16 @@ def test_stops_are_bounded(monkeypatch):
     assert 1 <= (np.abs(x) == 0.01).sum() <= 4  # the last of which ends the way
 
 
+def test_the_sum_stays_where_equations_are_ill_conditioned():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 1))
+    K = naive_batch.kernel_matrix(X, X, "rbf", 0.5) + 1e-10 * np.eye(150)
+    room = newton._Room(np.arange(150), rng.normal(size=150), -1e6 * rng.random(150), 1e6 * rng.random(150))
+    x = newton._descend(cho_factor(K, lower=True), room)
+    assert ((x == room.down) | (x == room.up)).sum() > 10
+    assert abs(x.sum()) < 1e-12 * np.abs(x).sum()
+
+
 def always(monkeypatch):
     """Newton steps after all other steps, which are few."""
     done = []

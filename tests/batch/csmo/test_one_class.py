@@ -121,3 +121,10 @@ def test_refused():
     with pytest.raises(TypeError):
         CSMOOneClass(C=1.0)
     refused("OneClassBSGD", CSMOOneClass().fit(rows(20)).to_budget, 5)
+
+
+def test_all_at_their_bound_in_blocks(monkeypatch):
+    monkeypatch.setattr(solver, "_FEW", 30)
+    model = CSMOOneClass(nu=1.0).fit(rows())  # the only point there is
+    np.testing.assert_array_equal(model.dual_coef_[0], np.ones(N))
+    assert model.gap_ == 0.0
