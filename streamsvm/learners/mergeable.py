@@ -174,7 +174,7 @@ def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
     if any(model.feature_names != names or model.max_features != merged.max_features for model in full):
         raise ValueError("a model has hashed features into its columns, which are not those of the others: raise max_features")
     merged._features.restore(names)
-    merged._store.used = len(names)
+    merged._make_room()
     return {name: column for column, name in enumerate(names)}
 
 

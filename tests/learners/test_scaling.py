@@ -341,10 +341,12 @@ def test_anomalies_and_numbers_are_scaled_too():
 
 
 def test_memory_is_told():
-    for features in (1, 16, 17, 256):
-        plain, scaled = (BSGDClassifier(budget=40, max_features=features, scaling=of).nbytes for of in (None, "auto"))
-        assert scaled - plain == 376 * 16 * math.ceil(features / 16)
-    assert plain == SupportVectorStore(40, 256, 2).nbytes
+    for features in (16, 32, 256):
+        plain, scaled = (BSGDClassifier(budget=40, scaling=of) for of in (None, "auto"))
+        for model in (plain, scaled):
+            model.learn_one(dict.fromkeys(range(features), 1.0), True)
+        assert scaled.nbytes - plain.nbytes == 376 * features
+    assert plain.nbytes == SupportVectorStore(40, 256, 2).nbytes
 
 
 def test_without_scaling_there_is_no_scale():
