@@ -26,7 +26,7 @@ NEIGHBOURS = 32
 HEADER = np.dtype(
     [
         ("budget", "i8"),  # the most landmarks
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("outputs", "i8"),  # room for outputs
         ("stride", "i8"),  # room for regressors: budget + 1, rounded up to an odd number of cache lines
         ("scores", "i8"),  # room for decision values: two of each output

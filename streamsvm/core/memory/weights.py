@@ -12,7 +12,7 @@ from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("taken", "i8"),  # room for a row by itself: as many, or 0 where rows lie elsewhere
         ("used", "i8"),  # columns that have a feature
     ]
