@@ -187,8 +187,8 @@ def at(place, value):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (at(HEADER.fields["columns"][1], b"\xff" * 8), "the snapshot's columns is -1, the store's 48"),
-        (at(HEADER.fields["taken"][1], bytes(8)), "the snapshot's taken is 0, the store's 48"),
+        (at(HEADER.fields["columns"][1], b"\xff" * 8), "the snapshot's columns is -1, the store's 32"),
+        (at(HEADER.fields["taken"][1], bytes(8)), "the snapshot's taken is 0, the store's 32"),
         (at(HEADER.fields["used"][1], b"\xff" * 8), "does not fit"),
         (at(HEADER.fields["used"][1], (41).to_bytes(8, "little")), "does not fit"),
         (at(HEADER.fields["used"][1], (29).to_bytes(8, "little")), "bytes, not"),

@@ -368,7 +368,7 @@ def test_a_given_model_has_no_scale_inside():
         (lambda v: v.moments.__setitem__((0, 0), math.nan), "moments hold nan"),
         (lambda v: v.moments.__setitem__((0, 2), -1.0), "sum of squared deviations"),
         (lambda v: v.spread.__setitem__(0, -1.0), "spread hold -1.0"),
-        (lambda v: v.location.__setitem__(9, 1.0), "location hold numbers beyond"),
+        (lambda v: v.location.__setitem__(3, 1.0), "location hold numbers beyond"),
         (lambda v: v.first.__setitem__((0, 0), math.inf), "first hold inf"),
     ],
 )
