@@ -64,14 +64,14 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _dtype(self) -> Any:
         return np.float32 if self.scaling is None else np.float64
 
-    def _make_store(self, outputs: int) -> SupportVectorStore:
+    def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
         # A learner without the parameter has a rule that maintains the budget, or none.
         self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
         # Rows of coefficients: of the last iterate and of the average.
         sizes = self.budget, self.max_features, 2 * outputs, gram, window
-        return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=self._columns)
+        return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
     def _opened(self, store: SupportVectorStore) -> dict[str, Any]:
         row = store.views.given if self.scaling else store.views.rows[0]

@@ -247,7 +247,7 @@ class Committee(ScalingEstimator):
     def _dtype(self) -> Any:
         return np.float64
 
-    def _make_store(self, outputs: int) -> CommitteeStore:
+    def _make_store(self, outputs: int, columns: int) -> CommitteeStore:  # noqa: ARG002 - it has room for all features
         store = CommitteeStore([expert.place for expert in self._team], self.max_features, outputs, self._has_targets)
         store.views.widths[:] = [expert.width for expert in self._team]
         return store

@@ -14,7 +14,7 @@ from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, c
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
-from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
@@ -87,7 +87,7 @@ class OnlineEstimator(RiverEstimator):
     def __post_init__(self) -> None:
         self._check_parameters()
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
-        self._use(self._make_store(1))
+        self._use(self._make_store(1, self._columns))
         self._common["scale"] = self._common["average_v"] = 1.0
         self._common["slope"] = FIRST_SLOPE
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
@@ -98,8 +98,8 @@ class OnlineEstimator(RiverEstimator):
         check_parameters(self)
         check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
 
-    def _make_store(self, outputs: int) -> Any:
-        """Make a store with room for so many outputs, and for `_columns` features."""
+    def _make_store(self, outputs: int, columns: int) -> Any:
+        """Make a store with room for so many outputs and features."""
         raise NotImplementedError
 
     @property
@@ -169,7 +169,7 @@ class OnlineEstimator(RiverEstimator):
 
     def _resize(self, outputs: int) -> None:
         """Go on with more outputs or columns, in a larger block. The one so far stays as it was, for a row that is refused."""
-        store = self._make_store(outputs)
+        store = self._make_store(outputs, self._columns)
         store.take(self._store)
         if outputs != self._outputs:
             self._widen(store, outputs)
@@ -364,7 +364,7 @@ class OnlineEstimator(RiverEstimator):
         self._restore_labels(state)
         if self._columns > self._store.columns:
             self._resize(self._outputs)
-        self._store.restore(state["store"])
+        self._restore_store(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
@@ -376,6 +376,17 @@ class OnlineEstimator(RiverEstimator):
 
     def _restore_labels(self, state: dict[str, Any]) -> None:
         """Take back the labels of a saved model, and make room for them."""
+
+    def _restore_store(self, snapshot: bytes) -> None:
+        """Take back the memory of a saved model, also of one saved when models had room for all features from the start."""
+        all_features = rounded_up(self.max_features)
+        if self._store.columns == all_features or self._store.columns_of(snapshot) != all_features:
+            self._store.restore(snapshot)
+            return
+        saved = self._make_store(self._outputs, all_features)
+        saved.restore(snapshot)
+        if saved.used == len(self._features):  # else it is refused
+            self._store.take(saved)
 
     def _fixed(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""

@@ -124,8 +124,8 @@ class KernelRLS(KernelEstimator):
     def _rule_state(self) -> dict[str, Any]:
         return {**super()._rule_state(), **FIRST_STATE}
 
-    def _make_store(self, outputs: int) -> LandmarkStore:
-        return LandmarkStore(self.budget, self.max_features, outputs, columns=self._columns)
+    def _make_store(self, outputs: int, columns: int) -> LandmarkStore:
+        return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _opened(self, store: LandmarkStore) -> dict[str, Any]:
         return {**super()._opened(store), "_outputs": store.live}

@@ -44,8 +44,8 @@ class LinearEstimator(Mergeable):
         super().__post_init__()
         self._set_rule_state()
 
-    def _make_store(self, outputs: int) -> WeightStore:  # noqa: ARG002 - there is one
-        return WeightStore(self.max_features, columns=self._columns)
+    def _make_store(self, outputs: int, columns: int) -> WeightStore:  # noqa: ARG002 - there is one output
+        return WeightStore(self.max_features, columns=columns)
 
     def _opened(self, store: WeightStore) -> dict[str, Any]:
         return {**super()._opened(store), "_row": store.views.row}

@@ -230,19 +230,28 @@ class Store(Generic[V]):
         """Bytes of the block, by the formula of the class."""
         return self.block.nbytes
 
-    def take(self, smaller: Any) -> None:
-        """Become a copy of a store with fewer outputs or columns; the numbers of those that it lacks stay as they are."""
-        if len(smaller.block) == len(self.block):  # it has no outputs
-            self.block[:] = smaller.block
+    def take(self, other: Any) -> None:
+        """Become a copy of a store with other outputs or columns; the numbers of those that it lacks stay as they are.
+
+        The store has at least those that are in use.
+        """
+        if all(other._header[name] == self._header[name] for name in self._layout.sizes):
+            self.block[:] = other.block
             return
         sizes = self._header.copy()
-        self.block[:STATE_END] = smaller.block[:STATE_END]
+        self.block[:STATE_END] = other.block[:STATE_END]
         for name in self._layout.sizes:
             self._header[name] = sizes[name]
         for name, array in self._layout.arrays.items():
             if array.saved:
-                numbers = getattr(smaller.views, name)
-                getattr(self.views, name)[tuple(map(slice, numbers.shape))] = numbers
+                theirs, ours = getattr(other.views, name), getattr(self.views, name)
+                both = tuple(map(slice, map(min, theirs.shape, ours.shape)))
+                ours[both] = theirs[both]
+
+    def columns_of(self, snapshot: bytes) -> int:
+        """Return how many columns a snapshot says that it has; 0 where it is cut off."""
+        header = self._layout.header
+        return int(np.frombuffer(snapshot, header, 1)["columns"][0]) if len(snapshot) >= header.itemsize else 0
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
         for name in names:
