@@ -183,6 +183,7 @@ class OnlineEstimator(RiverEstimator):
             self._resize(self._outputs)
             if x is not None:
                 self._features.fill(self._row, x, False)
+                self._row += 0.0  # no -0.0, as where it had room
         self._store.used = len(self._features)
 
     def _widen(self, store: Any, outputs: int) -> None:
@@ -385,8 +386,9 @@ class OnlineEstimator(RiverEstimator):
             return
         saved = self._make_store(self._outputs, all_features)
         saved.restore(snapshot)
-        if saved.used == len(self._features):  # else it is refused
+        if saved.used <= self._store.columns:
             self._store.take(saved)
+        self._store.used = saved.used  # which has to be the number of features
 
     def _fixed(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""

@@ -224,8 +224,8 @@ def _take_facts(merged: Any, models: Sequence[Any]) -> None:
 
 
 def _become(model: Any, merged: Any) -> None:
-    model._use(merged._store)
     model._features.restore(merged.feature_names)
+    model._use(merged._store)
     if hasattr(model, "_labels"):
         model._labels.restore(merged.labels)
         model._ignored = merged._ignored

@@ -4,6 +4,7 @@ import math
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from numba import config
 from river import datasets, preprocessing
@@ -11,7 +12,7 @@ from river import datasets, preprocessing
 import naive
 from problems import snapshot
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 
@@ -215,6 +216,43 @@ def test_features_that_come_late_give_the_same_bytes_whatever_happens_in_between
     assert kept.feature_names == plain.feature_names
     assert snapshot(kept) == snapshot(plain)
     assert kept.nbytes == plain.nbytes
+
+
+@pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC, KernelRLSClassifier])
+def test_a_model_that_was_saved_with_room_for_all_features_is_read(kind, monkeypatch):
+    def learned():
+        model = kind(max_features=60, **({"seed": 0} if kind is BSGDClassifier else {}))
+        for i in range(20):
+            model.learn_one({"a": float(i % 3), "b": float(i % 7), "c": 1.0}, i % 2)
+        return model
+
+    model, again = learned(), kind.__new__(kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "_columns", 64)
+        state = learned().__getstate__()
+    assert len(state["store"]) > len(model.__getstate__()["store"]) or kind is OnlineLinearSVC  # which saves what is used
+    again.__setstate__(state)
+    assert again.nbytes == model.nbytes
+    assert snapshot(again) == snapshot(model)
+    for features in ([], ["a"], ["a", "b", "c", "d"]):
+        refused(f"{len(features)} feature names for 3 columns", kind.__new__(kind).__setstate__, {**state, "features": features})
+
+
+def test_a_row_without_room_is_learned_as_one_with_room():
+    models = [BSGDRegressor(scaling=None, budget=5, seed=0) for _ in range(2)]
+    models[0].learn_one({"a": 1.0, "b": 2.0}, 1.0)
+    models[1].learn_many(pd.DataFrame({"a": [1.0], "b": [2.0]}), [1.0])
+    for model in models:
+        model.learn_one({"a": -0.0, "b": 2.0, "c": 1.0}, 2.0)
+    assert not np.signbit(models[0].support_vectors).any()
+    assert snapshot(models[0]) == snapshot(models[1])
+
+
+def test_rows_as_they_are_laid_out_have_the_features_that_are_known():
+    model = BSGDClassifier(budget=2)
+    for i in range(9):
+        model.learn_one({"a": float(i), "b": 0.5 * i}, i % 2)
+    refused("X has 200 columns, and lay_out gives 2", model.predict_then_learn, np.ones((1, 200)), None, [None], False)
 
 
 def test_memory_grows_with_labels_alone():

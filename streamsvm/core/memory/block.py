@@ -251,7 +251,8 @@ class Store(Generic[V]):
     def columns_of(self, snapshot: bytes) -> int:
         """Return how many columns a snapshot says that it has; 0 where it is cut off."""
         header = self._layout.header
-        return int(np.frombuffer(snapshot, header, 1)["columns"][0]) if len(snapshot) >= header.itemsize else 0
+        whole = isinstance(snapshot, bytes) and len(snapshot) >= header.itemsize
+        return int(np.frombuffer(snapshot, header, 1)["columns"][0]) if whole else 0
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
         for name in names:

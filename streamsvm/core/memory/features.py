@@ -88,8 +88,8 @@ class FeatureSpace:
         if new:
             self._admit(x)
         columns = self._columns
-        if len(columns) > len(row):
-            return new
+        if new and len(columns) > len(row):
+            return True
         row[:] = 0.0
         try:
             for name, value in x.items():
