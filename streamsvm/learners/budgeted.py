@@ -64,13 +64,14 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _dtype(self) -> Any:
         return np.float32 if self.scaling is None else np.float64
 
-    def _make_store(self, outputs: int) -> SupportVectorStore:
+    def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
         # A learner without the parameter has a rule that maintains the budget, or none.
         self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
         # Rows of coefficients: of the last iterate and of the average.
-        return SupportVectorStore(self.budget, self.max_features, 2 * outputs, gram, window, scaled=self.scaling is not None)
+        sizes = self.budget, self.max_features, 2 * outputs, gram, window
+        return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
     def _opened(self, store: SupportVectorStore) -> dict[str, Any]:
         row = store.views.given if self.scaling else store.views.rows[0]
@@ -83,7 +84,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         try:
             if self._features.fill(self._row, x, True):
                 n_features = store.used
-                store.used = len(self._features)
+                self._make_room(x)
             if outputs != self._outputs:
                 self._resize(outputs)
             before = store.snapshot() if self._capped and self.n_support == self.budget else None
@@ -229,7 +230,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             with self._undoing():
                 sign = self._start_labels(labels, n_outputs)
                 self._features.restore(names)
-                self._store.used = d
+                self._make_room()
                 for number, chunk in enumerate(_dense(chunk, self._dtype) for chunk in chunks):
                     row = self._first_refused(chunk, columns)
                     if row >= 0:

@@ -438,7 +438,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _restore_labels(self, state: dict[str, Any]) -> None:
         self._labels.restore(state["labels"])
         if self._labels.outputs > 1:
-            self._use(self._make_store(self._labels.outputs))
+            self._use(self._make_store(self._labels.outputs, self._columns))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -109,7 +109,7 @@ class DualAscent(BudgetedEstimator):
         parameters = {name: value for name, value in unneeded.items() if name in self._get_params()}
         model = self.clone({**parameters, "budget": max(len(X), 1)})
         model._features.restore(self.feature_names)
-        model._store.used = len(model._features)
+        model._make_room()
         labels: Any = getattr(self, "_labels", None)  # a regressor has none
         if labels is not None:
             model._labels.restore(labels.seen)  # type: ignore[attr-defined]

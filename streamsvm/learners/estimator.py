@@ -14,7 +14,7 @@ from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, c
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
-from streamsvm.core.memory.block import STATE_BEGIN, STATE_END
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
@@ -57,7 +57,7 @@ class OnlineEstimator(RiverEstimator):
     #: The model's memory. It has ``used`` (columns with a feature), ``nbytes``, ``snapshot`` and ``restore``.
     _store: Any = field(init=False)
     _block: np.ndarray = field(init=False)
-    #: The place of a row in it, [max_features or more]: looked up once, as each row needs it.
+    #: The place of a row in it, [columns]: looked up once, as each row needs it.
     _row: np.ndarray = field(init=False)
     #: Its decision values, where there is room for several.
     _scores: np.ndarray = field(init=False)
@@ -72,7 +72,7 @@ class OnlineEstimator(RiverEstimator):
     _rule: ClassVar[Rule]
     _loss = iterates.HINGE
     max_features = 256
-    """The maximum number of feature names. Memory for all of them is allocated when the model is made."""
+    """The maximum number of feature names. Memory grows with those that come, up to this number: see ``nbytes``."""
     overflow = "raise"  # no field here: subclasses declare it, and check its value
     """What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
     the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
@@ -86,8 +86,8 @@ class OnlineEstimator(RiverEstimator):
 
     def __post_init__(self) -> None:
         self._check_parameters()
-        self._use(self._make_store(1))
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
+        self._use(self._make_store(1, self._columns))
         self._common["scale"] = self._common["average_v"] = 1.0
         self._common["slope"] = FIRST_SLOPE
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
@@ -98,9 +98,14 @@ class OnlineEstimator(RiverEstimator):
         check_parameters(self)
         check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
 
-    def _make_store(self, outputs: int) -> Any:
-        """Make a store with room for so many outputs."""
+    def _make_store(self, outputs: int, columns: int) -> Any:
+        """Make a store with room for so many outputs and features."""
         raise NotImplementedError
+
+    @property
+    def _columns(self) -> int:
+        """The columns that a store has with the features that are known."""
+        return columns_for(len(self._features), self.max_features)
 
     @property
     def _dtype(self) -> Any:
@@ -163,13 +168,23 @@ class OnlineEstimator(RiverEstimator):
         pass
 
     def _resize(self, outputs: int) -> None:
-        """Go on with more outputs, in a larger block. The one so far stays as it was, for a row that is refused."""
-        store = self._make_store(outputs)
+        """Go on with more outputs or columns, in a larger block. The one so far stays as it was, for a row that is refused."""
+        store = self._make_store(outputs, self._columns)
         store.take(self._store)
-        self._widen(store, outputs)
+        if outputs != self._outputs:
+            self._widen(store, outputs)
         opened = self._opened(store)
-        opened["_row"][:] = self._row
+        opened["_row"][: len(self._row)] = self._row
         self.__dict__.update(opened)
+
+    def _make_room(self, x: Mapping[Any, Any] | None = None) -> None:
+        """Make room for the features that are known, and fill the row at hand with ``x`` where it had none."""
+        if self._columns > self._store.columns:
+            self._resize(self._outputs)
+            if x is not None:
+                self._features.fill(self._row, x, False)
+                self._row += 0.0  # no -0.0, as where it had room
+        self._store.used = len(self._features)
 
     def _widen(self, store: Any, outputs: int) -> None:
         """Give a larger copy of the store so many outputs, so that the model decides as before. Only classifiers have several."""
@@ -232,7 +247,7 @@ class OnlineEstimator(RiverEstimator):
         """Admit the features of a batch of which all rows can be learned; their columns, int64 [features]."""
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
-        self._store.used = len(features)
+        self._make_room()
         for part in parts(matrix, len(features)):
             row = self._first_refused(*laid_out(matrix[part], columns))
             if row >= 0:
@@ -313,11 +328,12 @@ class OnlineEstimator(RiverEstimator):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes that the model takes: constant, but for labels.
+        """The number of bytes that the model takes: constant, but for features and labels.
 
-        A model begins with room for two labels. From the third label on, each new one takes the same number of bytes more, up to
-        ``max_classes`` labels; nothing else ever takes any. The formula is that of the store's ``nbytes``. While a label is
-        added, there is a copy of the model.
+        A model begins with room for two features, which doubles where more come, up to ``max_features``; a committee has room for
+        all from the start. From the third label on, each new one takes the same number of bytes more, up to ``max_classes``
+        labels. Nothing else ever takes any. The formula is that of the store's ``nbytes``. While room is made, there is a copy of
+        the model.
         """
         return int(self._store.nbytes)
 
@@ -347,7 +363,9 @@ class OnlineEstimator(RiverEstimator):
         common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed()
         self._features.restore(state["features"])
         self._restore_labels(state)
-        self._store.restore(state["store"])
+        if self._columns > self._store.columns:
+            self._resize(self._outputs)
+        self._restore_store(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
@@ -359,6 +377,18 @@ class OnlineEstimator(RiverEstimator):
 
     def _restore_labels(self, state: dict[str, Any]) -> None:
         """Take back the labels of a saved model, and make room for them."""
+
+    def _restore_store(self, snapshot: bytes) -> None:
+        """Take back the memory of a saved model, also of one saved when models had room for all features from the start."""
+        all_features = rounded_up(self.max_features)
+        if self._store.columns == all_features or self._store.columns_of(snapshot) != all_features:
+            self._store.restore(snapshot)
+            return
+        saved = self._make_store(self._outputs, all_features)
+        saved.restore(snapshot)
+        if saved.used <= self._store.columns:
+            self._store.take(saved)
+        self._store.used = saved.used  # which has to be the number of features
 
     def _fixed(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""

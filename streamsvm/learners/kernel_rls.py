@@ -124,8 +124,8 @@ class KernelRLS(KernelEstimator):
     def _rule_state(self) -> dict[str, Any]:
         return {**super()._rule_state(), **FIRST_STATE}
 
-    def _make_store(self, outputs: int) -> LandmarkStore:
-        return LandmarkStore(self.budget, self.max_features, outputs)
+    def _make_store(self, outputs: int, columns: int) -> LandmarkStore:
+        return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _opened(self, store: LandmarkStore) -> dict[str, Any]:
         return {**super()._opened(store), "_outputs": store.live}
@@ -134,7 +134,7 @@ class KernelRLS(KernelEstimator):
         store, n_features = self._store, self._store.used
         try:
             if self._features.fill(self._row, x, True):
-                store.used = len(self._features)
+                self._make_room(x)
             if outputs != self._outputs:
                 self._resize(outputs)
         except BaseException:  # an interrupt as well

@@ -33,8 +33,8 @@ class LinearEstimator(Mergeable):
     """Whether to learn an intercept, as the weight of a feature that is 1 in all rows."""
     averaging: int = 3000
     max_features: int = 2**16
-    """The maximum number of feature names. Each takes 29 bytes, allocated when the model is made, and what Python takes for a
-    name.
+    """The maximum number of feature names. Each takes 29 bytes, and what Python takes for a name. Memory grows with those that
+    come.
     """
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
@@ -44,8 +44,8 @@ class LinearEstimator(Mergeable):
         super().__post_init__()
         self._set_rule_state()
 
-    def _make_store(self, outputs: int) -> WeightStore:  # noqa: ARG002 - there is one
-        return WeightStore(self.max_features)
+    def _make_store(self, outputs: int, columns: int) -> WeightStore:  # noqa: ARG002 - there is one output
+        return WeightStore(self.max_features, columns=columns)
 
     def _opened(self, store: WeightStore) -> dict[str, Any]:
         return {**super()._opened(store), "_row": store.views.row}
@@ -58,7 +58,7 @@ class LinearEstimator(Mergeable):
             if not packed:
                 columns, values = features.sparse(x, True)
                 if len(features) != known:
-                    store.used = len(features)
+                    self._make_room()
         except BaseException:  # an interrupt as well
             self._forget(known, store)
             raise
@@ -145,7 +145,7 @@ class LinearEstimator(Mergeable):
         with self._undoing():
             sign = self._start_labels(labels, 1)
             self._features.restore(names)
-        self._store.used = len(names)
+            self._make_room()
         self.set_coefficients(sign * weights, sign * intercept)
         self._common["t"], self._common["slope"] = n_learned, 0.0
 

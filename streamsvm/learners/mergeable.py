@@ -174,7 +174,7 @@ def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
     if any(model.feature_names != names or model.max_features != merged.max_features for model in full):
         raise ValueError("a model has hashed features into its columns, which are not those of the others: raise max_features")
     merged._features.restore(names)
-    merged._store.used = len(names)
+    merged._make_room()
     return {name: column for column, name in enumerate(names)}
 
 
@@ -224,8 +224,8 @@ def _take_facts(merged: Any, models: Sequence[Any]) -> None:
 
 
 def _become(model: Any, merged: Any) -> None:
-    model._use(merged._store)
     model._features.restore(merged.feature_names)
+    model._use(merged._store)
     if hasattr(model, "_labels"):
         model._labels.restore(merged.labels)
         model._ignored = merged._ignored

@@ -112,6 +112,8 @@ class ScalingEstimator(OnlineEstimator):
         if (targets := self._known_targets(y)) is None:
             return None
         if names is None:
+            if X.shape[1] != len(self._features):
+                raise ValueError(f"X has {X.shape[1]} columns, and lay_out gives {len(self._features)}")
             columns = np.arange(X.shape[1])
         else:
             columns = self._features.columns_of(names, False)

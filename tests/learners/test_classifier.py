@@ -1,8 +1,10 @@
 """Three and more classes on one store: against the twin, against two classes, and what comes and goes."""
 
+import math
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from numba import config
 from river import datasets, preprocessing
@@ -10,8 +12,9 @@ from river import datasets, preprocessing
 import naive
 from problems import snapshot
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
-from streamsvm.learners import KernelRLSClassifier
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST
+from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 
 ROWS = 120 if config.DISABLE_JIT else 600
 
@@ -163,9 +166,93 @@ def test_an_interrupt_while_a_label_takes_its_room_leaves_the_model_as_it_was(mo
 
 def formula(model):
     """The bytes of a learner with support vectors, as the docstring of its store has them."""
-    S, D = model._store.views.norms.size, model._store.views.location.size
+    S, D = model._store.views.norms.size, model._store.columns
     K = 2 * max(len(model.labels), 1) if len(model.labels) > 2 else 2
-    return 448 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
+    if D >= 16:
+        return 448 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
+    of_features = [
+        4 * S,
+        8,
+        8 * FOLLOWED,
+        8 * N_FIRST,
+        8,
+        8,
+        8,
+        8,
+        8,
+        12,
+        16,
+    ]  # vectors, means, moments, first, ..., rows, active
+    return 448 + 36 * S + 8 * K * S + 128 * -(-K // 8) + sum(-(-size * D // 64) * 64 for size in of_features)
+
+
+def test_memory_grows_with_features():
+    model, grown = BSGDClassifier(budget=10, max_features=40), []
+    assert model.nbytes == formula(model)
+    for n in range(1, 41):
+        model.learn_one({i: float(i - n) for i in range(n)}, n % 3 == 0)
+        assert model._store.columns == min(max(2 ** (n - 1).bit_length(), 2), 48)
+        assert model.nbytes == formula(model)
+        grown.append(model.nbytes)
+    assert len(set(grown)) == 6
+    assert model.support_vectors.shape == (model.n_support, 40)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", [*LEARNERS, OnlineLinearSVC()], ids=lambda model: type(model).__name__)
+def test_features_that_come_late_give_the_same_bytes_whatever_happens_in_between(kind):
+    rng = np.random.default_rng(0)
+    rows = [({f"{j:02}": rng.normal() for j in range(1 + i // 6)}, i % 2) for i in range(200)]
+    plain, kept = (kind.clone({"max_features": 128}) for _ in range(2))
+    for number, (x, y) in enumerate(rows):
+        plain.learn_one(x, y)
+        if number % 5 == 0:
+            kept = pickle.loads(pickle.dumps(kept))
+        if number % 7 == 0:  # with new names, many enough for a larger block
+            refused("finite", kept.learn_one, {**x, **{f"new {j}": 1.0 for j in range(40)}, "wrong": math.inf}, y)
+        if number % 11 == 0:
+            kept.predict_one({**x, "unknown": 1.0})
+        kept.learn_one(x, y)
+    assert kept.feature_names == plain.feature_names
+    assert snapshot(kept) == snapshot(plain)
+    assert kept.nbytes == plain.nbytes
+
+
+@pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC, KernelRLSClassifier])
+def test_a_model_that_was_saved_with_room_for_all_features_is_read(kind, monkeypatch):
+    def learned():
+        model = kind(max_features=60, **({"seed": 0} if kind is BSGDClassifier else {}))
+        for i in range(20):
+            model.learn_one({"a": float(i % 3), "b": float(i % 7), "c": 1.0}, i % 2)
+        return model
+
+    model, again = learned(), kind.__new__(kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "_columns", 64)
+        state = learned().__getstate__()
+    assert len(state["store"]) > len(model.__getstate__()["store"]) or kind is OnlineLinearSVC  # which saves what is used
+    again.__setstate__(state)
+    assert again.nbytes == model.nbytes
+    assert snapshot(again) == snapshot(model)
+    for features in ([], ["a"], ["a", "b", "c", "d"]):
+        refused(f"{len(features)} feature names for 3 columns", kind.__new__(kind).__setstate__, {**state, "features": features})
+
+
+def test_a_row_without_room_is_learned_as_one_with_room():
+    models = [BSGDRegressor(scaling=None, budget=5, seed=0) for _ in range(2)]
+    models[0].learn_one({"a": 1.0, "b": 2.0}, 1.0)
+    models[1].learn_many(pd.DataFrame({"a": [1.0], "b": [2.0]}), [1.0])
+    for model in models:
+        model.learn_one({"a": -0.0, "b": 2.0, "c": 1.0}, 2.0)
+    assert not np.signbit(models[0].support_vectors).any()
+    assert snapshot(models[0]) == snapshot(models[1])
+
+
+def test_rows_as_they_are_laid_out_have_the_features_that_are_known():
+    model = BSGDClassifier(budget=2)
+    for i in range(9):
+        model.learn_one({"a": float(i), "b": 0.5 * i}, i % 2)
+    refused("X has 200 columns, and lay_out gives 2", model.predict_then_learn, np.ones((1, 200)), None, [None], False)
 
 
 def test_memory_grows_with_labels_alone():

@@ -80,12 +80,12 @@ def test_river(model, check, monkeypatch):
 
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
 def test_size_is_constant_and_the_budget_holds(model):
-    model = model.clone()
-    size = model.nbytes
+    model, sizes = model.clone(), set()
     for x, y in datasets.Phishing().take(50 if config.DISABLE_JIT else 200):
         learn(model, x, y)
+        sizes.add(model.nbytes)
         assert not hasattr(model, "budget") or model.n_support <= model.budget
-    assert model.nbytes == size
+    assert len(sizes) == 1
     if hasattr(model, "budget"):
         assert model.support_vectors.shape == (model.n_support, 9)
     if not hasattr(model, "coefficients"):  # a committee has those of its experts

@@ -352,7 +352,7 @@ def test_work_that_compiled_code_could_not_trust_is_refused(saved, field, value)
         ("moments", 0, np.inf),
         ("factors", (0, 0), 1e39),
         ("usage", 0, -1.0),
-        ("vectors", (3, 0), 1.0),
+        ("vectors", (0, 12), 1.0),
         ("window_weights", 0, -1.0),
         ("window_targets", 3, 0.5),
         ("targets", (slice(None), 0), 3.0),

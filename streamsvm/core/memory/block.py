@@ -57,6 +57,17 @@ def rounded_up(n: int) -> int:
     return (4 * n + LINE - 1) // LINE * LINE // 4
 
 
+def columns_for(features: int, max_features: int) -> int:
+    """Return how many columns a block has in which so many of ``max_features`` features are known.
+
+    It is the next power of two, so that a block is copied a few times in all, and equal models have equal blocks.
+
+    >>> [columns_for(features, 20) for features in (0, 2, 3, 8, 9, 17, 20)]
+    [2, 2, 4, 8, 16, 32, 32]
+    """
+    return min(max(1 << max(features - 1, 0).bit_length(), 2), rounded_up(max_features))
+
+
 def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
     """Return the array of a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
     dtype = np.dtype(dtype)
@@ -175,27 +186,36 @@ class Layout(Generic[V]):
 
 
 class Store(Generic[V]):
-    """A block of memory, allocated at construction, with a column for each of ``max_features`` features.
+    """A block of memory, allocated at construction, with room for ``columns`` features.
 
     Parameters
     ----------
     layout, sizes
         The table, whose header has the fields ``columns`` and ``used``; its fields that are fixed, but for ``columns``.
     max_features
-        Room for features, at least 1.
+        The most features that there may ever be, at least 1.
     what
         Begins the message of the ValueError if there is no room: the sizes to blame.
     within
         Zeros, uint8, on a cache line: the part of a larger block that the store takes, from its start. None: it allocates.
+    columns
+        Room for features. None: for all of ``max_features``, rounded up to a multiple of 16.
     """
 
     def __init__(
-        self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str, within: np.ndarray | None = None
+        self,
+        layout: Layout[V],
+        max_features: int,
+        sizes: Mapping[str, int],
+        what: str,
+        within: np.ndarray | None = None,
+        columns: int | None = None,
     ) -> None:
         check_size("max_features", max_features, 1)
         self._layout = layout
-        self.max_features: int = int(max_features)
-        sizes = {**sizes, "columns": rounded_up(self.max_features)}
+        self.columns: int = rounded_up(int(max_features)) if columns is None else columns
+        self.max_features: int = min(int(max_features), self.columns)
+        sizes = {**sizes, "columns": self.columns}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.
         self.block: np.ndarray = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
         self._saved = self.block[: layout.end(sizes, saved=True)]
@@ -210,19 +230,29 @@ class Store(Generic[V]):
         """Bytes of the block, by the formula of the class."""
         return self.block.nbytes
 
-    def take(self, smaller: Any) -> None:
-        """Become a copy of a store with fewer outputs; the numbers of those that it lacks stay as they are."""
-        if len(smaller.block) == len(self.block):  # it has no outputs
-            self.block[:] = smaller.block
+    def take(self, other: Any) -> None:
+        """Become a copy of a store with other outputs or columns; the numbers of those that it lacks stay as they are.
+
+        The store has at least those that are in use.
+        """
+        if all(other._header[name] == self._header[name] for name in self._layout.sizes):
+            self.block[:] = other.block
             return
         sizes = self._header.copy()
-        self.block[:STATE_END] = smaller.block[:STATE_END]
+        self.block[:STATE_END] = other.block[:STATE_END]
         for name in self._layout.sizes:
             self._header[name] = sizes[name]
         for name, array in self._layout.arrays.items():
             if array.saved:
-                numbers = getattr(smaller.views, name)
-                getattr(self.views, name)[tuple(map(slice, numbers.shape))] = numbers
+                theirs, ours = getattr(other.views, name), getattr(self.views, name)
+                both = tuple(map(slice, map(min, theirs.shape, ours.shape)))
+                ours[both] = theirs[both]
+
+    def columns_of(self, snapshot: bytes) -> int:
+        """Return how many columns a snapshot says that it has; 0 where it is cut off."""
+        header = self._layout.header
+        whole = isinstance(snapshot, bytes) and len(snapshot) >= header.itemsize
+        return int(np.frombuffer(snapshot, header, 1)["columns"][0]) if whole else 0
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
         for name in names:

@@ -71,11 +71,11 @@ class FeatureSpace:
         return list(self._columns)
 
     def fill(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
-        """Write the features ``x`` into ``row`` [max_features or more]; whether a new name got a column.
+        """Write the features ``x`` into ``row`` [columns]; whether a new name got a column.
 
-        New names get one if they are to ``learn``. O(features of x), or O(max_features) where the names of ``x`` are not all
-        known names and no other. Whether numbers are finite is left to the reader of the row (`complain_not_finite` names the
-        feature).
+        New names get one if they are to ``learn``. Where the row has no room for all names then, it is not written. O(features
+        of x), or O(row) where the names of ``x`` are not all known names and no other. Whether numbers are finite is left to
+        the reader of the row (`complain_not_finite` names the feature).
 
         It is a ValueError if a value is not a number, ``x`` has a name that is too long, or, when learning with
         ``overflow="raise"``, more names than columns. No name has got a column then.
@@ -88,7 +88,9 @@ class FeatureSpace:
         if new:
             self._admit(x)
         columns = self._columns
-        row[: self.max_features] = 0.0
+        if new and len(columns) > len(row):
+            return True
+        row[:] = 0.0
         try:
             for name, value in x.items():
                 column = self._column(name)

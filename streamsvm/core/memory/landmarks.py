@@ -26,7 +26,7 @@ NEIGHBOURS = 32
 HEADER = np.dtype(
     [
         ("budget", "i8"),  # the most landmarks
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("outputs", "i8"),  # room for outputs
         ("stride", "i8"),  # room for regressors: budget + 1, rounded up to an odd number of cache lines
         ("scores", "i8"),  # room for decision values: two of each output
@@ -102,7 +102,7 @@ class LandmarkViews(NamedTuple):
     """Whether ``kernel_rows[0]`` is that of ``rows[2]``."""
 
 
-_LAYOUT = Layout(LandmarkViews, in_lines=("stride", "columns"))
+_LAYOUT = Layout(LandmarkViews, in_lines=("stride",))
 _RANGES = {
     "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
     "coef0": (-LARGEST, LARGEST),
@@ -129,24 +129,32 @@ def _sizes(budget: int, outputs: int) -> dict[str, int]:
 class LandmarkStore(VectorStore[LandmarkViews]):
     """Room for ``budget`` landmarks and their normal equations, all allocated at construction.
 
-    ``outputs`` right-hand sides, at least 1, share the landmarks. ``within`` is as in `streamsvm.core.memory.block.Store`. It is
-    a ValueError if a size is not a positive integer, or the store would not fit into memory.
+    ``outputs`` right-hand sides, at least 1, share the landmarks. ``within`` and ``columns`` are as in
+    `streamsvm.core.memory.block.Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into
+    memory.
 
     Notes
     -----
     About ``10 S^2 + 4 D (S + W) + 600 S + 32 K S`` bytes, with S = budget + 1, at least 64, rounded up to an odd multiple of 16,
-    D = max_features rounded up to a multiple of 16, K outputs and W rows of the window: 625, or 1.56 times the budget.
+    D columns, K outputs and W rows of the window: 625, or 1.56 times the budget.
 
     >>> store = LandmarkStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes
     (0, 312704)
     """
 
-    def __init__(self, budget: int, max_features: int, outputs: int = 1, within: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        budget: int,
+        max_features: int,
+        outputs: int = 1,
+        within: np.ndarray | None = None,
+        columns: int | None = None,
+    ) -> None:
         for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
             check_size(name, size, 1)
         what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
-        super().__init__(_LAYOUT, max_features, _sizes(int(budget), int(outputs)), what, within)
+        super().__init__(_LAYOUT, max_features, _sizes(int(budget), int(outputs)), what, within, columns)
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod

@@ -1,6 +1,6 @@
 """The fixed-size memory of a budgeted kernel model: one block of bytes.
 
-A block holds the support vectors, their coefficients and the learner's state. Its layout is decided at construction and never
+A block holds the support vectors, their coefficients and the learner's state. Its layout is decided when it is made and never
 changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
 """
 
@@ -20,7 +20,7 @@ from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, chec
 HEADER = np.dtype(
     [
         ("budget", "i8"),  # B: the most support vectors between two rows
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("outputs", "i8"),  # room for rows of coefficients
         ("stride", "i8"),  # room for support vectors: B + 1 slots, rounded up to an odd number of cache lines
         ("gram", "i8"),  # room for rows and columns of a Gram matrix: the stride, or 0
@@ -95,7 +95,7 @@ class Views(NamedTuple):
     whether ``scores`` are those of the row that is learned next."""
 
 
-_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram", "scaled"))
+_LAYOUT = Layout(Views, in_lines=("stride", "gram"))
 _RANGES = {
     "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
     "coef0": (-LARGEST, LARGEST),
@@ -126,14 +126,15 @@ class SupportVectorStore(VectorStore[Views]):
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
     ``outputs`` rows of coefficients, at least 1, share the vectors. There may also be room for a ``gram`` matrix of the support
-    vectors, for a ``window`` of rows, and for the scale of features by which rows are learned. ``within`` is as in `Store`. It is
-    a ValueError if a size is not a positive integer, or the store would not fit into memory.
+    vectors, for a ``window`` of rows, and for the scale of features by which rows are learned. ``within`` and ``columns`` are as
+    in `Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
     Notes
     -----
     It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
-    D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
-    ``8 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``376 D`` more with the scale of features.
+    D columns, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows ``8 D R + 24 R``, R rounded up to a
+    multiple of 8 in the second term; ``376 D`` more with the scale of features. With less than 16 columns, it has up to 400 bytes
+    more, since arrays begin on cache lines.
 
     >>> store = SupportVectorStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes, store.vectors.shape
@@ -149,14 +150,16 @@ class SupportVectorStore(VectorStore[Views]):
         window: int = 0,
         within: np.ndarray | None = None,
         scaled: bool = False,
+        columns: int | None = None,
     ) -> None:
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
-        sizes = {**_sizes(budget, outputs, gram, window), "scaled": rounded_up(int(max_features)) if scaled else 0}
-        super().__init__(_LAYOUT, max_features, sizes, named, within)
+        columns = rounded_up(int(max_features)) if columns is None else columns
+        sizes = {**_sizes(budget, outputs, gram, window), "scaled": columns if scaled else 0}
+        super().__init__(_LAYOUT, max_features, sizes, named, within, columns)
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod

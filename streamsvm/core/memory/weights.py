@@ -12,7 +12,7 @@ from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("taken", "i8"),  # room for a row by itself: as many, or 0 where rows lie elsewhere
         ("used", "i8"),  # columns that have a feature
     ]
@@ -36,31 +36,35 @@ class WeightViews(NamedTuple):
     """1 for a column that is being filled, and 0 before and after."""
 
 
-_LAYOUT = Layout(WeightViews, in_lines=("columns", "taken"))
+_LAYOUT = Layout(WeightViews, in_lines=())
 
 #: Opens a block (uint8 [nbytes]) as `WeightViews` in Python and in compiled code, without a copy.
 weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 class WeightStore(Store[WeightViews]):
-    """Room for the weights of ``max_features`` features, of the last iterate and of the average, allocated at construction.
+    """Room for the weights of features, of the last iterate and of the average, allocated at construction.
 
-    ``within`` is as in `Store`. Without ``takes_rows``, it has no room for a row: a committee has the row at hand. It is a
-    ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
+    ``max_features``, ``within`` and ``columns`` are as in `Store`. Without ``takes_rows``, it has no room for a row: a committee
+    has the row at hand. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
 
     Notes
     -----
-    It has ``448 + 29 D`` bytes, with D = max_features rounded up to a multiple of 16, or ``448 + 16 D`` without room for a row.
+    It has ``448 + 29 D`` bytes, with D columns, or ``448 + 16 D`` without room for a row; up to 200 more with less than 64
+    columns, since arrays begin on cache lines.
 
     >>> store = WeightStore(max_features=1000)
     >>> store.used, store.nbytes, len(store.snapshot())
     (0, 29680, 400)
     """
 
-    def __init__(self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True) -> None:
+    def __init__(
+        self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True, columns: int | None = None
+    ) -> None:
         check_size("max_features", max_features, 1)
-        taken = rounded_up(int(max_features)) if takes_rows else 0
-        super().__init__(_LAYOUT, max_features, {"taken": taken}, f"max_features={max_features}", within)
+        columns = rounded_up(int(max_features)) if columns is None else columns
+        sizes = {"taken": columns if takes_rows else 0}
+        super().__init__(_LAYOUT, max_features, sizes, f"max_features={max_features}", within, columns)
 
     @staticmethod
     def nbytes_of(max_features: int, takes_rows: bool = True) -> int:
