@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.batch.csmo.newton import kernel_matrix
+from streamsvm.batch.csmo.newton import RIDGE, kernel_matrix
 from streamsvm.batch.csmo.state import State
 
 _ROWS = 500  # of a small problem
 _FREE = 150  # variables between their bounds, for which the equations are solved
-_RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 
 
 def finish(state: State, gap: float) -> float:
@@ -28,7 +27,7 @@ def finish(state: State, gap: float) -> float:
     slopes = state.exact_gradient(free) + (rises - a.gradient)[free]
     equations = np.ones((m + 1, m + 1))  # with the intercept, for the sum
     equations[:m, :m], equations[m, m] = kernel_matrix(state, free), 0.0
-    equations[range(m), range(m)] += _RIDGE * equations[:m, :m].diagonal().mean()
+    equations[range(m), range(m)] += RIDGE * equations[:m, :m].diagonal().mean()
     try:
         change = np.linalg.solve(equations, np.append(-slopes, 0.0))[:m]
     except np.linalg.LinAlgError:

@@ -25,7 +25,7 @@ _SHARE = 0.25  # of the variables between bounds: so many of the others may move
 _WORST = 0.5  # of the worst violation, above which one of them does
 _NEAR = 100.0  # times the tolerance, which the gap has to be below
 _ROUNDS = 200  # of steps in float64, at most
-_RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
+RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 _BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
 _CUBE, _SQUARE = 1 / 40, 30.0  # operations of steps along pairs that take as long, for each m^3 and m^2 of m variables
 _PATIENCE = 0.25  # of the time of a Newton step, which others take before it is due; doubled each time that it fails
@@ -35,24 +35,19 @@ class NewtonSteps:
     """Newton steps among others, where they are worth their time."""
 
     def __init__(self, tol: float) -> None:
-        self._tol, self._spent, self._patience = tol, 0.0, _PATIENCE
+        self._tol, self._patience = tol, _PATIENCE
+        self.spent: float = 0.0  # operations of the steps in between
 
-    def follow(self, state: State, operations: float, gap: float) -> None:
-        """Do a Newton step if it is due after other steps, which took so many ``operations`` and left this gap."""
-        self._spent += operations
-        if gap > _NEAR * self._tol:
+    def follow(self, state: State) -> None:
+        """Do a Newton step if it is due after other steps."""
+        rises, falls, gap = state.derivatives()
+        free = int(np.count_nonzero(rises == falls))
+        wait = self._patience * (_CUBE * free**3 + _SQUARE * free**2)
+        if gap > _NEAR * self._tol or not 2 <= free <= _most(state) or self.spent < wait:
             return
-        free = _free(state)
-        if not 2 <= free <= _most(state) or self._spent < self._patience * (_CUBE * free**3 + _SQUARE * free**2):
-            return
-        self._spent = 0.0
-        newton_step(state, _BLUR * self._tol)
+        self.spent = 0.0
+        newton_step(state, _BLUR * self._tol, exactly=state.precise)
         self._patience = _PATIENCE if state.derivatives()[2] < 0.5 * gap else 2.0 * self._patience
-
-
-def _free(state: State) -> int:
-    rises, falls, _ = state.derivatives()
-    return int(np.count_nonzero(rises == falls))
 
 
 def _most(state: State) -> int:
@@ -60,18 +55,20 @@ def _most(state: State) -> int:
     return min(_MOST, math.isqrt(int(_MEMORY * state.cache.buffer.nbytes) // 8))
 
 
-def newton_step(state: State, blur: float) -> None:
-    """Move variables between their bounds, and some others, to the minimum or towards it; none where that gains nothing.
+def newton_step(state: State, blur: float, exactly: bool) -> bool:
+    """Move variables between their bounds, and some others, to the minimum or towards it; return whether that gains anything.
 
-    Slopes at the minimum are 0 to ``blur``. For m variables, O(m^3), O(m^2) for each that reaches a bound, and O(n m d).
+    Slopes at the minimum are 0 to ``blur``; ``exactly``: gradients take the changes in float64. For m variables, O(m^3), O(m^2)
+    for each that reaches a bound, and O(n m d).
     """
     a, room = state.working, _room(state)
     change = _change(kernel_matrix(state, state.which[room.which]), state, room, blur)
-    gradient = a.gradient.copy()
-    add = state.add_exactly if state.precise else state.add
+    gradient, add = a.gradient.copy(), state.add_exactly if exactly else state.add
     add(change, state.which[room.which], state.which, gradient)
-    if change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0:  # else rounding decides the equations
+    gains = bool(change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0)  # else rounding decides the equations
+    if gains:
         state.working = a._replace(b=_moved(a, room, change), gradient=gradient)
+    return gains
 
 
 def exact_steps(state: State, gap: float, tol: float) -> float:
@@ -79,27 +76,20 @@ def exact_steps(state: State, gap: float, tol: float) -> float:
 
     All rows must be in the working set. For m of n variables that move, O(n m d + m^3) a step.
     """
-    everything = np.arange(len(state.b))
-    state.working = state.working._replace(gradient=state.exact_gradient(everything))
+    state.working = state.working._replace(gradient=state.exact_gradient(state.which))
     for _ in range(_ROUNDS):
         stop_if_asked()
-        if gap <= tol or not 2 <= _free(state) <= _most(state):
+        rises, falls, _ = state.derivatives()
+        free = np.count_nonzero(rises == falls)
+        if gap <= tol or not 2 <= free <= _most(state) or not newton_step(state, 0.0, exactly=True):
             break
-        a, room = state.working, _room(state)
-        change, gradient = _change(kernel_matrix(state, room.which), state, room, 0.0), a.gradient.copy()
-        state.add_exactly(change, room.which, everything, gradient)
-        if not change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0:
-            break
-        state.working = a._replace(b=_moved(a, room, change), gradient=gradient)
         gap = state.derivatives()[2]
     return state.check()
 
 
 def _change(M: np.ndarray, state: State, room: _Room, blur: float) -> np.ndarray:
     """Return the changes of the variables that may move, float64 [m]; 0 where there are none. Destroys their kernel matrix M."""
-    p = state.problem
-    largest = max(float(p.upper.max()), -float(p.lower.min()))
-    M[np.diag_indices(len(M))] += _RIDGE * M.diagonal().mean() + blur / largest
+    M[np.diag_indices(len(M))] += RIDGE * M.diagonal().mean() + blur / state.problem.largest_bound
     try:
         change = _descend(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
     except LinAlgError:  # the kernel is not positive definite
@@ -191,7 +181,11 @@ def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
         bits = np.unpackbits(np.ascontiguousarray(rows.words.T).view(np.uint8), axis=1).astype(np.float64)
         both, ones = bits @ bits.T, bits.sum(axis=1)
         return rows.table[(ones + ones[:, np.newaxis] - 2.0 * both).astype(np.int64)]
-    K = (csr(rows) @ csr(rows).T).toarray() if rows.kind == SPARSE else rows.dense.T @ rows.dense
+    if rows.kind == SPARSE:
+        X = csr(rows)
+        K = (X @ X.T).toarray()
+    else:
+        K = rows.dense.T @ rows.dense
     if kernel.kind == RBF:  # in place: it may be large
         halves = 0.5 * K.diagonal()
         K -= halves

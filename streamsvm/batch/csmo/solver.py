@@ -196,7 +196,7 @@ def solve(
 
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
     """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
-    p, since, passed, status = state.problem, 0, 0, RUNNING
+    p, since, status = state.problem, 0, RUNNING
     if state.derivatives()[2] < goal:
         return CONVERGED
     if state.n_iter >= options.max_iter:
@@ -216,7 +216,7 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50), options.max_iter - state.n_iter),
             status == WANTED,
         )  # fmt: skip
-        state.n_iter, since, passed = state.n_iter + done, since + done, passed + done
+        state.n_iter, since, newton.spent = state.n_iter + done, since + done, newton.spent + float(done * m)
         if status == WANTED:
             state.provide_columns(wanted)
             continue
@@ -224,8 +224,7 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")
         if status != RUNNING or state.n_iter >= options.max_iter:
             return status
-        newton.follow(state, float(passed * m), state.derivatives()[2])
-        passed = 0
+        newton.follow(state)
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
             state.shrink(_LEFT_OF_COLUMNS)

@@ -54,6 +54,10 @@ class Problem(NamedTuple):
     kink: np.ndarray
     total: float  # of all variables
 
+    @property
+    def largest_bound(self) -> float:
+        return max(float(self.upper.max()), -float(self.lower.min()))
+
 
 def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0) -> Problem:
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum."""
@@ -203,8 +207,7 @@ class State:
         else:
             self.diagonal[:] = problem.given.diagonal()
         self._exact: Vectors | None = None
-        largest = max(float(problem.upper.max()), -float(problem.lower.min()))
-        rounded = problem.tiles is not None and _ROUNDED * largest > tol
+        rounded = problem.tiles is not None and _ROUNDED * problem.largest_bound > tol
         self._precise: Vectors | None = self._exact_vectors() if rounded else None
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)

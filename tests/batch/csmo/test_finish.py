@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import make_classification
 
+from naive_batch import KERNELS
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import finish, solver
@@ -12,11 +13,6 @@ from streamsvm.batch.csmo import finish, solver
 pytestmark = pytest.mark.once
 
 N = 120
-KERNELS = [
-    {"kernel": "rbf", "gamma": 0.7},
-    {"kernel": "linear"},
-    {"kernel": "poly", "gamma": 0.5, "coef0": 1.0, "degree": 2},
-]
 
 
 def rows_of(kind):
