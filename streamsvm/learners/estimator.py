@@ -363,8 +363,7 @@ class OnlineEstimator(RiverEstimator):
         common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed()
         self._features.restore(state["features"])
         self._restore_labels(state)
-        if self._columns > self._store.columns:
-            self._resize(self._outputs)
+        self._make_room()
         self._restore_store(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(

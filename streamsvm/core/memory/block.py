@@ -68,6 +68,11 @@ def columns_for(features: int, max_features: int) -> int:
     return min(max(1 << max(features - 1, 0).bit_length(), 2), rounded_up(max_features))
 
 
+def room_for(max_features: int, columns: int | None) -> int:
+    """Return ``columns``, or where it is None those for all of ``max_features``, rounded up to whole cache lines."""
+    return rounded_up(int(max_features)) if columns is None else columns
+
+
 def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
     """Return the array of a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
     dtype = np.dtype(dtype)
@@ -213,7 +218,7 @@ class Store(Generic[V]):
     ) -> None:
         check_size("max_features", max_features, 1)
         self._layout = layout
-        self.columns: int = rounded_up(int(max_features)) if columns is None else columns
+        self.columns: int = room_for(max_features, columns)
         self.max_features: int = min(int(max_features), self.columns)
         sizes = {**sizes, "columns": self.columns}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
+from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, room_for, rounded_up
 from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 
 #: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
@@ -157,7 +157,7 @@ class SupportVectorStore(VectorStore[Views]):
             check_size(name, size, 0 if name == "window" else 1)
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
-        columns = rounded_up(int(max_features)) if columns is None else columns
+        columns = room_for(max_features, columns)
         sizes = {**_sizes(budget, outputs, gram, window), "scaled": columns if scaled else 0}
         super().__init__(_LAYOUT, max_features, sizes, named, within, columns)
         self._header["live"], self._header["gamma"] = outputs, 1.0

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, overload
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, check_size, rounded_up
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, check_size, room_for, rounded_up
 
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
@@ -62,7 +62,7 @@ class WeightStore(Store[WeightViews]):
         self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True, columns: int | None = None
     ) -> None:
         check_size("max_features", max_features, 1)
-        columns = rounded_up(int(max_features)) if columns is None else columns
+        columns = room_for(max_features, columns)
         sizes = {"taken": columns if takes_rows else 0}
         super().__init__(_LAYOUT, max_features, sizes, f"max_features={max_features}", within, columns)
 
