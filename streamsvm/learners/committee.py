@@ -17,7 +17,7 @@ from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.memory.block import STATE_BEGIN, rounded_up
+from streamsvm.core.memory.block import STATE_BEGIN
 from streamsvm.core.memory.committee import CommitteeStore, Place
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.steps import committee, iterates, least_squares, linear_step, newton, second_order
@@ -241,25 +241,22 @@ class Committee(ScalingEstimator):
         for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._stack.RIDGES, v.weights, strict=True):
             newton.start(curvature, inverse, ridge)
             self._stack.first_weights(weights)
-        newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
 
     @property
     def _dtype(self) -> Any:
         return np.float64
 
-    def _make_store(self, outputs: int, columns: int) -> CommitteeStore:  # noqa: ARG002 - it has room for all features
-        store = CommitteeStore([expert.place for expert in self._team], self.max_features, outputs, self._has_targets)
-        store.views.widths[:] = [expert.width for expert in self._team]
+    def _make_store(self, outputs: int, columns: int) -> CommitteeStore:
+        store = CommitteeStore([expert.place for expert in self._team], self.max_features, outputs, self._has_targets, columns)
+        v = store.views
+        v.widths[:] = [expert.width for expert in self._team]
+        newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
 
     def _opened(self, store: CommitteeStore) -> dict[str, Any]:
         v, first = store.views, super()._opened(store)
         live = int(v.header[0]["live"])
         return {**first, "_row": v.given[0], "_scores": v.scores, "_outputs": live, "_connected": False, "_ready": False}
-
-    @property
-    def _columns(self) -> int:
-        return rounded_up(self.max_features)  # for all features from the start
 
     @property
     def _team(self) -> tuple[Expert, ...]:

@@ -330,10 +330,9 @@ class OnlineEstimator(RiverEstimator):
     def nbytes(self) -> int:
         """The number of bytes that the model takes: constant, but for features and labels.
 
-        A model begins with room for two features, which doubles where more come, up to ``max_features``; a committee has room for
-        all from the start. From the third label on, each new one takes the same number of bytes more, up to ``max_classes``
-        labels. Nothing else ever takes any. The formula is that of the store's ``nbytes``. While room is made, there is a copy of
-        the model.
+        A model begins with room for two features, which doubles where more come, up to ``max_features``. From the third label
+        on, each new one takes the same number of bytes more, up to ``max_classes`` labels. Nothing else ever takes any. The
+        formula is that of the store's ``nbytes``. While room is made, there is a copy of the model.
         """
         return int(self._store.nbytes)
 

@@ -199,7 +199,7 @@ def test_memory_grows_with_features():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", [*LEARNERS, OnlineLinearSVC()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("kind", [*LEARNERS, OnlineLinearSVC(), SVMClassifier(seed=0)], ids=lambda model: type(model).__name__)
 def test_features_that_come_late_give_the_same_bytes_whatever_happens_in_between(kind):
     rng = np.random.default_rng(0)
     rows = [({f"{j:02}": rng.normal() for j in range(1 + i // 6)}, i % 2) for i in range(200)]
@@ -218,10 +218,10 @@ def test_features_that_come_late_give_the_same_bytes_whatever_happens_in_between
     assert kept.nbytes == plain.nbytes
 
 
-@pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC, KernelRLSClassifier])
+@pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC, KernelRLSClassifier, SVMClassifier])
 def test_a_model_that_was_saved_with_room_for_all_features_is_read(kind, monkeypatch):
     def learned():
-        model = kind(max_features=60, **({"seed": 0} if kind is BSGDClassifier else {}))
+        model = kind(max_features=60, **({"seed": 0} if kind in (BSGDClassifier, SVMClassifier) else {}))
         for i in range(20):
             model.learn_one({"a": float(i % 3), "b": float(i % 7), "c": 1.0}, i % 2)
         return model

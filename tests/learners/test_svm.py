@@ -41,8 +41,7 @@ def model():
 @pytest.mark.once
 def test_experts_are_the_learners_themselves():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
-    team, stores = model._team, model._store.stores
-    peers = []
+    team, peers = model._team, []
     for number, expert in enumerate(team):
         if expert.kind == kinds.ASCENT:
             options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
@@ -59,7 +58,7 @@ def test_experts_are_the_learners_themselves():
         model.learn_one(x, y)
         for number, peer in peers:
             if not isinstance(peer, OnlineLinearSVC):
-                peer._store.views.header["gamma"] = stores[number][0].views.header["gamma"]
+                peer._store.views.header["gamma"] = model._store.stores[number][0].views.header["gamma"]
                 peer._store.views.cache[0] = 0
             peer.learn_one(x, y)
     probe = next(iter(rows(1)))[0]
@@ -70,7 +69,7 @@ def test_experts_are_the_learners_themselves():
         assert v.at_hand[0, first] == pytest.approx(peer.decision_function_one(probe, output="last"), rel=1e-6)
         assert v.at_hand[0, first + 1] == pytest.approx(peer.decision_function_one(probe, output="average"), rel=1e-6)
         if not isinstance(peer, OnlineLinearSVC):
-            assert stores[number][0].n_support == peer.n_support
+            assert model._store.stores[number][0].n_support == peer.n_support
 
 
 @pytest.mark.once
@@ -324,9 +323,10 @@ def test_an_output_of_one_expert_cannot_be_asked_for():
 
 
 def test_memory_grows_by_label_as_the_docstring_says():
-    model, found = SVMClassifier(seed=0), {}
-    for label in range(100):
-        model.learn_one({"a": float(label)}, label)
-        found[label + 1] = model.nbytes
-    assert found[2] == pytest.approx(1.88e6, rel=0.01)
-    assert [found[k] for k in (3, 10, 26, 100)] == pytest.approx([1.87e6 + 26.1e3 * k for k in (3, 10, 26, 100)], rel=0.01)
+    for features, two, base, each in ((2, 0.12e6, 0.14e6, 17.2e3), (16, 0.43e6, 0.56e6, 18.5e3), (256, 1.88e6, 1.87e6, 26.1e3)):
+        model, found = SVMClassifier(seed=0), {}
+        for label in range(100):
+            model.learn_one({f"{j}": float(label) for j in range(features)}, label)
+            found[label + 1] = model.nbytes
+        assert found[2] == pytest.approx(two, rel=0.02)
+        assert [found[k] for k in (3, 10, 26, 100)] == pytest.approx([base + each * k for k in (3, 10, 26, 100)], rel=0.03)

@@ -179,6 +179,8 @@ class NaiveLeastSquares(naive.NaiveNewton):
 def test_experts_are_the_learners_themselves():
     # On scaled targets; those that correct another learn what that has left.
     model = SVMRegressor("low" if config.DISABLE_JIT else "normal", scaling=None, max_features=3, seed=3)
+    model._features.columns_of(list(next(iter(rows(1)))[0]), True)
+    model._make_room()
     team, stores, v = model._team, model._store.stores, model._store.views
     peers, twins = [], []
     for number, expert in enumerate(team):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, rounded_up
+from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, room_for
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 from streamsvm.core.memory.neighbours import NeighbourStore
@@ -47,7 +47,7 @@ STATE = np.dtype(
 #: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("experts", "i8"),
         ("inputs", "i8"),  # of the stacks: 1, the outcome of the votes, and the outputs of the experts
         ("outputs", "i8"),  # room for classes; 1 for two classes
@@ -126,7 +126,7 @@ class CommitteeViews(NamedTuple):
     """Whether ``at_hand`` is that of ``given[1]``."""
 
 
-_LAYOUT = Layout(CommitteeViews, in_lines=("columns",))
+_LAYOUT = Layout(CommitteeViews, in_lines=())
 _SIZES = ("experts", "columns", "inputs", "outputs", "followed", "newtons", "side", "targets")
 
 #: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
@@ -155,57 +155,60 @@ class Place(NamedTuple):
         """The number of its stores: support vectors and landmarks are shared by all outputs."""
         return 1 if self.budget or self.landmarks or self.rows[0] else outputs if self.linear else 0
 
-    def nbytes(self, max_features: int, outputs: int) -> int:
-        """The bytes of one of them; 0 where it has none."""
+    def nbytes(self, columns: int, outputs: int) -> int:
+        """The bytes of one of them with so many columns; 0 where it has none."""
         if self.budget:
-            return SupportVectorStore.nbytes_of(self.budget, max_features, 2 * outputs)
+            return SupportVectorStore.nbytes_of(self.budget, columns, 2 * outputs)
         if self.landmarks:
-            return LandmarkStore.nbytes_of(self.landmarks, max_features, outputs)
+            return LandmarkStore.nbytes_of(self.landmarks, columns, outputs)
         if self.rows[0]:
-            return NeighbourStore.nbytes_of(self.rows[outputs > 1], max_features)
-        return WeightStore.nbytes_of(max_features, takes_rows=False) if self.linear else 0
+            return NeighbourStore.nbytes_of(self.rows[outputs > 1], columns)
+        return WeightStore.nbytes_of(columns, takes_rows=False) if self.linear else 0
 
-    def make(self, max_features: int, outputs: int, within: np.ndarray) -> Sequence[Any]:
+    def make(self, max_features: int, columns: int, outputs: int, within: np.ndarray) -> Sequence[Any]:
         """Make its stores in its part of the block, uint8 [stores, bytes of a store]."""
         if self.linear:
-            return WeightStores(max_features, within)
+            return WeightStores(max_features, columns, within)
         if self.budget:
-            return [SupportVectorStore(self.budget, max_features, 2 * outputs, within=within[0])]
+            return [SupportVectorStore(self.budget, max_features, 2 * outputs, within=within[0], columns=columns)]
         if self.landmarks:
-            return [LandmarkStore(self.landmarks, max_features, outputs, within[0])]
+            return [LandmarkStore(self.landmarks, max_features, outputs, within[0], columns)]
         if self.rows[0]:
-            return [NeighbourStore(self.rows[outputs > 1], max_features, within[0])]
+            return [NeighbourStore(self.rows[outputs > 1], max_features, within[0], columns)]
         return []
 
 
 class CommitteeStore(Store[CommitteeViews]):
     """Room for a committee of experts: one block, in which each expert's own store lies.
 
-    There is room for ``outputs`` classes; it is 1 for two classes, and for ``targets``, which are learned in place of labels. It
-    is a ValueError if a size is not a positive integer, or the store would not fit into memory.
+    There is room for ``outputs`` classes; it is 1 for two classes, and for ``targets``, which are learned in place of labels.
+    ``columns`` is as in `Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
     Notes
     -----
-    With D = max_features rounded up to a multiple of 16, it has ``388 D`` bytes and those of its experts' stores; 16 S^2 for each
-    expert of second order, S = min(4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
+    With D columns, it has ``388 D`` bytes and those of its experts' stores; ``16 S^2`` for each expert of second order,
+    S = min(4 D, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
-    def __init__(self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False) -> None:
+    def __init__(
+        self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False, columns: int | None = None
+    ) -> None:
         check_size("max_features", max_features, 1)
+        columns = room_for(max_features, columns)
         sizes = {
             "experts": len(places),
             "inputs": 2 + sum(place.inputs for place in places),
             "outputs": outputs,
             "followed": 0 if targets else min(max(outputs, 2), MOST_FOLLOWED),
             "newtons": sum(place.second_order for place in places),
-            "side": min(4 * int(max_features), MOST_SQUARED) + 1,
+            "side": min(4 * columns, MOST_SQUARED) + 1,
             "targets": int(targets),
         }
-        end = _lines(_LAYOUT.end({**sizes, "columns": rounded_up(max_features)}))
-        stores = [place.stores(outputs) * _lines(place.nbytes(max_features, outputs)) for place in places]
+        end = _lines(_LAYOUT.end({**sizes, "columns": columns}))
+        stores = [place.stores(outputs) * _lines(place.nbytes(columns, outputs)) for place in places]
         what = f"max_features={max_features} and outputs={outputs}"
         block = allocate(end + sum(stores), what)
-        super().__init__(_LAYOUT, max_features, sizes, what, block)
+        super().__init__(_LAYOUT, max_features, sizes, what, block, columns)
         self.block = block
         self._header["live"] = outputs
         #: The stores of each expert: none, one, or one for each output.
@@ -213,11 +216,12 @@ class CommitteeStore(Store[CommitteeViews]):
         first, newton = 2, 0
         first_of: dict[int | None, int] = {None: 0}
         for number, place in enumerate(places):
-            size = _lines(place.nbytes(max_features, outputs))
+            size = _lines(place.nbytes(columns, outputs))
             self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
             first_of.setdefault(place.kind, first)
             part = block[end : end + stores[number]]
-            self.stores.append(place.make(max_features, outputs, part.reshape(place.stores(outputs), -1) if size else part))
+            part = part.reshape(place.stores(outputs), -1) if size else part
+            self.stores.append(place.make(max_features, columns, outputs, part))
             first, newton, end = first + place.inputs, newton + place.second_order, end + stores[number]
 
     @property
@@ -241,11 +245,14 @@ class CommitteeStore(Store[CommitteeViews]):
         # The same, but those of a linear expert together.
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
-    def take(self, smaller: CommitteeStore) -> None:
-        super().take(smaller)
-        for store, other in zip(self._together, smaller._together, strict=True):
-            store.take(other)
-        self.used = smaller.used
+    def take(self, other: CommitteeStore) -> None:
+        super().take(other)
+        for store, theirs in zip(self._together, other._together, strict=True):
+            store.take(theirs)
+        self.used = other.used
+
+    def columns_of(self, snapshot: bytes) -> int:
+        return super().columns_of(snapshot[8:])  # after a length
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: its own arrays, then the snapshot of each expert's stores, each after its

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM
-from streamsvm.core.memory.block import LARGEST, Array, Layout, VectorStore, check_size, rounded_up
+from streamsvm.core.memory.block import LARGEST, Array, Layout, VectorStore, check_size
 from streamsvm.core.memory.support_vectors import check_vectors, odd_lines
 
 #: Rows whose regressors are gathered before the normal equations take them.
@@ -158,9 +158,9 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod
-    def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
-        """The bytes that a store of these sizes has."""
-        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
+    def nbytes_of(budget: int, columns: int, outputs: int = 1) -> int:
+        """Return the ``nbytes`` of a store of these sizes."""
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": columns})
 
     def _check(self, block: np.ndarray) -> None:
         h = self._checked_header(block, "landmarks", 1, _RANGES)

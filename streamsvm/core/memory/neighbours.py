@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
-from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, rounded_up
+from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, room_for, rounded_up
 
 #: Features that are remembered at most, and the numbers that a memory has room for: those of 2,000 rows with 64 features.
 MOST_COLUMNS, MOST_CELLS = 512, 128_000
@@ -25,7 +25,7 @@ _LARGEST_VALUE = 1e30
 #: The first bytes of a block; ``columns``, ``cells`` and ``rows`` are fixed at construction.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("columns", "i8"),  # room for features
         ("cells", "i8"),  # room for the numbers of rows
         ("rows", "i8"),  # room for rows, if features are few
         ("used", "i8"),  # columns that have a feature
@@ -63,7 +63,7 @@ class NeighbourViews(NamedTuple):
     found: Annotated[np.ndarray, Array(np.int64, (1,), saved=False)]
 
 
-_LAYOUT = Layout(NeighbourViews, in_lines=("columns", "cells", "rows"))
+_LAYOUT = Layout(NeighbourViews, in_lines=("cells", "rows"))
 
 #: Opens a block (uint8 [nbytes]) as `NeighbourViews` in Python and in compiled code, without a copy.
 neighbour_views: Callable[[np.ndarray], NeighbourViews] = _LAYOUT.views
@@ -74,20 +74,20 @@ def stride_of(cells: int, rows: int, laid: int) -> int:
     return min(rows, cells // laid // _LINE * _LINE) if laid > 0 else rows
 
 
-def _sizes(rows: int, max_features: int) -> dict[str, int]:
-    rows, columns = rounded_up(int(rows)), rounded_up(int(max_features))
+def _sizes(rows: int, columns: int) -> dict[str, int]:
+    rows = rounded_up(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MOST_CELLS)}
 
 
 class NeighbourStore(Store[NeighbourViews]):
     """Room for ``rows`` rows, or for fewer of many features: 128,000 numbers in all. It is allocated at construction.
 
-    Of more than 512 features, it takes the first 512. ``within`` is as in `Store`. It is a ValueError if a size is not a positive
-    integer, or would not fit into memory.
+    Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in `Store`. It is a ValueError if a size
+    is not a positive integer, or would not fit into memory.
 
     Notes
     -----
-    With N = rows and D = max_features, rounded up to multiples of 16, it has about ``4 min(N D, 128,000) + 12 N + 24 D + 1,000``
+    With N = rows, rounded up to a multiple of 16, and D columns, it has about ``4 min(N D, 128,000) + 12 N + 24 D + 1,000``
     bytes.
 
     >>> store = NeighbourStore(rows=2000, max_features=20)
@@ -95,14 +95,16 @@ class NeighbourStore(Store[NeighbourViews]):
     (0, 0, 281544)
     """
 
-    def __init__(self, rows: int, max_features: int, within: np.ndarray | None = None) -> None:
+    def __init__(self, rows: int, max_features: int, within: np.ndarray | None = None, columns: int | None = None) -> None:
         check_size("rows", rows, _LINE)
-        super().__init__(_LAYOUT, max_features, _sizes(rows, max_features), f"max_features={max_features}", within)
+        check_size("max_features", max_features, 1)
+        columns = room_for(max_features, columns)
+        super().__init__(_LAYOUT, max_features, _sizes(rows, columns), f"max_features={max_features}", within, columns)
 
     @staticmethod
-    def nbytes_of(rows: int, max_features: int) -> int:
+    def nbytes_of(rows: int, columns: int) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(rows, max_features), "columns": rounded_up(max_features)})
+        return _LAYOUT.end({**_sizes(rows, columns), "columns": columns})
 
     @property
     def held(self) -> int:
@@ -121,16 +123,21 @@ class NeighbourStore(Store[NeighbourViews]):
         laid, stride = int(self._header["laid"][0]), self.stride
         return np.ascontiguousarray(self.views.cells[: laid * stride].reshape(laid, stride)[:, : self.held].T)
 
-    def take(self, smaller: NeighbourStore) -> None:
-        """Become a copy of a store that has room for as many rows or fewer."""
-        h, other, v = self._header, smaller._header, smaller.views
+    def take(self, other: NeighbourStore) -> None:
+        """Become a copy of a store with other columns, or one that has room for fewer rows."""
+        h, theirs, v = self._header, other._header, other.views
         for name in ("used", "laid", "held", "passed", "told"):
-            h[name] = other[name]
-        self.views.relevance[:] = v.relevance
-        held, laid, stride = self.held, int(h["laid"][0]), self.stride
-        age = (np.arange(held) + (other["next"][0] if held == smaller.stride else 0)) % max(held, 1)
+            h[name] = theirs[name]
+        used, held, laid, stride = self.used, self.held, int(h["laid"][0]), self.stride
+        self.views.relevance[:used] = v.relevance[:used]
+        first = 0
+        if stride == other.stride:
+            h["next"] = theirs["next"]
+        elif held == other.stride:  # there is more room: rows go on from the oldest one
+            first = int(theirs["next"][0])
+        age = (np.arange(held) + first) % max(held, 1)
         self.views.targets[:held], self.views.weights[:held] = v.targets[age], v.weights[age]
-        self.views.cells[: laid * stride].reshape(laid, stride)[:, :held] = smaller.vectors[age].T
+        self.views.cells[: laid * stride].reshape(laid, stride)[:, :held] = other.vectors[age].T
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes. Equal stores give equal bytes."""

@@ -163,9 +163,9 @@ class SupportVectorStore(VectorStore[Views]):
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod
-    def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
+    def nbytes_of(budget: int, columns: int, outputs: int = 1) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features), "scaled": 0})
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": columns, "scaled": 0})
 
     @property
     def coefficients(self) -> np.ndarray:

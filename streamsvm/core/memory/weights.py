@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, overload
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, check_size, room_for, rounded_up
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, check_size, room_for
 
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
@@ -67,9 +67,8 @@ class WeightStore(Store[WeightViews]):
         super().__init__(_LAYOUT, max_features, sizes, f"max_features={max_features}", within, columns)
 
     @staticmethod
-    def nbytes_of(max_features: int, takes_rows: bool = True) -> int:
+    def nbytes_of(columns: int, takes_rows: bool = True) -> int:
         """Return the ``nbytes`` of a store of this size."""
-        columns = rounded_up(max_features)
         return _LAYOUT.end({"columns": columns, "taken": columns if takes_rows else 0})
 
     def snapshot(self) -> bytes:
@@ -104,8 +103,9 @@ class WeightStores(Sequence[WeightStore]):
     ``within`` are zeros, uint8 [outputs, bytes of a store], a part of the committee's block.
     """
 
-    def __init__(self, max_features: int, within: np.ndarray) -> None:
+    def __init__(self, max_features: int, columns: int, within: np.ndarray) -> None:
         self.max_features: int = max_features
+        self.columns: int = columns
         self.within: np.ndarray = within
         within[1:] = self[0].block
 
@@ -121,7 +121,7 @@ class WeightStores(Sequence[WeightStore]):
     def __getitem__(self, output: int | slice) -> WeightStore | list[WeightStore]:
         if isinstance(output, slice):
             return [self[k] for k in range(len(self))[output]]
-        return WeightStore(self.max_features, self.within[output], takes_rows=False)
+        return WeightStore(self.max_features, self.within[output], False, self.columns)
 
     @property
     def used(self) -> int:
@@ -132,6 +132,10 @@ class WeightStores(Sequence[WeightStore]):
     def used(self, columns: int) -> None:
         self.within[:, : HEADER.itemsize].view(HEADER)["used"] = columns
 
-    def take(self, smaller: WeightStores) -> None:
-        """Become a copy of the stores of fewer outputs; those that it lacks stay as they are."""
-        self.within[: len(smaller)] = smaller.within
+    def take(self, other: WeightStores) -> None:
+        """Become a copy of the stores of as many outputs or fewer; those that it lacks stay as they are."""
+        if self.columns == other.columns:
+            self.within[: len(other)] = other.within
+            return
+        for ours, theirs in zip(self, other, strict=False):
+            ours.take(theirs)

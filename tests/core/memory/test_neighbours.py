@@ -40,7 +40,8 @@ def test_store_size_is_what_its_formula_says():
         N, D = -(-rows // 16) * 16, -(-features // 16) * 16
         store = NeighbourStore(rows, features)
         assert 700 < store.nbytes - 4 * min(N * D, 128_000) - 12 * N - 24 * D < 1_100
-        assert store.nbytes == store.block.nbytes == NeighbourStore.nbytes_of(rows, features)
+        assert store.nbytes == store.block.nbytes == NeighbourStore.nbytes_of(rows, D)
+        assert NeighbourStore(rows, features, columns=2).nbytes == NeighbourStore.nbytes_of(rows, 2)
     assert store.nbytes < 1_000_000
 
 
@@ -91,8 +92,25 @@ def test_rows_are_laid_out_anew_where_features_come_and_the_newest_stay(n, rows,
 
 
 @pytest.mark.parametrize("n", [0, 7, 32, 40])
-@pytest.mark.parametrize("rows", [32, 64])
-def test_a_store_that_takes_the_rows_of_another_has_the_oldest_first(n, rows):
+@pytest.mark.parametrize(("here", "there"), [(2, 16), (16, 2), (4, 8)])
+def test_a_store_with_other_columns_has_the_same_rows_in_the_same_places(n, here, there):
+    store = grown(NeighbourStore(32, 5, columns=here), 2)
+    for i in range(n):
+        learn(store, np.array([i, -i], np.float32), float(i % 3), float(i + 1))
+    store.views.relevance[:2] = [0.5, -0.25]
+    other = NeighbourStore(32, 5, columns=there)
+    other.take(store)
+    assert weights(other) == weights(store)
+    np.testing.assert_array_equal(other.vectors, store.vectors)
+    assert other.views.relevance[:2].tolist() == [0.5, -0.25]
+    again = NeighbourStore(32, 5, columns=here)
+    again.take(other)
+    assert again.snapshot() == store.snapshot()
+
+
+@pytest.mark.parametrize("n", [0, 7, 32, 40])
+def test_a_store_that_takes_the_rows_of_another_has_the_oldest_first(n):
+    rows = 64
     store, other = filled(n), NeighbourStore(rows, 5)
     store.views.relevance[:2], store.views.header["passed"] = [0.5, -0.25], 3
     other.take(store)
