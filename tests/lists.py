@@ -3,6 +3,11 @@
 import pytest
 from river import checks
 
+from streamsvm import learners
+from streamsvm.learners.baseline import Baseline
+
+BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, name), Baseline)]
+
 
 def first(n, values, others=pytest.mark.thorough):
     """Return values as parameters, all but the first ones with a mark."""
