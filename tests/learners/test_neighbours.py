@@ -40,7 +40,8 @@ def rows(labels, n=N, seed=0, late=2):
 
 
 def scale_of(model):
-    return tuple(numbers.copy() for numbers in (model._store.views.location, model._store.views.spread))
+    v = model._store.views
+    return tuple(np.pad(numbers, (0, max(model.max_features - len(numbers), 0))) for numbers in (v.location, v.spread))
 
 
 class Beside:
@@ -48,8 +49,7 @@ class Beside:
 
     def __init__(self, model):
         self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, kinds.NEIGHBOURS)[1]
-        h = self.store.views.header[0]
-        self.twin = NaiveMemory(int(h["rows"]), int(h["cells"]), self.numbers)
+        self.twin = NaiveMemory(int(self.store.views.header[0]["rows"]), neighbours.MOST_CELLS, self.numbers)
 
     @property
     def store(self):
@@ -73,10 +73,10 @@ class Beside:
         np.testing.assert_allclose(said, expected, atol=2e-4)
 
     def learn(self, x, y, weight):
-        model, twin, before, store = self.model, self.twin, scale_of(self.model), self.store
+        model, twin, before, outputs = self.model, self.twin, scale_of(self.model), self.model._outputs
         model.predict_one(x)
         model.learn_one(x, y, weight)
-        if store is not self.store:  # a label has come
+        if outputs != model._outputs:
             twin.age()
             twin.rows = int(self.store.views.header[0]["rows"])
         twin.grow(len(model.feature_names))

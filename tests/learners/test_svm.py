@@ -322,6 +322,7 @@ def test_an_output_of_one_expert_cannot_be_asked_for():
     refused("output must be 'auto': SVMClassifier combines", model.decision_function_one, {"a": 1.0}, output="last")
 
 
+@pytest.mark.once
 def test_memory_grows_by_label_as_the_docstring_says():
     for features, two, base, each in ((2, 0.12e6, 0.14e6, 17.2e3), (16, 0.43e6, 0.56e6, 18.5e3), (256, 1.88e6, 1.87e6, 26.1e3)):
         model, found = SVMClassifier(seed=0), {}

@@ -131,9 +131,9 @@ class NeighbourStore(Store[NeighbourViews]):
         used, held, laid, stride = self.used, self.held, int(h["laid"][0]), self.stride
         self.views.relevance[:used] = v.relevance[:used]
         first = 0
-        if stride == other.stride:
+        if self.columns != other.columns:  # rows have the same places
             h["next"] = theirs["next"]
-        elif held == other.stride:  # there is more room: rows go on from the oldest one
+        elif held == other.stride:  # the oldest one comes first
             first = int(theirs["next"][0])
         age = (np.arange(held) + first) % max(held, 1)
         self.views.targets[:held], self.views.weights[:held] = v.targets[age], v.weights[age]

@@ -109,8 +109,8 @@ def test_a_store_with_other_columns_has_the_same_rows_in_the_same_places(n, here
 
 
 @pytest.mark.parametrize("n", [0, 7, 32, 40])
-def test_a_store_that_takes_the_rows_of_another_has_the_oldest_first(n):
-    rows = 64
+@pytest.mark.parametrize("rows", [32, 64])
+def test_a_store_that_takes_the_rows_of_another_has_the_oldest_first(n, rows):
     store, other = filled(n), NeighbourStore(rows, 5)
     store.views.relevance[:2], store.views.header["passed"] = [0.5, -0.25], 3
     other.take(store)
