@@ -124,10 +124,10 @@ def scaled_targets(wrapper=BoundedTargetScaler):
 
 
 def labelled(labels, name="a"):
-    """A learner of one feature, 0 or 1, by which a row has one or the other label."""
+    """A learner of one feature, 0, 1 and so on: the number of the label that a row has."""
     model = BSGDClassifier(budget=5)
     for number in range(20):
-        model.learn_one({name: float(number % 2)}, labels[number % 2])
+        model.learn_one({name: float(number % len(labels))}, labels[number % len(labels)])
     return model
 
 

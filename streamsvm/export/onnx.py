@@ -1,112 +1,24 @@
-"""Programs as ONNX, in a graph of primitive operators: any runtime of ONNX executes them, in float32."""
+"""Programs as ONNX, in a graph of primitive operators: any runtime of ONNX executes them, in float32.
+
+Where inputs are float64, so is the *front* of the graph, which comes from the columns through nothing but ``fill``, ``scale`` and
+``select``: scaled numbers are near 0, where float32 has them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from streamsvm.core.checks import OnnxOperators
+from streamsvm.core.checks import OnnxInputs, OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.steps import Step, vectors_of
-from streamsvm.files.messages import missing_package
+from streamsvm.export.onnx_graph import Graph, as_given, made
+from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
-
-_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
-
-
-def _onnx() -> Any:
-    try:
-        import onnx  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise missing_package("an ONNX file", "onnx", "onnx", error) from error
-    return onnx
-
-
-class Graph:
-    """Nodes, constants and outputs, in the order in which they are added. Values are called by their names."""
-
-    def __init__(self) -> None:
-        self._onnx = _onnx()
-        self.nodes: list[Any] = []
-        self.constants: dict[tuple[Any, ...], Any] = {}
-        self.outputs: list[tuple[str, int | None]] = []
-        self.label_type: int = self._onnx.TensorProto.INT64
-
-    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node, and return the name of its value. An input that is no name of a value is a `constant`."""
-        name, taken = f"v{len(self.nodes)}", [given if isinstance(given, str) else self.constant(given) for given in inputs]
-        self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
-        return name
-
-    def least(self, value: str, count: int) -> tuple[str, str]:
-        """Add a node, and return the names of the smallest numbers of each row and of their places, in the order of both."""
-        names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
-        taken = [value, self.constant(np.array([count]))]
-        self.nodes.append(self._onnx.helper.make_node("TopK", taken, names, axis=1, largest=0, sorted=1))
-        return names
-
-    def constant(self, value: Any) -> str:
-        """Return the name of a constant: float32, but for integers, which are int64."""
-        array = np.asarray(value)
-        array = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
-        return self._keep(array, (array.dtype.str, array.shape, array.tobytes()))
-
-    def labels(self, labels: Sequence[Any]) -> str:
-        """Return the name of the constant with the labels: int64, bool or float64 if all are such, else text."""
-        types = self._onnx.TensorProto
-        kind, given = _as_given(labels)
-        self.label_type = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
-        array: np.ndarray = np.array(given, object if kind is str else kind)
-        try:
-            return self._keep(array, ("labels",))
-        except UnicodeEncodeError as error:
-            raise ProgramError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
-
-    def _keep(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
-        if key not in self.constants:
-            name = f"c{len(self.constants)}"
-            self.constants[key] = self._onnx.numpy_helper.from_array(array, name)
-        return str(self.constants[key].name)
-
-    def output(self, name: str, value: str, columns: int | None = None) -> None:
-        """Make a value an output of the model: [rows], or [rows, columns]."""
-        self.nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
-        self.outputs.append((name, columns))
-
-
-def _as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the type of the labels that a model gives, and the labels: int, bool or float if all are such, else text."""
-    kinds = {type(label) for label in labels}
-    kind = kinds.pop() if len(kinds) == 1 else str
-    if kind not in (bool, int, float) or (kind is int and any(not -(2**63) <= label < 2**63 for label in labels)):
-        kind = str
-    given = [kind(label) for label in labels]
-    if len(set(given)) < len(given):
-        raise ProgramError("two labels are one text in ONNX, such as 1 and '1': rename one")
-    return kind, given
-
-
-def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
-    """Return a graph as the bytes of a model, checked by onnx's own checker."""
-    onnx = _onnx()
-    helper, types = onnx.helper, onnx.TensorProto
-    outputs = []
-    for name, width in graph.outputs:
-        shape = ["rows"] if width is None else ["rows", width]
-        outputs.append(helper.make_tensor_value_info(name, graph.label_type if name == "label" else types.FLOAT, shape))
-    given = helper.make_tensor_value_info("X", types.FLOAT, ["rows", columns])
-    body = helper.make_graph(graph.nodes, "streamsvm", [given], outputs, list(graph.constants.values()))
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
-    model = helper.make_model(body, opset_imports=opsets, producer_name="streamsvm", ir_version=_IR_VERSION)
-    helper.set_model_props(model, dict(facts))
-    onnx.checker.check_model(model, full_check=True)
-    data: bytes = model.SerializeToString()
-    return data
-
 
 _LARGEST_KERNEL = 1e30
 _LARGEST = 1e18  # of a row, as in C
@@ -116,14 +28,22 @@ _LEAD = 1e-5  # of the answer before others that are as probable: float32 has no
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
-def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators = "primitive") -> None:
+def write_onnx(
+    program: Program,
+    path: str | Path,
+    *,
+    operators: OnnxOperators = "primitive",
+    inputs: OnnxInputs = "auto",
+    zipmap: bool = False,
+) -> None:
     """Write a program as an ONNX model.
 
-    The input is ``X``, float32 [rows, columns], in the order of the program's columns. A number that is not finite is missing,
-    and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
+    The input is ``X``, float32 or float64 [rows, columns], in the order of the program's columns. A number that is not finite is
+    missing, and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
 
     - Of a classifier: ``label`` [rows] (int64, bool or float64 if all labels are such, else text); ``probabilities``, float32
-      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several.
+      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several. With
+      ``zipmap``, ``probabilities`` are a sequence of maps, one for each row: from label to probability.
     - Of a regressor: ``variable``, float32 [rows, 1].
     - Of an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
 
@@ -139,11 +59,19 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
     operators
         ``"primitive"``: Sub, MatMul, Exp and so on, which every execution provider has. ``"ml"``: the SVM operators of
         ai.onnx.ml in the place of kernels, for models with one output.
+    inputs
+        ``"float"`` or ``"double"``, the type of the input, as FloatTensorType and DoubleTensorType in skl2onnx. Doubles are
+        scaled as such, and all else is float32. ``"auto"``: double if a feature has a mean so large beside its deviations that
+        these are lost in float32, else float.
+    zipmap
+        Whether probabilities are maps, as skl2onnx gives them unless told otherwise. Their keys are int64 or text; bools are 0
+        and 1.
 
     Raises
     ------
     ProgramError
-        The program has a step that has no such form, the package onnx is missing, or the file cannot be written.
+        The program has a step that has no such form, labels are float and have no map, the package onnx is missing, or the file
+        cannot be written.
 
     Examples
     --------
@@ -165,11 +93,18 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
     """
     if operators not in get_args(OnnxOperators):
         raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
-    graph = Graph()
+    if inputs not in get_args(OnnxInputs):
+        raise ProgramError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
+    if zipmap and program.answer.odds is None and len(program.answer.labels) != 1:
+        raise ProgramError("zipmap makes maps of probabilities, and the model has none: leave zipmap out")
+    graph = Graph(inputs == "double" or (inputs == "auto" and bool(lost_in_float32(program))))
     finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
     values = [graph.op("Where", finite, "X", np.nan)]
     svm = _svm_steps(program) if operators == "ml" else None
+    front = front_steps(program)
     for number, step in enumerate(program.steps):
+        if number == front:
+            values = graph.narrow(values, _used(program, number))
         taken = [values[place] for place in step.of]
         if svm is not None and number == svm:
             values.append(_svm(graph, program.steps[svm - 1], step, values[program.steps[svm - 1].of[0]]))
@@ -177,14 +112,20 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
             values.append("")  # a part of the operator that comes next
         else:
             values.append(_take(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
-    _answer(graph, program, values)
+    _answer(graph, program, graph.narrow(values, _used(program, len(program.steps))), zipmap)
     facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
     if program.answer.kind == "class":
-        facts["labels"] = json.dumps(_as_given(program.answer.labels)[1])
+        facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
     try:
         write(Path(path), made(graph, len(program.columns), facts))
     except ModelFileError as error:
         raise ProgramError(f"{path} was not written: {error}") from error
+
+
+def _used(program: Program, first: int) -> set[int]:
+    """Return the numbers of the values that are used from a step on."""
+    used = {place for step in program.steps[first:] for place in step.of}
+    return used | {program.answer.decision, program.answer.choice}
 
 
 def _take(graph: Graph, step: Step, x: str) -> str:
@@ -198,7 +139,9 @@ def _single(array: np.ndarray) -> np.ndarray:
 
 
 def _away(graph: Graph, x: str, location: np.ndarray) -> str:
-    """X less a location that float32 has not exactly: in two parts."""
+    """X less a location: one that float32 has not exactly in two parts."""
+    if graph.real is np.float64:
+        return graph.op("Sub", x, location)
     first = _single(location)
     return graph.op("Sub", graph.op("Sub", x, first), _single(location - first))
 
@@ -215,7 +158,8 @@ def _fill(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
 def _scale(graph: Graph, step: Step, x: str) -> str:
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
-    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), _single(factor))
+    factor = np.minimum(factor, np.finfo(graph.real).max)
+    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), factor)
     if step.options["bound"] is None:
         return scaled
     bounded = _bounded(graph, scaled, step.options["bound"])
@@ -401,7 +345,7 @@ _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
 # Answers ------------------------------------------------------------------------------------------------------------------
 
 
-def _answer(graph: Graph, program: Program, values: list[str]) -> None:
+def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> None:
     answer, flat = program.answer, graph.constant(np.array([1]))
     decision, choice = values[answer.decision], values[answer.choice]
     several = len(answer.labels) > 2
@@ -410,13 +354,13 @@ def _answer(graph: Graph, program: Program, values: list[str]) -> None:
         return
     values_of = decision if several else graph.op("Squeeze", decision, flat)
     if answer.kind == "class":
-        _classify(graph, program, decision, choice)
+        _classify(graph, program, decision, choice, zipmap)
     else:
         graph.output("score", _score(graph, values_of, answer.center, answer.size))
     graph.output("decision", values_of, program.widths[answer.decision] if several else None)
 
 
-def _classify(graph: Graph, program: Program, decision: str, choice: str) -> None:
+def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
     answer, flat, several = program.answer, graph.constant(np.array([1])), len(program.answer.labels) > 2
     if several:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
@@ -425,11 +369,17 @@ def _classify(graph: Graph, program: Program, decision: str, choice: str) -> Non
         number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, flat), 0.0), to=7)
     if len(answer.labels) == 1:
         number = graph.op("Mul", number, np.array(0))
-    graph.output("label", graph.op("Gather", graph.labels(answer.labels), number))
+    graph.label(answer.labels, number)
     if answer.odds is not None:
-        graph.output("probabilities", _probabilities(graph, answer.odds, decision, several), len(answer.labels))
+        p = _probabilities(graph, answer.odds, decision, several)
     elif len(answer.labels) == 1:
-        graph.output("probabilities", graph.op("Add", graph.op("Mul", decision, 0.0), 1.0), 1)
+        p = graph.op("Add", graph.op("Mul", decision, 0.0), 1.0)
+    else:
+        return
+    if zipmap:
+        graph.maps("probabilities", p, answer.labels)
+    else:
+        graph.output("probabilities", p, len(answer.labels))
 
 
 def _score(graph: Graph, f: str, center: float, size: float) -> str:
