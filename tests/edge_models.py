@@ -7,7 +7,7 @@ import numpy as np
 from river import base, compose, preprocessing
 from sklearn.datasets import make_classification
 
-from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, learners
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.export.describe import program_of
@@ -137,6 +137,20 @@ def tuned():
         model.learn_one(x, y)
     model._best = 62  # not 1/2
     return model
+
+
+def of_whole_numbers(kind, labels, n=600):
+    """A committee that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 6, size=(n + 1000, 7)).astype(float)
+    f = X[:, 0] - X[:, 1] + np.abs(X[:, 2] - X[:, 3]) + rng.normal(size=len(X))
+    model = kind(seed=0, max_features=8)
+    model.learn_many(X[:n], np.digitize(f[:n], [1.5, 4.0][: labels - 1]) if labels else f[:n])
+    return model, X[n:]
+
+
+#: Committees of whole numbers: the kind, and how many labels.
+WHOLE_NUMBERS = [(SVMClassifier, 2), (SVMClassifier, 3), (SVMRegressor, 0)]
 
 
 def makers():

@@ -10,9 +10,11 @@ else to ``right``; of a leaf that is -1, and ``cut`` the leaf's number. The ``ro
 the next have weights there.
 
 In ``neighbours`` the ``vectors`` nearest to x vote: as many as the option ``neighbours`` says, or all where there are fewer; of
-equally near ones the first. The distance is the sum over j of relevance_j min(|x_j - vector_j|, reach), and a vote is weight /
-(distance + offset)^power. With ``labels``, the targets are their numbers, and the value is the share of the votes that each label
-has. Where ``labels`` is 0, it is the mean of the targets, weighted by the votes.
+equally near ones the first. Distances are compared as float32 after adding `ROUNDING`, which rounds them to 1/1024, so that
+rounding errors do not choose among vectors that are equally far. The distance is the sum over j of
+relevance_j min(|x_j - vector_j|, reach), and a vote is weight / (distance + offset)^power. With ``labels``, the targets are their
+numbers, and the value is the share of the votes that each label has. Where ``labels`` is 0, it is the mean of the targets,
+weighted by the votes.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ MOST_AT_ONCE = 2**21
 
 _LARGEST_KERNEL = 1e30
 _LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
+#: What is added to distances when they are compared, in float32.
+ROUNDING = np.float32(8192.0)
 _SAID, _SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of numbers is bounded
 _LEAD = 2.0**-40  # of the answer before others that are as probable
 _ABOVE_HALF = 0.5 + 2.0**-52
@@ -344,9 +348,11 @@ def _nearest(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray
     ways = x[:, None] - vectors
     np.minimum(np.abs(ways, out=ways), step.options["reach"], out=ways)
     distances = np.einsum("ijk,k->ij", ways, step.arrays["relevance"])  # the same sum for each vector, so that ties stay ties
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : step.options["neighbours"]]
+    rounded = distances.astype(np.float32) + ROUNDING
+    nearest = np.argsort(rounded, axis=1, kind="stable")[:, : step.options["neighbours"]]
     away = np.take_along_axis(distances, nearest, axis=1) + step.options["offset"]
-    votes = step.arrays["weights"][nearest] * (away[:, :1] / away) ** step.options["power"]  # of any size, shares are the same
+    ratios = away.min(axis=1, keepdims=True) / away  # of any size, shares are the same
+    votes = step.arrays["weights"][nearest] * ratios ** step.options["power"]
     return step.arrays["targets"][nearest], votes / votes.sum(axis=1, keepdims=True)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.core.checks import OnnxInputs, OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import Step, vectors_of
+from streamsvm.edge.steps import ROUNDING, Step, vectors_of
 from streamsvm.export.onnx_graph import Graph, as_given, made
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
@@ -205,9 +205,9 @@ def _neighbours(graph: Graph, step: Step, x: str) -> str:
     ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _single(vectors.T)))
     ways = graph.op("Min", ways, step.options["reach"])  # [rows, features, vectors]
     distances = graph.op("Squeeze", graph.op("MatMul", _single(step.arrays["relevance"][None]), ways), flat)
-    near, places = graph.least(distances, min(step.options["neighbours"], len(vectors)))
-    away = graph.op("Add", near, step.options["offset"])
-    ratios = graph.op("Div", graph.op("Gather", away, np.array([0]), axis=1), away)
+    places = graph.least(graph.op("Add", distances, float(ROUNDING)), min(step.options["neighbours"], len(vectors)))
+    away = graph.op("Add", graph.op("GatherElements", distances, places, axis=1), step.options["offset"])
+    ratios = graph.op("Div", graph.op("ReduceMin", away, flat, keepdims=1), away)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
     votes = graph.op("Mul", votes, graph.op("Gather", _single(step.arrays["weights"]), places))
     shares = graph.op("Div", votes, graph.op("ReduceSum", votes, flat, keepdims=1))
@@ -346,13 +346,13 @@ _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
 
 
 def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> None:
-    answer, flat = program.answer, graph.constant(np.array([1]))
+    answer = program.answer
     decision, choice = values[answer.decision], values[answer.choice]
     several = len(answer.labels) > 2
     if answer.kind == "number":
         graph.output("variable", decision, 1)
         return
-    values_of = decision if several else graph.op("Squeeze", decision, flat)
+    values_of = decision if several else graph.op("Squeeze", decision, np.array([1]))
     if answer.kind == "class":
         _classify(graph, program, decision, choice, zipmap)
     else:
@@ -361,12 +361,12 @@ def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> 
 
 
 def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
-    answer, flat, several = program.answer, graph.constant(np.array([1])), len(program.answer.labels) > 2
+    answer, several = program.answer, len(program.answer.labels) > 2
     if several:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
         compare = "GreaterOrEqual" if answer.at_zero else "Greater"
-        number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, flat), 0.0), to=7)
+        number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, np.array([1])), 0.0), to=7)
     if len(answer.labels) == 1:
         number = graph.op("Mul", number, np.array(0))
     graph.label(answer.labels, number)

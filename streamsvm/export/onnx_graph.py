@@ -44,12 +44,12 @@ class Graph:
         self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
         return name
 
-    def least(self, value: str, count: int) -> tuple[str, str]:
-        """Add a node, and return the names of the smallest numbers of each row and of their places, in the order of both."""
+    def least(self, value: str, count: int) -> str:
+        """Add a node, and return the name of the places of the smallest numbers of each row, in the order of both."""
         names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
         taken = [value, self.constant(np.array([count]))]
         self.nodes.append(self._onnx.helper.make_node("TopK", taken, names, axis=1, largest=0, sorted=1))
-        return names
+        return names[1]
 
     def constant(self, value: Any) -> str:
         """Return the name of a constant: int64 of integers, else float32, or float64 before `narrow`."""

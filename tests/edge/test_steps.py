@@ -24,7 +24,7 @@ def neighbours(step, row):
             vector = [number * unit for number, unit in zip(vector, a["unit"].tolist(), strict=True)]
         ways = [min(abs(x - v), o["reach"]) for x, v in zip(row, vector, strict=True)]
         distances.append(math.fsum(r * way for r, way in zip(a["relevance"].tolist(), ways, strict=True)))
-    nearest = sorted(range(len(distances)), key=lambda i: (distances[i], i))[: o["neighbours"]]
+    nearest = sorted(range(len(distances)), key=lambda i: (round(1024.0 * distances[i]), i))[: o["neighbours"]]
     votes = {i: float(a["weights"][i]) / (distances[i] + o["offset"]) ** o["power"] for i in nearest}
     if not o["labels"]:
         return [sum(votes[i] * float(a["targets"][i]) for i in nearest) / sum(votes.values())]

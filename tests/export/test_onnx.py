@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from river import compose, preprocessing
 
-from edge_models import MAKERS, MEMORIES, labelled, matrix, memory, outside, program
+from edge_models import MAKERS, MEMORIES, WHOLE_NUMBERS, labelled, matrix, memory, of_whole_numbers, outside, program
 from lists import of_each_kind
 from refused import refused
 from streamsvm import BSCARegressor, BSGDClassifier, edge
@@ -122,6 +122,15 @@ def test_memories_of_rows_answer_alike(name, tmp_path):
     given = memory(**MEMORIES[name])
     check(given, tmp_path)
     check(quantised(given, 8), tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "labels"), WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_rows_that_are_equally_far(kind, labels, tmp_path):
+    model, X = of_whole_numbers(kind, labels)
+    expected = model.decision_function_many(X) if labels else model.predict_many(X)
+    found = session(program_of(model), tmp_path).run(None, {"X": X.astype(np.float32)})[-1]
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("n", "features"), [(5, 3), (16, 4), (50, 7)])
