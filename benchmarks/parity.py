@@ -235,13 +235,14 @@ def measured(case: Case, rows: int) -> dict[str, Any]:
 def main() -> None:
     parser = argument_parser(__doc__, "parity")
     parser.add_argument("--rows", type=int, default=5000, help="to learn, and others to predict")
-    parser.add_argument("--models", nargs="*", help="names of models (default: all)")
+    names = list(dict.fromkeys(case.name for case in cases()))
+    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names, help="of learners and machines")
     args = parser.parse_args()
     results = []
     for case in cases():
-        if not args.models or case.name in args.models:
-            progress(f"{case.name}, {case.labels} labels")
+        if case.name in args.models:
             results.append(measured(case, args.rows))
+            progress(_name(results[-1]))
     _show(results)
     write(args.out, {"models": results})
 
@@ -250,21 +251,26 @@ def _show(results: list[dict[str, Any]]) -> None:
     names = list(forms())
     cells = [[_name(row), *(_cell(row["forms"].get(name)) for name in names)] for row in results]
     show("Labels that differ, and the largest difference of a decision value, in deviations of these", ["", *names], cells)
-    cells = []
-    for name in names:
-        found = [(row["forms"][name], _name(row)) for row in results if name in row["forms"]]
-        labels = [each["labels"] for each, _ in found if "labels" in each]
-        values = sorted((each["value"], model) for each, model in found)
-        probabilities = [each["probability"] for each, _ in found if "probability" in each]
-        if values:
-            median, (worst, model) = statistics.median(value for value, _ in values), values[-1]
-            largest = f"{max(probabilities):.0e}" if probabilities else "-"
-            differ = [f"{sum(labels):,}", f"{max(labels):,}"] if labels else ["-", "-"]
-            cells.append([name, len(found), *differ, f"{median:.0e}", f"{worst:.0e}", model, largest])
     heads = ["", "models", "labels", "of one model", "value: median", "largest", "of", "probability"]
-    show("By form: labels that differ, and the largest differences over all rows of a model", heads, cells)
-    for reason in dict.fromkeys(f"{_name(row)}: {reason}" for row in results for reason in row["refused"].values()):
-        print(reason)
+    title = "By form: labels that differ, of all models and of the worst; the largest differences over all rows of a model"
+    show(title, heads, [_of_form(name, results) for name in names if any(name in row["forms"] for row in results)])
+    reasons: dict[str, list[str]] = {}
+    for row in results:
+        for reason in row["refused"].values():
+            reasons.setdefault(reason, []).append(_name(row))
+    for reason, models in reasons.items():
+        print(f"{'; '.join(models)}: {reason}")
+
+
+def _of_form(name: str, results: list[dict[str, Any]]) -> list[object]:
+    found = [(row["forms"][name], _name(row)) for row in results if name in row["forms"]]
+    labels = [each["labels"] for each, _ in found if "labels" in each]
+    values = [(each["value"], model) for each, model in found]
+    probabilities = [each["probability"] for each, _ in found if "probability" in each]
+    median, (largest, model) = statistics.median(value for value, _ in values), max(values)
+    differ = [f"{sum(labels):,}", f"{max(labels):,}"] if labels else ["-", "-"]
+    probability = f"{max(probabilities):.0e}" if probabilities else "-"
+    return [name, len(found), *differ, f"{median:.0e}", f"{largest:.0e}", model, probability]
 
 
 def _name(row: dict[str, Any]) -> str:
