@@ -254,21 +254,18 @@ def _show(results: list[dict[str, Any]]) -> None:
     heads = ["", "models", "labels", "of one model", "value: median", "largest", "of", "probability"]
     title = "By form: labels that differ, of all models and of the worst; the largest differences over all rows of a model"
     show(title, heads, [_of_form(name, results) for name in names if any(name in row["forms"] for row in results)])
-    reasons: dict[str, list[str]] = {}
-    for row in results:
-        for reason in row["refused"].values():
-            reasons.setdefault(reason, []).append(_name(row))
-    for reason, models in reasons.items():
-        print(f"{'; '.join(models)}: {reason}")
+    for reason in sorted({reason for row in results for reason in row["refused"].values()}):
+        print(f"{'; '.join(_name(row) for row in results if reason in row['refused'].values())}: {reason}")
 
 
 def _of_form(name: str, results: list[dict[str, Any]]) -> list[object]:
     found = [(row["forms"][name], _name(row)) for row in results if name in row["forms"]]
     labels = [each["labels"] for each, _ in found if "labels" in each]
+    rows = sum(row["rows"] for row in results if "labels" in row["forms"].get(name, ()))
     values = [(each["value"], model) for each, model in found]
     probabilities = [each["probability"] for each, _ in found if "probability" in each]
     median, (largest, model) = statistics.median(value for value, _ in values), max(values)
-    differ = [f"{sum(labels):,}", f"{max(labels):,}"] if labels else ["-", "-"]
+    differ = [f"{sum(labels):,} of {rows:,}", f"{max(labels):,}"] if labels else ["-", "-"]
     probability = f"{max(probabilities):.0e}" if probabilities else "-"
     return [name, len(found), *differ, f"{median:.0e}", f"{largest:.0e}", model, probability]
 

@@ -139,18 +139,18 @@ def tuned():
     return model
 
 
-def of_whole_numbers(kind, labels, n=600):
+def of_whole_numbers(kind, labels, values):
     """A committee that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 6, size=(n + 1000, 7)).astype(float)
+    rng, n = np.random.default_rng(0), 600 if values > 2 else 2000  # rows of two values are there often
+    X = rng.integers(0, values, size=(n + 1000, 7)).astype(float)
     f = X[:, 0] - X[:, 1] + np.abs(X[:, 2] - X[:, 3]) + rng.normal(size=len(X))
     model = kind(seed=0, max_features=8)
-    model.learn_many(X[:n], np.digitize(f[:n], [1.5, 4.0][: labels - 1]) if labels else f[:n])
+    model.learn_many(X[:n], np.digitize(f[:n], np.quantile(f, np.arange(1, labels) / labels)) if labels else f[:n])
     return model, X[n:]
 
 
-#: Committees of whole numbers: the kind, and how many labels.
-WHOLE_NUMBERS = [(SVMClassifier, 2), (SVMClassifier, 3), (SVMRegressor, 0)]
+#: Committees of whole numbers: the kind, how many labels, and how many values a feature has.
+WHOLE_NUMBERS = [(SVMClassifier, 2, 6), (SVMClassifier, 3, 6), (SVMRegressor, 0, 6), (SVMClassifier, 2, 2), (SVMClassifier, 5, 2)]
 
 
 def makers():

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.core.checks import OnnxInputs, OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import ROUNDING, Step, vectors_of
+from streamsvm.edge.steps import ALIKE, NEAREST_DISTANCE, ROUNDING, Step, vectors_of
 from streamsvm.export.onnx_graph import Graph, as_given, made
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
@@ -46,6 +46,9 @@ def write_onnx(
       ``zipmap``, ``probabilities`` are a sequence of maps, one for each row: from label to probability.
     - Of a regressor: ``variable``, float32 [rows, 1].
     - Of an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
+
+    Decision values are the program's, but for the rounding of float32: about 1e-5 of their deviations. If two labels are as near
+    as that, rounding decides between them.
 
     The metadata holds JSON: ``columns``, the names of the input's columns; ``labels``, as ``label`` gives them, in the order of
     the columns of ``probabilities``; and ``facts`` about the model.
@@ -206,7 +209,8 @@ def _neighbours(graph: Graph, step: Step, x: str) -> str:
     ways = graph.op("Min", ways, step.options["reach"])  # [rows, features, vectors]
     distances = graph.op("Squeeze", graph.op("MatMul", _single(step.arrays["relevance"][None]), ways), flat)
     places = graph.least(graph.op("Add", distances, float(ROUNDING)), min(step.options["neighbours"], len(vectors)))
-    away = graph.op("Add", graph.op("GatherElements", distances, places, axis=1), step.options["offset"])
+    near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), NEAREST_DISTANCE)
+    away = graph.op("Add", near, step.options["offset"])
     ratios = graph.op("Div", graph.op("ReduceMin", away, flat, keepdims=1), away)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
     votes = graph.op("Mul", votes, graph.op("Gather", _single(step.arrays["weights"]), places))
@@ -258,9 +262,9 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
         return _number(graph, step, x, votes)
     said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
-        sides = graph.op("Where", graph.op("Greater", said, 0.0), 1.0, -1.0)
+        sides = graph.op("Where", graph.op("Greater", said, ALIKE), 1.0, -1.0)
     else:
-        sides = _one_hot(graph, graph.op("ArgMax", said, axis=1, keepdims=1), outputs)
+        sides = _one_hot(graph, _first(graph, said, ALIKE), outputs)
     voted = graph.op("MatMul", sides, _single(votes[:, None]))
     bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), _SAID)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
@@ -270,12 +274,18 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
         stacked = graph.op("Add", stacked, mean[0])
     best = graph.op("Gather", said, np.array([step.options["best"]]), axis=2)
     sources = [graph.op("Squeeze", each, np.array([2])) for each in (stacked, voted, best)]
-    followed = sources[step.options["follows"]]
+    followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0
     if outputs == 1:
-        return _log_odds(graph, step, sources[0], followed)
-    chosen = _one_hot(graph, graph.op("ArgMax", followed, axis=1, keepdims=1), outputs)
+        return _log_odds(graph, step, sources[0], graph.op("Greater", followed, alike))
+    chosen = _one_hot(graph, _first(graph, followed, alike), outputs)
     ahead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _LEAD)
     return graph.op("Where", graph.op("Greater", chosen, 0.5), ahead, sources[0])
+
+
+def _first(graph: Graph, values: str, alike: float) -> str:
+    """The first place along axis 1 whose number is the largest, or less by at most ``alike``."""
+    bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), alike)
+    return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
 
 
 def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
@@ -289,9 +299,8 @@ def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
     return graph.op("Where", graph.op("Equal", numbers, ranks), 1.0, 0.0)
 
 
-def _log_odds(graph: Graph, step: Step, stacked: str, followed: str) -> str:
+def _log_odds(graph: Graph, step: Step, stacked: str, positive: str) -> str:
     prior, share = step.options["prior"], step.options["share"]
-    positive = graph.op("Greater", followed, 0.0)
     agree = graph.op("Equal", positive, graph.op("Greater", stacked, 0.0))
     odds = _bounded(graph, stacked, 30.0)
     sides = []

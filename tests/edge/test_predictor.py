@@ -60,9 +60,9 @@ def test_every_learner_predicts_as_it_does(kind, given, classes, tmp_path):
     check(model, saved(model, tmp_path), [x for x, _ in rows(100, classes, seed=1)])
 
 
-@pytest.mark.parametrize(("kind", "labels"), edge_models.WHOLE_NUMBERS)
-def test_rounding_does_not_choose_among_rows_that_are_equally_far(kind, labels):
-    model, X = edge_models.of_whole_numbers(kind, labels)
+@pytest.mark.parametrize(("kind", "labels", "values"), edge_models.WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values):
+    model, X = edge_models.of_whole_numbers(kind, labels, values)
     predictor = exported(model)
     f = model.decision_function_many(X) if labels else model.predict_many(X)
     np.testing.assert_allclose(predictor.decision_function_many(X), f, atol=2e-5)

@@ -125,9 +125,9 @@ def test_memories_of_rows_answer_alike(name, tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("kind", "labels"), WHOLE_NUMBERS)
-def test_rounding_does_not_choose_among_rows_that_are_equally_far(kind, labels, tmp_path):
-    model, X = of_whole_numbers(kind, labels)
+@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values, tmp_path):
+    model, X = of_whole_numbers(kind, labels, values)
     expected = model.decision_function_many(X) if labels else model.predict_many(X)
     found = session(program_of(model), tmp_path).run(None, {"X": X.astype(np.float32)})[-1]
     np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)

@@ -33,6 +33,8 @@ from streamsvm.core.steps.stack import STACK, answer, share_of
 REACH = 1.0
 #: What is added to a distance before its power is taken, and the power.
 OFFSET, POWER = 1e-3, 3
+#: Distances below that count as this: a row that is there already is at 0, or wherever rounding put it.
+NEAREST_DISTANCE = 2.0**-15
 #: What is added to distances when they are compared, in float32: the sum has them to 1/1024.
 ROUNDING = np.float32(8192.0)
 
@@ -109,7 +111,7 @@ def find(block: np.ndarray) -> float:
     v.found[0] = n
     total = 0.0
     for p in range(n):
-        far = v.votes[0, p] + OFFSET
+        far = max(v.votes[0, p], NEAREST_DISTANCE) + OFFSET
         v.votes[1, p] = np.float64(v.weights[v.nearest[p]]) / (far * far * far)
         total += v.votes[1, p]
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.edge.program import Program
-from streamsvm.edge.steps import ROUNDING
+from streamsvm.edge.steps import NEAREST_DISTANCE, ROUNDING
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 
@@ -32,6 +32,7 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
         "n": str(n),
         "lanes": str(LANES),
         "far": number(LARGEST),
+        "nearest": number(NEAREST_DISTANCE),
         "rounding": number(float(ROUNDING)),
         "offset": number(options["offset"]),
         "power": str(options["power"]),
@@ -70,8 +71,11 @@ static void @_neighbours$i$(const float *restrict x, float *restrict out)
             which[j] = first + i;
         }
     }
-    least = near[0];
-    for (i = 1; i < $k$; i++) least = near[i] < least ? near[i] : least;
+    least = $far$;
+    for (i = 0; i < $k$; i++) {
+        near[i] = near[i] > $nearest$ ? near[i] : $nearest$;
+        least = near[i] < least ? near[i] : least;
+    }
     for (i = 0; i < $k$; i++) {
         const float ratio = (least + $offset$) / (near[i] + $offset$);
         near[i] = $weights$[which[i]];

@@ -66,9 +66,9 @@ def test_memories_of_rows_answer_alike(name, bits, compiler):
     check(memory(**MEMORIES[name]), bits=bits, compiler=compiler)
 
 
-@pytest.mark.parametrize(("kind", "labels"), WHOLE_NUMBERS)
-def test_rounding_does_not_choose_among_rows_that_are_equally_far(kind, labels):
-    model, X = of_whole_numbers(kind, labels)
+@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values):
+    model, X = of_whole_numbers(kind, labels, values)
     f = model.decision_function_many(X) if labels else model.predict_many(X)
     np.testing.assert_allclose(CModel(program_of(model)).decision_function_many(X), f, atol=1e-4)
 
