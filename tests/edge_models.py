@@ -7,7 +7,7 @@ import numpy as np
 from river import base, compose, preprocessing
 from sklearn.datasets import make_classification
 
-from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, learners
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.export.describe import program_of
@@ -124,10 +124,10 @@ def scaled_targets(wrapper=BoundedTargetScaler):
 
 
 def labelled(labels, name="a"):
-    """A learner of one feature, 0 or 1, by which a row has one or the other label."""
+    """A learner of one feature, 0, 1 and so on: the number of the label that a row has."""
     model = BSGDClassifier(budget=5)
     for number in range(20):
-        model.learn_one({name: float(number % 2)}, labels[number % 2])
+        model.learn_one({name: float(number % len(labels))}, labels[number % len(labels)])
     return model
 
 
@@ -137,6 +137,20 @@ def tuned():
         model.learn_one(x, y)
     model._best = 62  # not 1/2
     return model
+
+
+def of_whole_numbers(kind, labels, values):
+    """A committee that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
+    rng, n = np.random.default_rng(0), 600 if values > 2 else 2000  # rows of two values are there often
+    X = rng.integers(0, values, size=(n + 1000, 7)).astype(float)
+    f = X[:, 0] - X[:, 1] + np.abs(X[:, 2] - X[:, 3]) + rng.normal(size=len(X))
+    model = kind(seed=0, max_features=8)
+    model.learn_many(X[:n], np.digitize(f[:n], np.quantile(f, np.arange(1, labels) / labels)) if labels else f[:n])
+    return model, X[n:]
+
+
+#: Committees of whole numbers: the kind, how many labels, and how many values a feature has.
+WHOLE_NUMBERS = [(SVMClassifier, 2, 6), (SVMClassifier, 3, 6), (SVMRegressor, 0, 6), (SVMClassifier, 2, 2), (SVMClassifier, 5, 2)]
 
 
 def makers():

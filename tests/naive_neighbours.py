@@ -74,8 +74,8 @@ class NaiveMemory:
     def ask(self, x, units):
         """The nearest rows and the share of the votes that each has."""
         distances = sum(self.differences(x, units).T * self.counts()[:, None])  # one feature after the other, in all rows alike
-        nearest = sorted(range(len(self.vectors)), key=lambda i: (distances[i], i))[:NEAREST]
-        votes = [self.weights[i] / (distances[i] + 1e-3) ** 3 for i in nearest]
+        nearest = sorted(range(len(self.vectors)), key=lambda i: (round(1024.0 * distances[i]), i))[:NEAREST]
+        votes = [self.weights[i] / (max(distances[i], 2.0**-15) + 1e-3) ** 3 for i in nearest]
         return nearest, [vote / sum(votes) for vote in votes]
 
     def say(self, x, units, labels=()):

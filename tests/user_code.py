@@ -95,7 +95,7 @@ def fit_exactly() -> None:
 
     program = program_of(machine)
     write_c(program, "device", "spam", bits=8)
-    write_onnx(program, "spam.onnx")
+    write_onnx(program, "spam.onnx", inputs="double", zipmap=True)
     assert_type(CModel(program).predict_many(X), np.ndarray)
 
 

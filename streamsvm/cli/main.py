@@ -283,6 +283,10 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     export.add_argument("--error", type=float, metavar="E", help=text)
     text = "in ONNX: primitive operators (the default), which every runtime has, or ml, the SVM operators of ai.onnx.ml"
     export.add_argument("--operators", choices=["primitive", "ml"], help=text)
+    text = "in ONNX: the type of rows; auto (the default) is double if float cannot hold a feature's deviations from its mean"
+    export.add_argument("--inputs", choices=["auto", "float", "double"], help=text)
+    text = "in ONNX: probabilities as a sequence of maps, from label to probability"
+    export.add_argument("--zipmap", action="store_true", default=None, help=text)
     add_trusted(export, "the model")
 
     demo = commands.add_parser(

@@ -47,6 +47,8 @@ ExpiryPolicy = Literal["drop", "dead-letter", "negative"]
 #: What a loop does about a drift.
 OnDrift = Literal["count", "anew"]
 OnnxOperators = Literal["primitive", "ml"]
+#: The type of an ONNX file's input.
+OnnxInputs = Literal["auto", "float", "double"]
 
 
 #: The largest weight of a row, so that no coefficient overflows.

@@ -3,16 +3,19 @@
 A committee's ``experts`` say a number for each output, in the order of experts, of each one all outputs. What an expert says may
 be a correction of what another one says. Stacks weigh what they all say, after 1 and the outcome of their votes: the log odds of
 labels, or a number. The answer is that of the stacks, of the votes or of the expert that is best, whichever the committee
-follows; decision values of labels are log odds, in which the answer leads.
+follows; decision values of labels are log odds, in which the answer leads. The vote of an expert, and the answer of votes and of
+the best expert, is the first label whose number is the largest, or less by at most `ALIKE`.
 
 ``trees`` walk from a root to a leaf: from node i to i + 1 if the product of x with the axis of its cut is at most the threshold,
 else to ``right``; of a leaf that is -1, and ``cut`` the leaf's number. The ``rows`` of the vectors from one of the ``starts`` to
 the next have weights there.
 
 In ``neighbours`` the ``vectors`` nearest to x vote: as many as the option ``neighbours`` says, or all where there are fewer; of
-equally near ones the first. The distance is the sum over j of relevance_j min(|x_j - vector_j|, reach), and a vote is weight /
-(distance + offset)^power. With ``labels``, the targets are their numbers, and the value is the share of the votes that each label
-has. Where ``labels`` is 0, it is the mean of the targets, weighted by the votes.
+equally near ones the first. Distances are compared as float32 after adding `ROUNDING`, which rounds them to 1/1024, so that
+rounding errors do not choose among vectors that are equally far. The distance is the sum over j of
+relevance_j min(|x_j - vector_j|, reach), but `NEAREST_DISTANCE` at least, and a vote is weight / (distance + offset)^power. With
+``labels``, the targets are their numbers, and the value is the share of the votes that each label has. Where ``labels`` is 0, it
+is the mean of the targets, weighted by the votes.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ MOST_AT_ONCE = 2**21
 
 _LARGEST_KERNEL = 1e30
 _LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
+#: What is added to distances when they are compared, in float32; what they count as at least.
+ROUNDING, NEAREST_DISTANCE = np.float32(8192.0), 2.0**-15
+#: Numbers of an expert that differ by no more are equal to its vote.
+ALIKE = 2.0**-16
 _SAID, _SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of numbers is bounded
 _LEAD = 2.0**-40  # of the answer before others that are as probable
 _ABOVE_HALF = 0.5 + 2.0**-52
@@ -344,9 +351,11 @@ def _nearest(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray
     ways = x[:, None] - vectors
     np.minimum(np.abs(ways, out=ways), step.options["reach"], out=ways)
     distances = np.einsum("ijk,k->ij", ways, step.arrays["relevance"])  # the same sum for each vector, so that ties stay ties
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : step.options["neighbours"]]
-    away = np.take_along_axis(distances, nearest, axis=1) + step.options["offset"]
-    votes = step.arrays["weights"][nearest] * (away[:, :1] / away) ** step.options["power"]  # of any size, shares are the same
+    rounded = distances.astype(np.float32) + ROUNDING
+    nearest = np.argsort(rounded, axis=1, kind="stable")[:, : step.options["neighbours"]]
+    away = np.maximum(np.take_along_axis(distances, nearest, axis=1), NEAREST_DISTANCE) + step.options["offset"]
+    ratios = away.min(axis=1, keepdims=True) / away  # of any size, shares are the same
+    votes = step.arrays["weights"][nearest] * ratios ** step.options["power"]
     return step.arrays["targets"][nearest], votes / votes.sum(axis=1, keepdims=True)
 
 
@@ -402,23 +411,28 @@ def _odds(step: Step, said: np.ndarray) -> np.ndarray:
     n, outputs, _ = said.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
     if outputs == 1:
-        voted = (np.where(said > 0.0, 1.0, -1.0) @ votes / votes.sum())[:, :, None]
+        voted = (np.where(said > ALIKE, 1.0, -1.0) @ votes / votes.sum())[:, :, None]
     else:
-        voted = (said.argmax(axis=1)[:, None] == np.arange(outputs)[:, None]) @ votes[:, None] / votes.sum()
+        voted = (_first(said, ALIKE)[:, None] == np.arange(outputs)[:, None]) @ votes[:, None] / votes.sum()
     constant = np.full((n, outputs, 1), 1.0 if outputs == 1 else 0.0)
     inputs = np.clip(np.concatenate([constant, voted, said], axis=2), -_SAID, _SAID)
     stacked = inputs @ (shares @ step.arrays["weights"] / shares.sum())  # [n, outputs]
     sources = stacked, voted[:, :, 0], said[:, :, step.options["best"]]
-    followed = sources[step.options["follows"]]
+    followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0
     if outputs == 1:
-        positive = followed > 0.0
+        positive = followed > alike
         p = np.where(positive == (stacked > 0.0), 1.0 / (1.0 + np.exp(-np.clip(stacked, -30.0, 30.0))), 0.5)
         p += prior * (step.options["share"] - p)
         p = np.where(positive, np.maximum(p, _ABOVE_HALF), np.minimum(p, 0.5))
         return np.log(p / (1.0 - p))
-    rows, chosen = np.arange(n), followed.argmax(axis=1)
+    rows, chosen = np.arange(n), _first(followed, alike)
     stacked[rows, chosen] = stacked.max(axis=1) + _LEAD
     return stacked
+
+
+def _first(values: np.ndarray, alike: float) -> np.ndarray:
+    """Return the first place along axis 1 whose number is the largest, or less by at most ``alike``."""
+    return (values >= values.max(axis=1, keepdims=True) - alike).argmax(axis=1)
 
 
 class _Kind(NamedTuple):

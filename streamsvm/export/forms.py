@@ -17,6 +17,7 @@ import numpy as np
 from streamsvm.edge.predictor import NO_PROGRAM, PROGRAM
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.describe import program_of
+from streamsvm.export.pipelines import lost_in_float32
 from streamsvm.files.container import DTYPES
 from streamsvm.files.messages import shown
 from streamsvm.files.model_file import ModelFileError, to_bytes, write
@@ -24,7 +25,7 @@ from streamsvm.files.model_file import ModelFileError, to_bytes, write
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
     "c": frozenset({"bits", "error"}),
-    "onnx": frozenset({"operators"}),
+    "onnx": frozenset({"operators", "inputs", "zipmap"}),
     "npz": frozenset(),
     "json": frozenset(),
 }
@@ -55,7 +56,8 @@ def export(
         Rows on which a smaller model has to decide as before.
     options
         Options of the form. For C: ``bits`` and ``error``, as in `streamsvm.export.c.write_c`; with ``error`` alone, it uses
-        the fewest bits that keep to it. For ONNX: ``operators``, as in `streamsvm.export.onnx.write_onnx`.
+        the fewest bits that keep to it. For ONNX: ``operators``, ``inputs`` and ``zipmap``, as in
+        `streamsvm.export.onnx.write_onnx`.
 
     Returns
     -------
@@ -70,7 +72,8 @@ def export(
     Warns
     -----
     UserWarning
-        C and ONNX take rows in float32, and a feature has a mean so large beside its deviations that these are lost in it.
+        A feature has a mean so large beside its deviations that these are lost in float32, in which C takes rows, and ONNX with
+        ``inputs="float"``.
 
     Examples
     --------
@@ -90,7 +93,7 @@ def export(
     if not _NAME.fullmatch(name):
         raise ProgramError(f"{name!r:.100} is no name of a file: give letters, digits, _, - and .")
     program, folder = model if isinstance(model, Program) else program_of(model), Path(out)
-    if to in _FLOAT32:
+    if to == "c" or options.get("inputs") == "float":
         _warn_of_lost(program, to)
     if max_bytes is not None:
         program = import_module("streamsvm.export.reduce").reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
@@ -103,31 +106,13 @@ def export(
         raise ProgramError(f"{folder / name}.{to} was not written: {error}") from error
 
 
-_FLOAT32 = ("c", "onnx")  # forms whose rows are float32
-_LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread
-
-
 def _warn_of_lost(program: Program, to: str) -> None:
     """Warn of features that float32 rounds to a part of their deviations."""
-    origins: dict[int, np.ndarray | None] = {0: np.arange(len(program.columns))}
-    lost: list[str] = []
-    for number, step in enumerate(program.steps, 1):
-        columns = origins.get(step.of[0]) if len(step.of) == 1 else None
-        if columns is not None and step.do == "select":
-            columns = columns[step.arrays["columns"]]
-        elif columns is not None and step.do == "scale":
-            location, spread = step.arrays["location"], step.arrays["spread"]
-            far = (spread > 0.0) & (np.abs(location) > _LOST * spread)
-            lost += [str(program.columns[column].field) for column in columns[far]]
-            columns = None
-        elif step.do != "fill":
-            columns = None
-        origins[number] = columns
-    if lost:
+    if lost := lost_in_float32(program):
         warnings.warn(
             f"{to} takes rows in float32, which lose the differences of {', '.join(map(shown, lost[:5]))}"
             f"{', ...' * (len(lost) > 5)}: the mean is far larger than the deviations. Learn the feature less an offset, or "
-            "predict with npz or json, whose rows are float64",
+            "predict with npz, json or onnx, whose rows can be float64",
             stacklevel=3,
         )
 

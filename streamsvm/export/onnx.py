@@ -1,112 +1,24 @@
-"""Programs as ONNX, in a graph of primitive operators: any runtime of ONNX executes them, in float32."""
+"""Programs as ONNX, in a graph of primitive operators: any runtime of ONNX executes them, in float32.
+
+Where inputs are float64, so is the *front* of the graph, which comes from the columns through nothing but ``fill``, ``scale`` and
+``select``: scaled numbers are near 0, where float32 has them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from streamsvm.core.checks import OnnxOperators
+from streamsvm.core.checks import OnnxInputs, OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import Step, vectors_of
-from streamsvm.files.messages import missing_package
+from streamsvm.edge.steps import ALIKE, NEAREST_DISTANCE, ROUNDING, Step, vectors_of
+from streamsvm.export.onnx_graph import Graph, as_given, made
+from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
-
-_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
-
-
-def _onnx() -> Any:
-    try:
-        import onnx  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise missing_package("an ONNX file", "onnx", "onnx", error) from error
-    return onnx
-
-
-class Graph:
-    """Nodes, constants and outputs, in the order in which they are added. Values are called by their names."""
-
-    def __init__(self) -> None:
-        self._onnx = _onnx()
-        self.nodes: list[Any] = []
-        self.constants: dict[tuple[Any, ...], Any] = {}
-        self.outputs: list[tuple[str, int | None]] = []
-        self.label_type: int = self._onnx.TensorProto.INT64
-
-    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node, and return the name of its value. An input that is no name of a value is a `constant`."""
-        name, taken = f"v{len(self.nodes)}", [given if isinstance(given, str) else self.constant(given) for given in inputs]
-        self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
-        return name
-
-    def least(self, value: str, count: int) -> tuple[str, str]:
-        """Add a node, and return the names of the smallest numbers of each row and of their places, in the order of both."""
-        names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
-        taken = [value, self.constant(np.array([count]))]
-        self.nodes.append(self._onnx.helper.make_node("TopK", taken, names, axis=1, largest=0, sorted=1))
-        return names
-
-    def constant(self, value: Any) -> str:
-        """Return the name of a constant: float32, but for integers, which are int64."""
-        array = np.asarray(value)
-        array = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
-        return self._keep(array, (array.dtype.str, array.shape, array.tobytes()))
-
-    def labels(self, labels: Sequence[Any]) -> str:
-        """Return the name of the constant with the labels: int64, bool or float64 if all are such, else text."""
-        types = self._onnx.TensorProto
-        kind, given = _as_given(labels)
-        self.label_type = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
-        array: np.ndarray = np.array(given, object if kind is str else kind)
-        try:
-            return self._keep(array, ("labels",))
-        except UnicodeEncodeError as error:
-            raise ProgramError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
-
-    def _keep(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
-        if key not in self.constants:
-            name = f"c{len(self.constants)}"
-            self.constants[key] = self._onnx.numpy_helper.from_array(array, name)
-        return str(self.constants[key].name)
-
-    def output(self, name: str, value: str, columns: int | None = None) -> None:
-        """Make a value an output of the model: [rows], or [rows, columns]."""
-        self.nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
-        self.outputs.append((name, columns))
-
-
-def _as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the type of the labels that a model gives, and the labels: int, bool or float if all are such, else text."""
-    kinds = {type(label) for label in labels}
-    kind = kinds.pop() if len(kinds) == 1 else str
-    if kind not in (bool, int, float) or (kind is int and any(not -(2**63) <= label < 2**63 for label in labels)):
-        kind = str
-    given = [kind(label) for label in labels]
-    if len(set(given)) < len(given):
-        raise ProgramError("two labels are one text in ONNX, such as 1 and '1': rename one")
-    return kind, given
-
-
-def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
-    """Return a graph as the bytes of a model, checked by onnx's own checker."""
-    onnx = _onnx()
-    helper, types = onnx.helper, onnx.TensorProto
-    outputs = []
-    for name, width in graph.outputs:
-        shape = ["rows"] if width is None else ["rows", width]
-        outputs.append(helper.make_tensor_value_info(name, graph.label_type if name == "label" else types.FLOAT, shape))
-    given = helper.make_tensor_value_info("X", types.FLOAT, ["rows", columns])
-    body = helper.make_graph(graph.nodes, "streamsvm", [given], outputs, list(graph.constants.values()))
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
-    model = helper.make_model(body, opset_imports=opsets, producer_name="streamsvm", ir_version=_IR_VERSION)
-    helper.set_model_props(model, dict(facts))
-    onnx.checker.check_model(model, full_check=True)
-    data: bytes = model.SerializeToString()
-    return data
-
 
 _LARGEST_KERNEL = 1e30
 _LARGEST = 1e18  # of a row, as in C
@@ -116,16 +28,27 @@ _LEAD = 1e-5  # of the answer before others that are as probable: float32 has no
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
-def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators = "primitive") -> None:
+def write_onnx(
+    program: Program,
+    path: str | Path,
+    *,
+    operators: OnnxOperators = "primitive",
+    inputs: OnnxInputs = "auto",
+    zipmap: bool = False,
+) -> None:
     """Write a program as an ONNX model.
 
-    The input is ``X``, float32 [rows, columns], in the order of the program's columns. A number that is not finite is missing,
-    and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
+    The input is ``X``, float32 or float64 [rows, columns], in the order of the program's columns. A number that is not finite is
+    missing, and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
 
     - Of a classifier: ``label`` [rows] (int64, bool or float64 if all labels are such, else text); ``probabilities``, float32
-      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several.
+      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several. With
+      ``zipmap``, ``probabilities`` are a sequence of maps, one for each row: from label to probability.
     - Of a regressor: ``variable``, float32 [rows, 1].
     - Of an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
+
+    Decision values are the program's, but for the rounding of float32: about 1e-5 of their deviations. If two labels are as near
+    as that, rounding decides between them.
 
     The metadata holds JSON: ``columns``, the names of the input's columns; ``labels``, as ``label`` gives them, in the order of
     the columns of ``probabilities``; and ``facts`` about the model.
@@ -139,11 +62,19 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
     operators
         ``"primitive"``: Sub, MatMul, Exp and so on, which every execution provider has. ``"ml"``: the SVM operators of
         ai.onnx.ml in the place of kernels, for models with one output.
+    inputs
+        ``"float"`` or ``"double"``, the type of the input, as FloatTensorType and DoubleTensorType in skl2onnx. Doubles are
+        scaled as such, and all else is float32. ``"auto"``: double if a feature has a mean so large beside its deviations that
+        these are lost in float32, else float.
+    zipmap
+        Whether probabilities are maps, as skl2onnx gives them unless told otherwise. Their keys are int64 or text; bools are 0
+        and 1.
 
     Raises
     ------
     ProgramError
-        The program has a step that has no such form, the package onnx is missing, or the file cannot be written.
+        The program has a step that has no such form, labels are float and have no map, the package onnx is missing, or the file
+        cannot be written.
 
     Examples
     --------
@@ -165,11 +96,18 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
     """
     if operators not in get_args(OnnxOperators):
         raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
-    graph = Graph()
+    if inputs not in get_args(OnnxInputs):
+        raise ProgramError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
+    if zipmap and program.answer.odds is None and len(program.answer.labels) != 1:
+        raise ProgramError("zipmap makes maps of probabilities, and the model has none: leave zipmap out")
+    graph = Graph(inputs == "double" or (inputs == "auto" and bool(lost_in_float32(program))))
     finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
     values = [graph.op("Where", finite, "X", np.nan)]
     svm = _svm_steps(program) if operators == "ml" else None
+    front = front_steps(program)
     for number, step in enumerate(program.steps):
+        if number == front:
+            values = graph.narrow(values, _used(program, number))
         taken = [values[place] for place in step.of]
         if svm is not None and number == svm:
             values.append(_svm(graph, program.steps[svm - 1], step, values[program.steps[svm - 1].of[0]]))
@@ -177,14 +115,20 @@ def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators =
             values.append("")  # a part of the operator that comes next
         else:
             values.append(_take(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
-    _answer(graph, program, values)
+    _answer(graph, program, graph.narrow(values, _used(program, len(program.steps))), zipmap)
     facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
     if program.answer.kind == "class":
-        facts["labels"] = json.dumps(_as_given(program.answer.labels)[1])
+        facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
     try:
         write(Path(path), made(graph, len(program.columns), facts))
     except ModelFileError as error:
         raise ProgramError(f"{path} was not written: {error}") from error
+
+
+def _used(program: Program, first: int) -> set[int]:
+    """Return the numbers of the values that are used from a step on."""
+    used = {place for step in program.steps[first:] for place in step.of}
+    return used | {program.answer.decision, program.answer.choice}
 
 
 def _take(graph: Graph, step: Step, x: str) -> str:
@@ -198,7 +142,9 @@ def _single(array: np.ndarray) -> np.ndarray:
 
 
 def _away(graph: Graph, x: str, location: np.ndarray) -> str:
-    """X less a location that float32 has not exactly: in two parts."""
+    """X less a location: one that float32 has not exactly in two parts."""
+    if graph.real is np.float64:
+        return graph.op("Sub", x, location)
     first = _single(location)
     return graph.op("Sub", graph.op("Sub", x, first), _single(location - first))
 
@@ -215,7 +161,8 @@ def _fill(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
 def _scale(graph: Graph, step: Step, x: str) -> str:
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
-    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), _single(factor))
+    factor = np.minimum(factor, np.finfo(graph.real).max)
+    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), factor)
     if step.options["bound"] is None:
         return scaled
     bounded = _bounded(graph, scaled, step.options["bound"])
@@ -261,9 +208,10 @@ def _neighbours(graph: Graph, step: Step, x: str) -> str:
     ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _single(vectors.T)))
     ways = graph.op("Min", ways, step.options["reach"])  # [rows, features, vectors]
     distances = graph.op("Squeeze", graph.op("MatMul", _single(step.arrays["relevance"][None]), ways), flat)
-    near, places = graph.least(distances, min(step.options["neighbours"], len(vectors)))
+    places = graph.least(graph.op("Add", distances, float(ROUNDING)), min(step.options["neighbours"], len(vectors)))
+    near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), NEAREST_DISTANCE)
     away = graph.op("Add", near, step.options["offset"])
-    ratios = graph.op("Div", graph.op("Gather", away, np.array([0]), axis=1), away)
+    ratios = graph.op("Div", graph.op("ReduceMin", away, flat, keepdims=1), away)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
     votes = graph.op("Mul", votes, graph.op("Gather", _single(step.arrays["weights"]), places))
     shares = graph.op("Div", votes, graph.op("ReduceSum", votes, flat, keepdims=1))
@@ -314,9 +262,9 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
         return _number(graph, step, x, votes)
     said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
-        sides = graph.op("Where", graph.op("Greater", said, 0.0), 1.0, -1.0)
+        sides = graph.op("Where", graph.op("Greater", said, ALIKE), 1.0, -1.0)
     else:
-        sides = _one_hot(graph, graph.op("ArgMax", said, axis=1, keepdims=1), outputs)
+        sides = _one_hot(graph, _first(graph, said, ALIKE), outputs)
     voted = graph.op("MatMul", sides, _single(votes[:, None]))
     bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), _SAID)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
@@ -326,12 +274,18 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
         stacked = graph.op("Add", stacked, mean[0])
     best = graph.op("Gather", said, np.array([step.options["best"]]), axis=2)
     sources = [graph.op("Squeeze", each, np.array([2])) for each in (stacked, voted, best)]
-    followed = sources[step.options["follows"]]
+    followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0
     if outputs == 1:
-        return _log_odds(graph, step, sources[0], followed)
-    chosen = _one_hot(graph, graph.op("ArgMax", followed, axis=1, keepdims=1), outputs)
+        return _log_odds(graph, step, sources[0], graph.op("Greater", followed, alike))
+    chosen = _one_hot(graph, _first(graph, followed, alike), outputs)
     ahead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _LEAD)
     return graph.op("Where", graph.op("Greater", chosen, 0.5), ahead, sources[0])
+
+
+def _first(graph: Graph, values: str, alike: float) -> str:
+    """The first place along axis 1 whose number is the largest, or less by at most ``alike``."""
+    bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), alike)
+    return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
 
 
 def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
@@ -345,9 +299,8 @@ def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
     return graph.op("Where", graph.op("Equal", numbers, ranks), 1.0, 0.0)
 
 
-def _log_odds(graph: Graph, step: Step, stacked: str, followed: str) -> str:
+def _log_odds(graph: Graph, step: Step, stacked: str, positive: str) -> str:
     prior, share = step.options["prior"], step.options["share"]
-    positive = graph.op("Greater", followed, 0.0)
     agree = graph.op("Equal", positive, graph.op("Greater", stacked, 0.0))
     odds = _bounded(graph, stacked, 30.0)
     sides = []
@@ -401,35 +354,41 @@ _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
 # Answers ------------------------------------------------------------------------------------------------------------------
 
 
-def _answer(graph: Graph, program: Program, values: list[str]) -> None:
-    answer, flat = program.answer, graph.constant(np.array([1]))
+def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> None:
+    answer = program.answer
     decision, choice = values[answer.decision], values[answer.choice]
     several = len(answer.labels) > 2
     if answer.kind == "number":
         graph.output("variable", decision, 1)
         return
-    values_of = decision if several else graph.op("Squeeze", decision, flat)
+    values_of = decision if several else graph.op("Squeeze", decision, np.array([1]))
     if answer.kind == "class":
-        _classify(graph, program, decision, choice)
+        _classify(graph, program, decision, choice, zipmap)
     else:
         graph.output("score", _score(graph, values_of, answer.center, answer.size))
     graph.output("decision", values_of, program.widths[answer.decision] if several else None)
 
 
-def _classify(graph: Graph, program: Program, decision: str, choice: str) -> None:
-    answer, flat, several = program.answer, graph.constant(np.array([1])), len(program.answer.labels) > 2
+def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
+    answer, several = program.answer, len(program.answer.labels) > 2
     if several:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
         compare = "GreaterOrEqual" if answer.at_zero else "Greater"
-        number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, flat), 0.0), to=7)
+        number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, np.array([1])), 0.0), to=7)
     if len(answer.labels) == 1:
         number = graph.op("Mul", number, np.array(0))
-    graph.output("label", graph.op("Gather", graph.labels(answer.labels), number))
+    graph.label(answer.labels, number)
     if answer.odds is not None:
-        graph.output("probabilities", _probabilities(graph, answer.odds, decision, several), len(answer.labels))
+        p = _probabilities(graph, answer.odds, decision, several)
     elif len(answer.labels) == 1:
-        graph.output("probabilities", graph.op("Add", graph.op("Mul", decision, 0.0), 1.0), 1)
+        p = graph.op("Add", graph.op("Mul", decision, 0.0), 1.0)
+    else:
+        return
+    if zipmap:
+        graph.maps("probabilities", p, answer.labels)
+    else:
+        graph.output("probabilities", p, len(answer.labels))
 
 
 def _score(graph: Graph, f: str, center: float, size: float) -> str:

@@ -197,3 +197,28 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
     location, spread = np.full((2, len(columns)), math.nan)
     location[numbers], spread[numbers] = scale.location, scale.spread
     front.scales.append(scale._replace(location=location, spread=spread))
+
+
+_LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread
+
+
+def front_steps(program: Program) -> int:
+    """Return how many of a program's first steps only fill, select and scale columns in float64."""
+    front = 0
+    for step in program.steps:
+        if step.of != (front,) or step.do not in ("fill", "select", "scale") or step.options.get("single"):
+            break
+        front += 1
+    return front
+
+
+def lost_in_float32(program: Program) -> list[str]:
+    """Return the fields of a program whose rows float32 rounds to a part of their deviations, by which they are scaled."""
+    columns, lost = np.arange(len(program.columns)), []
+    for step in program.steps[: front_steps(program)]:
+        if step.do == "select":
+            columns = columns[step.arrays["columns"]]
+        elif step.do == "scale":
+            location, spread = step.arrays["location"], step.arrays["spread"]
+            lost += columns[(spread > 0.0) & (np.abs(location) > _LOST * spread)].tolist()
+    return list(dict.fromkeys(str(program.columns[column].field) for column in lost))

@@ -50,7 +50,8 @@ class SVMClassifier(OnlineClassifier, Committee):
     one in ten of the others, and all rows until it is half full. A distance is the sum over features of their differences, in
     standard deviations, each at most 1, and times what the feature counts. So a feature whose numbers are names, such as codes,
     needs no encoding. What a feature counts is learned by ReliefF's rule. Of the 13 nearest rows, each has a vote of its weight
-    over the third power of its distance. What follows a label is counted for the first 64 labels.
+    over the third power of its distance. To find them, distances are rounded to 1/1024, so that an exported model finds the same.
+    What follows a label is counted for the first 64 labels.
 
     The experts of second order use the first 64 features only, as their matrices grow with the square of the number of
     features. The sum of functions has 4 functions of each feature up to 16 features (piecewise linear ones that bend at .8

@@ -2,6 +2,7 @@
 
 import json
 
+import onnxruntime
 import pytest
 from river import datasets, preprocessing
 
@@ -24,6 +25,13 @@ def test_a_model_is_exported(saved, tmp_path, call, form):
     path = tmp_path / "new" / "folder" / f"bananas.{form}"
     assert done.stderr == ""
     assert done.stdout == f"{path}: {path.stat().st_size:,} bytes\n"
+
+
+def test_an_onnx_file_of_double_rows_and_maps(saved, tmp_path, call):
+    call("export", saved, "--to", "onnx", "--inputs", "double", "--zipmap", "--out", tmp_path)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert session.get_inputs()[0].type == "tensor(double)"
+    assert session.get_outputs()[1].type.startswith("seq(map")
 
 
 def test_a_model_is_made_smaller(saved, tmp_path, call):
@@ -65,6 +73,7 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
     ("words", "status", "reason"),
     [
         (["--to", "npz", "--bits", "8"], 2, "--bits means nothing for --to npz: leave it out"),
+        (["--to", "c", "--zipmap"], 2, "--zipmap means nothing for --to c: leave it out"),
         (["--to", "pickle"], 2, "invalid choice: 'pickle'"),
         ([], 2, "required: --to"),
         (["--to", "npz", "--name", "a/b"], 1, "was not exported: 'a/b' is no name of a file"),

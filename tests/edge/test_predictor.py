@@ -60,6 +60,14 @@ def test_every_learner_predicts_as_it_does(kind, given, classes, tmp_path):
     check(model, saved(model, tmp_path), [x for x, _ in rows(100, classes, seed=1)])
 
 
+@pytest.mark.parametrize(("kind", "labels", "values"), edge_models.WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values):
+    model, X = edge_models.of_whole_numbers(kind, labels, values)
+    predictor = exported(model)
+    f = model.decision_function_many(X) if labels else model.predict_many(X)
+    np.testing.assert_allclose(predictor.decision_function_many(X), f, atol=2e-5)
+
+
 @pytest.mark.parametrize("n", [1, 2, 40])
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier, SVMClassifier, SVMRegressor, BSCARegressor])
 def test_models_of_few_rows(kind, n, tmp_path):

@@ -24,8 +24,8 @@ def neighbours(step, row):
             vector = [number * unit for number, unit in zip(vector, a["unit"].tolist(), strict=True)]
         ways = [min(abs(x - v), o["reach"]) for x, v in zip(row, vector, strict=True)]
         distances.append(math.fsum(r * way for r, way in zip(a["relevance"].tolist(), ways, strict=True)))
-    nearest = sorted(range(len(distances)), key=lambda i: (distances[i], i))[: o["neighbours"]]
-    votes = {i: float(a["weights"][i]) / (distances[i] + o["offset"]) ** o["power"] for i in nearest}
+    nearest = sorted(range(len(distances)), key=lambda i: (round(1024.0 * distances[i]), i))[: o["neighbours"]]
+    votes = {i: float(a["weights"][i]) / (max(distances[i], 2.0**-15) + o["offset"]) ** o["power"] for i in nearest}
     if not o["labels"]:
         return [sum(votes[i] * float(a["targets"][i]) for i in nearest) / sum(votes.values())]
     return [sum(votes[i] for i in nearest if a["targets"][i] == k) / sum(votes.values()) for k in range(o["labels"])]
@@ -41,12 +41,20 @@ def made(**given):
 
 def test_neighbours_by_hand():
     one = {"vectors": np.array([[0], [1], [3]], np.float32), "relevance": np.array([2.0]), "offset": 1.0, "power": 1}
-    one["weights"] = np.array([1, 1, 2], np.float32)  # the distances from 0 are 0, 2 and 2, the votes 1, 1/3 and 2/3
+    one["weights"] = np.array([1, 1, 2], np.float32)  # from 1/4: distances 1/2, 3/2 and 2, votes 2/3, 2/5 and 2/3
     labelled = {"labels": 2, "targets": np.array([0.0, 1.0, 1.0])}
-    np.testing.assert_allclose(value_of(made(**one, **labelled), np.zeros((1, 1))), [[0.75, 0.25]], rtol=1e-15)
-    np.testing.assert_allclose(value_of(made(**one, **labelled, neighbours=9), np.zeros((1, 1))), [[0.5, 0.5]], rtol=1e-15)
+    x = np.array([[0.25]])
+    np.testing.assert_allclose(value_of(made(**one, **labelled), x), [[5 / 8, 3 / 8]], rtol=1e-15)
+    np.testing.assert_allclose(value_of(made(**one, **labelled, neighbours=9), x), [[5 / 13, 8 / 13]], rtol=1e-15)
     numbers = {"labels": 0, "targets": np.array([4.0, 8.0, -2.0])}
-    np.testing.assert_allclose(value_of(made(**one, **numbers), np.zeros((1, 1))), [[5.0]], rtol=1e-15)
+    np.testing.assert_allclose(value_of(made(**one, **numbers), x), [[5.5]], rtol=1e-15)
+
+
+def test_a_row_that_is_there_already_is_at_the_least_distance():
+    step = made(vectors=np.array([[0, 0], [3, 0], [3, 3]], np.float32), labels=3, neighbours=3)
+    at, near, beyond = value_of(step, np.array([[0.0, 0.0], [2.0**-17, 0.0], [2.0**-14, 0.0]])).tolist()
+    assert at == near
+    assert beyond[0] < at[0]
 
 
 @pytest.mark.parametrize("bits", [32, 8])

@@ -6,6 +6,7 @@ import math
 import zipfile
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import streamsvm
@@ -100,7 +101,7 @@ def test_models_are_taken_as_they_are(tmp_path):
         ({"to": "npz", "name": "../evil"}, "is no name of a file"),
         ({"to": "npz", "name": ""}, "is no name of a file"),
         ({"to": "npz", "bits": 8}, "bits means nothing for npz: it takes no options"),
-        ({"to": "onnx", "bits": 8}, "bits means nothing for onnx: it takes operators"),
+        ({"to": "onnx", "bits": 8}, "bits means nothing for onnx: it takes inputs, operators, zipmap"),
     ],
 )
 def test_what_cannot_be_asked_for(given, reason, tmp_path):
@@ -190,8 +191,12 @@ def test_features_that_float32_cannot_carry_are_named(tmp_path, within):
     model = learner if within else BoundedScaler() | learner
     for x in rows:
         model.learn_one(x, x["north"] > 5.4e6 + 1.0)
-    for form in ("c", "onnx"):
+    for form, options in (("c", {}), ("onnx", {"inputs": "float"})):
         with pytest.warns(UserWarning, match="float32, which lose the differences of 'north': the mean"):
-            export(model, form, tmp_path, form)
+            export(model, form, tmp_path, form, **options)
+    expected = [model.predict_one(x) for x in rows]
     [path] = export(model, "npz", tmp_path)
-    assert [edge.load(path).predict_one(x) for x in rows] == [model.predict_one(x) for x in rows]
+    assert [edge.load(path).predict_one(x) for x in rows] == expected
+    [path] = export(model, "onnx", tmp_path)  # whose rows are float64, so that there is nothing to warn of
+    label, *_ = onnxruntime.InferenceSession(path).run(None, {"X": [[x["north"], x["v"]] for x in rows]})
+    assert label.tolist() == expected

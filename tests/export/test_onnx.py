@@ -3,17 +3,21 @@
 import json
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from river import compose, preprocessing
 
-from edge_models import MAKERS, MEMORIES, labelled, matrix, memory, outside, program
+from edge_models import MAKERS, MEMORIES, WHOLE_NUMBERS, labelled, matrix, memory, of_whole_numbers, outside, program
 from lists import of_each_kind
 from refused import refused
-from streamsvm import BSCARegressor, edge
+from streamsvm import BSCARegressor, BSGDClassifier, edge
 from streamsvm.edge.program import run
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
+from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.export.quantise import quantised
+from streamsvm.learners.preprocessing import BoundedScaler
 
 
 def session(given, tmp_path, **how):
@@ -27,7 +31,8 @@ def check(given, tmp_path, **how):
     X = matrix(given)
     found = session(given, tmp_path, **how)
     names = [output.name for output in found.get_outputs()]
-    answers = dict(zip(names, found.run(names, {"X": X}), strict=True))
+    double = found.get_inputs()[0].type == "tensor(double)"
+    answers = dict(zip(names, found.run(names, {"X": X.astype(np.float64) if double else X}), strict=True))
     predictor, (f, choice) = edge.Predictor(given), run(given, X.astype(np.float64))
     size = np.abs(f).max()
     decisions = answers["variable" if given.answer.kind == "number" else "decision"]
@@ -56,11 +61,76 @@ def test_every_model_answers_alike(name, tmp_path):
     check(given, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in MAKERS if name.startswith("scaler ")),
+        *("SVMClassifier 0 of 3", "KernelRLSRegressor 0 of 0", "CSMOClassifier 0 of 4", "table of 2"),
+    ],
+)
+def test_rows_may_be_double(name, tmp_path):
+    given = program(name)
+    assert lost_in_float32(given) == []
+    check(given, tmp_path, inputs="double")
+    found = session(given, tmp_path, inputs="double")
+    assert found.get_inputs()[0].type == "tensor(double)"
+    X = np.full((3, len(given.columns)), 1e300)
+    X[1], X[2, ::2] = -1e300, 1.0
+    assert np.isfinite(found.run(None, {"X": X})[-1]).all()
+
+
+@pytest.mark.parametrize("north", [5.4e6, 1e8])
+@pytest.mark.parametrize(
+    "front",
+    [None, BoundedScaler(), preprocessing.MaxAbsScaler(), compose.Select("v", "north") | preprocessing.StandardScaler()],
+    ids=str,
+)
+def test_what_float32_cannot_hold_is_taken_as_double(front, north, tmp_path):
+    """A northing in metres, of rows within 2 m."""
+    rng = np.random.default_rng(1)
+    rows = [{"north": north + float(rng.uniform(0, 2)), "v": float(rng.normal())} for _ in range(300)]
+    learner = BSGDClassifier(budget=20, seed=0)
+    model = learner if front is None else front.clone() | learner
+    for x in rows:
+        model.learn_one(x, x["north"] > north + 1.0)
+    given = program_of(model)
+    assert lost_in_float32(given) == ["north"]
+    X = np.array([[x[column.field] for column in given.columns] for x in rows])
+    label, *_ = session(given, tmp_path).run(None, {"X": X})
+    assert label.tolist() == [model.predict_one(x) for x in rows]
+    label, *_ = session(given, tmp_path, inputs="float").run(None, {"X": X.astype(np.float32)})
+    assert label.tolist() != [model.predict_one(x) for x in rows]
+
+
+def test_only_the_front_is_double(tmp_path):
+    given = program("scaler 0")
+    write_onnx(given, tmp_path / "single.onnx")
+    write_onnx(given, tmp_path / "double.onnx", inputs="double")
+    of = onnx.TensorProto
+    types = [
+        {constant.data_type for constant in onnx.load(tmp_path / name).graph.initializer} - {of.INT64}
+        for name in ("single.onnx", "double.onnx")
+    ]
+    assert types == [{of.FLOAT}, {of.FLOAT, of.DOUBLE}]
+    assert front_steps(given) == 1
+    more = (tmp_path / "double.onnx").stat().st_size - (tmp_path / "single.onnx").stat().st_size
+    assert 0 < more < 300
+
+
 @pytest.mark.parametrize("name", MEMORIES)
 def test_memories_of_rows_answer_alike(name, tmp_path):
     given = memory(**MEMORIES[name])
     check(given, tmp_path)
     check(quantised(given, 8), tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values, tmp_path):
+    model, X = of_whole_numbers(kind, labels, values)
+    expected = model.decision_function_many(X) if labels else model.predict_many(X)
+    found = session(program_of(model), tmp_path).run(None, {"X": X.astype(np.float32)})[-1]
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("n", "features"), [(5, 3), (16, 4), (50, 7)])
@@ -83,6 +153,8 @@ def test_what_the_operators_for_svms_cannot_say_is_refused(tmp_path):
         write_onnx(program("BSGDClassifier 0 of 3"), tmp_path / "model.onnx", operators="ml")
     with pytest.raises(edge.ProgramError, match="operators must be"):
         write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "model.onnx", operators="other")
+    with pytest.raises(edge.ProgramError, match="inputs must be 'auto', 'float' or 'double', not 'half'"):
+        write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "model.onnx", inputs="half")
     with pytest.raises(edge.ProgramError, match="was not written"):
         write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "none" / "model.onnx")
 
@@ -125,6 +197,30 @@ def test_outputs_come_as_users_of_skl2onnx_expect(labels, dtype, tmp_path):
     [variable] = session(program_of(regressor), tmp_path).run(None, {"X": X})
     assert variable.shape == (3, 1)
     np.testing.assert_allclose(variable[:, 0], [regressor.predict_one(x) for x in rows], atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (False, True), ("a", "b"), ("a", 3), ("a", "b", "c")], ids=str)
+def test_probabilities_as_maps(labels, tmp_path):
+    """As ZipMap of skl2onnx gives them: of each row a dict, whose keys are the labels."""
+    given, X = program_of(labelled(labels)), np.array([[0.0], [1.0], [2.0]], np.float32)
+    label, probabilities, decision = session(given, tmp_path).run(None, {"X": X})
+    found = session(given, tmp_path, zipmap=True)
+    assert [output.name for output in found.get_outputs()] == ["label", "probabilities", "decision"]
+    assert found.get_outputs()[1].type == f"seq(map({'string' if label.dtype == object else 'int64'},tensor(float)))"
+    same, maps, also = found.run(None, {"X": X})
+    assert same.tolist() == label.tolist()
+    np.testing.assert_array_equal(also, decision)
+    assert [max(p, key=p.get) for p in maps] == label.tolist()
+    names = json.loads(found.get_modelmeta().custom_metadata_map["labels"])
+    assert [[p[name] for name in names] for p in maps] == probabilities.tolist()
+
+
+def test_probabilities_that_cannot_be_maps(tmp_path):
+    floats, machine, regressor = program_of(labelled((0.5, 2.0))), program("CSMOClassifier 0 of 2"), program("CSMORegressor")
+    for given, reason in ((floats, "the labels are float"), (machine, "the model has none"), (regressor, "the model has none")):
+        told = f"{reason}: leave zipmap out"
+        refused(told, write_onnx, given, tmp_path / "a.onnx", zipmap=True, error=edge.ProgramError)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_label_without_another(tmp_path):

@@ -2,7 +2,9 @@
 
 A distance is the sum over features of what the feature counts times the difference, which is in standard deviations and bounded:
 so a feature whose numbers are names only says whether two rows have the same, and an outlier is far in one feature alone. The
-nearest rows vote, each by its weight over the third power of its distance.
+nearest rows vote, each by its weight over the third power of its distance. Which rows are nearest is decided by distances that
+are rounded to 1/1024. Where features are whole numbers, many rows are equally far, and without that the order of rounding errors
+would choose among them: another one in each program that the model is exported as.
 
 What a feature counts is learned as ReliefF does (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among
 the nearest rows, a feature that is relevant differs more where the target differs. The most relevant feature counts 1, and one
@@ -31,6 +33,10 @@ from streamsvm.core.steps.stack import STACK, answer, share_of
 REACH = 1.0
 #: What is added to a distance before its power is taken, and the power.
 OFFSET, POWER = 1e-3, 3
+#: Distances below that count as this: a row that is there already is at 0, or wherever rounding put it.
+NEAREST_DISTANCE = 2.0**-15
+#: What is added to distances when they are compared, in float32: the sum has them to 1/1024.
+ROUNDING = np.float32(8192.0)
 
 _LEAST = 0.2  # what a feature counts at least
 _FIRST_TOLD = 50.0  # rows that must have said something of the features before these count unequally
@@ -75,20 +81,22 @@ def add_distances(
 
 @compiled
 def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.ndarray) -> int:
-    """Find the smallest of n distances, in their order, of equal ones the first: places into ``nearest`` int64 [`NEAREST`],
-    distances into ``found`` float64 [`NEAREST`]; how many there are.
+    """Find the smallest of n distances float32, as they are rounded, in their order, of equal ones the first: places into
+    ``nearest`` int64 [`NEAREST`], distances into ``found`` float64 [`NEAREST`]; how many there are.
     """
-    count = 0
+    count, limit = 0, np.float32(np.inf)
     for i in range(n):
-        d = np.float64(distances[i])
-        if count == NEAREST and d >= found[NEAREST - 1]:
+        rounded = distances[i] + ROUNDING
+        if rounded >= limit:
             continue
         p = count if count < NEAREST else NEAREST - 1
-        while p > 0 and found[p - 1] > d:
+        while p > 0 and np.float32(found[p - 1]) + ROUNDING > rounded:
             found[p], nearest[p] = found[p - 1], nearest[p - 1]
             p -= 1
-        found[p], nearest[p] = d, i
+        found[p], nearest[p] = distances[i], i
         count = min(count + 1, NEAREST)
+        if count == NEAREST:
+            limit = np.float32(found[NEAREST - 1]) + ROUNDING
     return count
 
 
@@ -103,7 +111,7 @@ def find(block: np.ndarray) -> float:
     v.found[0] = n
     total = 0.0
     for p in range(n):
-        far = v.votes[0, p] + OFFSET
+        far = max(v.votes[0, p], NEAREST_DISTANCE) + OFFSET
         v.votes[1, p] = np.float64(v.weights[v.nearest[p]]) / (far * far * far)
         total += v.votes[1, p]
     return total

@@ -8,7 +8,8 @@ the gradient of the softmax loss. There are two stacks: one of short memory, whi
 long memory and a stronger ridge towards equal weights, for where following does not pay. Their log odds are averaged; each has
 the share exp(-its fading log loss). Votes weigh each expert's input by exp(-rate times its fading mistakes). As their outcome is
 bounded, a stack can say that labels are wrong now and then, whatever the decision values are. Answers are classes: 0 and 1 of
-one output, else the number of an output.
+one output, else the number of an output. By an input, values that are nearly equal are a tie, whose answer is the first class:
+neighbours often are as many for one label as for another, and rounding must not choose, which differs where a model is exported.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ MOST_ROWS = 10.0
 MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (1.0, 10.0)
 #: A stack has the share exp(-rate times its fading loss), and so an expert by its fading mistakes in the votes.
 RATE, VOTING_RATE = 1.0, 0.1
+
+#: Values of an input that differ by no more are equal to its answer.
+ALIKE = 2.0**-16
 
 _LARGEST_INPUT = 3.0
 _LARGEST = 10.0  # size of a decision value, in standard deviations of the target
@@ -89,13 +93,15 @@ def stack_scores(
 
 @compiled
 def answer(inputs: np.ndarray, live: int, m: int) -> int:
-    """The answer by one input."""
+    """The answer by one input: the first class whose value is the largest, or nearly."""
     if live == 1:
-        return int(inputs[0, m] > 0.0)
+        return int(inputs[0, m] > ALIKE)
+    largest = inputs[0, m]
+    for k in range(1, live):
+        largest = max(largest, inputs[k, m])
     best = 0
-    for k in range(live):
-        if inputs[k, m] > inputs[best, m]:
-            best = k
+    while inputs[best, m] < largest - ALIKE:
+        best += 1
     return best
 
 

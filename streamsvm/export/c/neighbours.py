@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.edge.program import Program
+from streamsvm.edge.steps import NEAREST_DISTANCE, ROUNDING
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 
@@ -31,6 +32,8 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
         "n": str(n),
         "lanes": str(LANES),
         "far": number(LARGEST),
+        "nearest": number(NEAREST_DISTANCE),
+        "rounding": number(float(ROUNDING)),
         "offset": number(options["offset"]),
         "power": str(options["power"]),
         "weights": weights,
@@ -44,11 +47,11 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
     source.body.append(f"@_neighbours{i}({x}, {out});")
 
 
-# Those that are nearest are in the order of their distances, and of equal ones in their own.
+# Those that are nearest are in the order of their rounded distances, and of equal ones in their own.
 _NEIGHBOURS = """
 static void @_neighbours$i$(const float *restrict x, float *restrict out)
 {
-    float sums[$lanes$], near[$k$], total = 0.0f;
+    float sums[$lanes$], near[$k$], least, total = 0.0f;
     int which[$k$], first, i, j;
     for (i = 0; i < $k$; i++) {
         near[i] = $far$;
@@ -58,8 +61,9 @@ static void @_neighbours$i$(const float *restrict x, float *restrict out)
         const int size = $n$ - first < $lanes$ ? $n$ - first : $lanes$;
         $call$;
         for (i = 0; i < size; i++) {
-            if (!(sums[i] < near[$k$ - 1])) continue;
-            for (j = $k$ - 1; j > 0 && sums[i] < near[j - 1]; j--) {
+            const float rounded = sums[i] + $rounding$;
+            if (!(rounded < near[$k$ - 1] + $rounding$)) continue;
+            for (j = $k$ - 1; j > 0 && rounded < near[j - 1] + $rounding$; j--) {
                 near[j] = near[j - 1];
                 which[j] = which[j - 1];
             }
@@ -67,8 +71,13 @@ static void @_neighbours$i$(const float *restrict x, float *restrict out)
             which[j] = first + i;
         }
     }
-    for (i = $k$ - 1; i >= 0; i--) { /* the nearest last: the others are compared with it */
-        const float ratio = (near[0] + $offset$) / (near[i] + $offset$);
+    least = $far$;
+    for (i = 0; i < $k$; i++) {
+        near[i] = near[i] > $nearest$ ? near[i] : $nearest$;
+        least = near[i] < least ? near[i] : least;
+    }
+    for (i = 0; i < $k$; i++) {
+        const float ratio = (least + $offset$) / (near[i] + $offset$);
         near[i] = $weights$[which[i]];
         for (j = 0; j < $power$; j++) near[i] *= ratio;
         total += near[i];

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import Step, vectors_of
+from streamsvm.edge.steps import ALIKE, Step, vectors_of
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.neighbours import neighbours
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
@@ -21,7 +21,8 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     place = source.keep(f"votes{i}", votes / votes.sum())
     names = {"x": x, "out": out, "votes": place, "n": str(len(votes)), "k": str(outputs)}
-    names |= {"best": str(step.options["best"]), "follows": str(step.options["follows"])}
+    names |= {"best": str(step.options["best"]), "follows": str(step.options["follows"]), "alike": number(ALIKE)}
+    names["at"] = names["alike"] if step.options["follows"] else number(0.0)
     weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
     if step.options["of"] == "numbers":
         text = _NUMBERS
@@ -67,7 +68,7 @@ _ONE = f"""
     float stacked = $weights$[0], voted = 0.0f, followed, p, q;
     for (j = 0; j < $n$; j++) {{
         const float value = $x$[j];
-        voted += value > 0.0f ? $votes$[j] : -$votes$[j];
+        voted += value > $alike$ ? $votes$[j] : -$votes$[j];
         stacked += $weights$[2 + j] * ({_BOUNDED.format("value")});
     }}
     stacked += $weights$[1] * voted;
@@ -75,9 +76,9 @@ _ONE = f"""
     p = stacked > 30.0f ? 30.0f : stacked < -30.0f ? -30.0f : stacked;
     q = 1.0f / (1.0f + @_exp(p)); /* each side by itself: 1 - p would lose a small one */
     p = 1.0f / (1.0f + @_exp(-p));
-    if ((followed > 0.0f) != (stacked > 0.0f)) p = q = 0.5f;
+    if ((followed > $at$) != (stacked > 0.0f)) p = q = 0.5f;
     p = @_log((p * $kept$ + $for$) / (q * $kept$ + $against$));
-    if (followed > 0.0f) $out$[0] = p > 4.7683716e-07f ? p : 4.7683716e-07f;
+    if (followed > $at$) $out$[0] = p > 4.7683716e-07f ? p : 4.7683716e-07f;
     else $out$[0] = p < 0.0f ? p : 0.0f;
 }}
 """
@@ -89,7 +90,9 @@ _SEVERAL = f"""
     for (k = 0; k < $k$; k++) voted[k] = 0.0f;
     for (j = 0; j < $n$; j++) {{
         int most = 0;
-        for (k = 1; k < $k$; k++) if ($x$[j * $k$ + k] > $x$[j * $k$ + most]) most = k;
+        largest = $x$[j * $k$];
+        for (k = 1; k < $k$; k++) if ($x$[j * $k$ + k] > largest) largest = $x$[j * $k$ + k];
+        while ($x$[j * $k$ + most] < largest - $alike$) most++;
         voted[most] += $votes$[j];
     }}
     for (k = 0; k < $k$; k++) {{
@@ -101,11 +104,11 @@ _SEVERAL = f"""
         $out$[k] = stacked;
         followed[k] = $follows$ == 0 ? stacked : $follows$ == 1 ? voted[k] : $x$[$best$ * $k$ + k];
     }}
+    largest = followed[0];
+    for (k = 1; k < $k$; k++) if (followed[k] > largest) largest = followed[k];
+    while (followed[chosen] < largest - $at$) chosen++;
     largest = $out$[0];
-    for (k = 1; k < $k$; k++) {{
-        if ($out$[k] > largest) largest = $out$[k];
-        if (followed[k] > followed[chosen]) chosen = k;
-    }}
+    for (k = 1; k < $k$; k++) if ($out$[k] > largest) largest = $out$[k];
     $out$[chosen] = largest + 1e-5f;
 }}
 """

@@ -32,7 +32,8 @@ def write_c(
     A row is ``NAME_FEATURES`` floats in the order of ``NAME_features``, unscaled, because scaling is part of the program. A
     number that is not finite is missing, and a number beyond 1e18 after scaling counts as 1e18. ``NAME_predict`` returns the
     index of a label in ``NAME_labels``, or the float that is predicted. ``NAME_decision`` writes ``NAME_OUTPUTS`` decision
-    values.
+    values. With 32 bits, these are the program's but for about 1e-5 of their deviations, the rounding of float; if two labels
+    are as near as that, rounding decides between them.
 
     Parameters
     ----------

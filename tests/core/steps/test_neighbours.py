@@ -19,6 +19,14 @@ def test_the_nearest_rows_in_their_order_and_of_equal_ones_the_first(n, values):
     assert found.tolist() == distances[expected].tolist() + [-7.0] * (13 - len(expected))
 
 
+def test_distances_that_differ_by_less_than_rounding_are_equal():
+    distances = np.array([1.0 + 1e-6, 1.0, 2.0 - 1e-4, 0.5, 2.0, 1.0 - 1e-4], np.float32)
+    nearest, found = np.zeros(NEAREST, np.int64), np.zeros(NEAREST)
+    assert find_nearest(distances, 6, nearest, found) == 6
+    assert nearest[:6].tolist() == [3, 0, 1, 5, 2, 4]
+    assert found[:6].tolist() == distances[nearest[:6]].tolist()
+
+
 @pytest.mark.parametrize(("n", "laid", "stride"), [(0, 3, 16), (5, 0, 16), (5, 1, 16), (16, 3, 16), (19, 4, 32)])
 def test_distances_are_sums_of_what_features_count_and_bounded_in_each(n, laid, stride):
     rng = np.random.default_rng(n)

@@ -26,15 +26,16 @@ class NaiveStacks:
         return (shares[0] * odds[0] + shares[1] * odds[1]) / shares.sum()
 
     @staticmethod
-    def answer(values):
-        return int(values[0] > 0.0) if len(values) == 1 else int(np.argmax(values))
+    def answer(values, alike=2.0**-16):
+        return int(values[0] > alike) if len(values) == 1 else int(np.argmax(values >= max(values) - alike))
 
     def answers(self, inputs):
         by_input = [self.answer(inputs[:, m]) for m in range(inputs.shape[1])]
         weights = np.exp(-0.1 * (self.mistakes - self.mistakes[2:].min()))
         tally = np.bincount(by_input[2:], weights[2:], max(len(inputs), 2)) / weights[2:].sum()
         inputs[:, 1] = tally if len(inputs) > 1 else tally[1] - tally[0]
-        return [self.answer(self.scores(inputs)), int(np.argmax(tally)), by_input[2 + int(np.argmin(self.errors[2:]))]]
+        best = by_input[2 + int(np.argmin(self.errors[2:]))]
+        return [self.answer(self.scores(inputs), 0.0), self.answer(inputs[:, 1]), best]
 
     def learn(self, inputs, label, weight):
         answers = self.answers(inputs)

@@ -9,7 +9,7 @@ import pytest
 
 import c_random_rows
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
-from edge_models import MAKERS, MEMORIES, matrix, memory, outside, program
+from edge_models import MAKERS, MEMORIES, WHOLE_NUMBERS, matrix, memory, of_whole_numbers, outside, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
@@ -64,6 +64,13 @@ def test_every_model_answers_alike(name, tmp_path):
 @pytest.mark.parametrize("name", MEMORIES)
 def test_memories_of_rows_answer_alike(name, bits, compiler):
     check(memory(**MEMORIES[name]), bits=bits, compiler=compiler)
+
+
+@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values):
+    model, X = of_whole_numbers(kind, labels, values)
+    f = model.decision_function_many(X) if labels else model.predict_many(X)
+    np.testing.assert_allclose(CModel(program_of(model)).decision_function_many(X), f, atol=1e-4)
 
 
 @pytest.mark.parametrize("bits", [32, 8])

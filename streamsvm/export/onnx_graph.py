@@ -1,0 +1,128 @@
+"""ONNX graphs in the making: nodes, constants and outputs, and the model's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.edge.program import ProgramError
+from streamsvm.files.messages import missing_package
+
+_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
+
+
+def _onnx() -> Any:
+    try:
+        import onnx  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise missing_package("an ONNX file", "onnx", "onnx", error) from error
+    return onnx
+
+
+class Graph:
+    """Nodes, constants and outputs, in the order in which they are added. Values are called by their names.
+
+    Parameters
+    ----------
+    double
+        Whether the input is float64. Constants are float64 then, too, until `narrow` makes them and what follows float32.
+    """
+
+    def __init__(self, double: bool = False) -> None:
+        self._onnx = _onnx()
+        self.nodes: list[Any] = []
+        self.constants: dict[tuple[Any, ...], Any] = {}
+        self.outputs: list[Any] = []
+        self.real: type[np.floating[Any]] = np.float64 if double else np.float32
+        self.input_type: int = self._onnx.TensorProto.DOUBLE if double else self._onnx.TensorProto.FLOAT
+
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Add a node, and return the name of its value. An input that is no name of a value is a `constant`."""
+        name, taken = f"v{len(self.nodes)}", [given if isinstance(given, str) else self.constant(given) for given in inputs]
+        self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
+        return name
+
+    def least(self, value: str, count: int) -> str:
+        """Add a node, and return the name of the places of the smallest numbers of each row, in the order of both."""
+        names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
+        taken = [value, self.constant(np.array([count]))]
+        self.nodes.append(self._onnx.helper.make_node("TopK", taken, names, axis=1, largest=0, sorted=1))
+        return names[1]
+
+    def constant(self, value: Any) -> str:
+        """Return the name of a constant: int64 of integers, else float32, or float64 before `narrow`."""
+        array = np.asarray(value)
+        array = array.astype(np.int64 if array.dtype.kind in "iu" else self.real)
+        return self._keep(array, (array.dtype.str, array.shape, array.tobytes()))
+
+    def narrow(self, values: Sequence[str], used: Container[int]) -> list[str]:
+        """Make constants float32 from here on, and float64 values with the numbers in ``used``; return the names of all."""
+        if self.real is np.float32:
+            return list(values)
+        self.real, to = np.float32, self._onnx.TensorProto.FLOAT
+        return [self.op("Cast", value, to=to) if number in used else value for number, value in enumerate(values)]
+
+    def label(self, labels: Sequence[Any], number: str) -> None:
+        """Make the labels with these numbers the output `label`: int64, bool or float64 if all labels are such, else text."""
+        types = self._onnx.TensorProto
+        kind, given = as_given(labels)
+        array: np.ndarray = np.array(given, object if kind is str else kind)
+        try:
+            name = self._keep(array, ("labels",))
+        except UnicodeEncodeError as error:
+            raise ProgramError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
+        of = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
+        self.output("label", self.op("Gather", name, number), of=of)
+
+    def maps(self, name: str, value: str, labels: Sequence[Any]) -> None:
+        """Make a value [rows, labels] an output that is a sequence of maps, of each row from labels to its numbers."""
+        kind, given = as_given(labels)
+        if kind is float:
+            raise ProgramError("ONNX has maps of whole numbers, bools or texts, and the labels are float: leave zipmap out")
+        helper, types = self._onnx.helper, self._onnx.TensorProto
+        texts = kind is str
+        keys = {"classlabels_strings": given} if texts else {"classlabels_int64s": [int(label) for label in given]}
+        self.nodes.append(helper.make_node("ZipMap", [value], [name], domain="ai.onnx.ml", **keys))
+        number = helper.make_tensor_type_proto(types.FLOAT, [])
+        of = helper.make_map_type_proto(types.STRING if texts else types.INT64, number)
+        self.outputs.append(helper.make_value_info(name, helper.make_sequence_type_proto(of)))
+
+    def _keep(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
+        if key not in self.constants:
+            name = f"c{len(self.constants)}"
+            self.constants[key] = self._onnx.numpy_helper.from_array(array, name)
+        return str(self.constants[key].name)
+
+    def output(self, name: str, value: str, columns: int | None = None, of: int | None = None) -> None:
+        """Make a value an output of the model: [rows], or [rows, columns], of float32 or another type."""
+        helper, shape = self._onnx.helper, ["rows"] if columns is None else ["rows", columns]
+        self.nodes.append(helper.make_node("Identity", [value], [name]))
+        self.outputs.append(helper.make_tensor_value_info(name, of or self._onnx.TensorProto.FLOAT, shape))
+
+
+def as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Return the type of the labels that a model gives, and the labels: int, bool or float if all are such, else text."""
+    kinds = {type(label) for label in labels}
+    kind = kinds.pop() if len(kinds) == 1 else str
+    if kind not in (bool, int, float) or (kind is int and any(not -(2**63) <= label < 2**63 for label in labels)):
+        kind = str
+    given = [kind(label) for label in labels]
+    if len(set(given)) < len(given):
+        raise ProgramError("two labels are one text in ONNX, such as 1 and '1': rename one")
+    return kind, given
+
+
+def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
+    """Return a graph as the bytes of a model, checked by onnx's own checker."""
+    onnx = _onnx()
+    helper = onnx.helper
+    given = helper.make_tensor_value_info("X", graph.input_type, ["rows", columns])
+    body = helper.make_graph(graph.nodes, "streamsvm", [given], graph.outputs, list(graph.constants.values()))
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    model = helper.make_model(body, opset_imports=opsets, producer_name="streamsvm", ir_version=_IR_VERSION)
+    helper.set_model_props(model, dict(facts))
+    onnx.checker.check_model(model, full_check=True)
+    data: bytes = model.SerializeToString()
+    return data

@@ -1,0 +1,73 @@
+"""benchmarks/parity.py, which measures whether models answer elsewhere as they do here, finds all models and runs all forms."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from c_compilers import needs_compiler
+from streamsvm import learners
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+#: Largest difference of a value, in deviations of all, that is rounding: float32 has decision values to 1e-6 of their terms.
+ROUNDING = 1e-4
+FEW = ["BSGDClassifier of 2", "SVMClassifier of 3", "SVMRegressor of 0", "OneClassBSGD of 1", "CSMOClassifier of 3"]
+
+
+@pytest.fixture(scope="module")
+def parity():
+    spec = importlib.util.spec_from_file_location("parity", BENCHMARKS / "parity.py")
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def cases(parity):
+    return {f"{case.name} of {case.labels}": case for case in parity.cases()}
+
+
+def test_all_models_are_found(cases):
+    assert {case.name for case in cases.values()} > {*learners.__all__, "CSMORegressor", "HierarchicalSVC", "OutOfCoreLinearSVR"}
+    assert set(FEW) < set(cases)
+
+
+def test_differences_are_counted(parity):
+    ours = parity.Answers(np.array([-1.0, 1.0, 3.0, -3.0]), np.array(["a", "b", "b", "a"]), np.full((4, 2), 0.5))
+    theirs = parity.Answers(np.array([-1.0, 1.5, 3.0, -3.0]), np.array(["a", "b", "a", "b"]), np.full((4, 2), [0.4, 0.6]))
+    found = parity.difference(ours, theirs)
+    assert found == {"value": pytest.approx(0.5 / np.sqrt(5.0)), "labels": 2, "probability": pytest.approx(0.1)}
+    assert parity.difference(ours, ours) == {"value": 0.0, "labels": 0, "probability": 0.0}
+
+
+@needs_compiler
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FEW)
+def test_every_form_answers_as_the_model(parity, cases, name):
+    found = parity.measured(cases[name], 300)
+    assert found["refused"] == {}
+    assert list(found["forms"]) == ["numpy", "ONNX", "C, 32 bits", "C, 16 bits", "C, 8 bits", "WebAssembly"]
+    for form, differences in found["forms"].items():
+        if "16" not in form and "8" not in form:
+            assert differences["value"] < ROUNDING
+            assert differences.get("labels", 0) == 0
+            assert differences.get("probability", 0.0) < ROUNDING
+        assert differences.get("labels", 0) < 30
+        assert ("labels" in differences) == ("Classifier" in name)
+
+
+@needs_compiler
+@pytest.mark.thorough
+def test_tables_and_a_file_are_written(parity, monkeypatch, tmp_path, capsys):
+    out = tmp_path / "parity.json"
+    monkeypatch.setattr(sys, "argv", ["parity.py", "--rows", "60", "--models", "RBP", "HierarchicalSVR", "--out", str(out)])
+    parity.main()
+    printed = capsys.readouterr().out
+    assert "RBP, 2 labels" in printed
+    assert "HierarchicalSVR: a step 'trees' has no form in C" in printed
+    assert [model["model"] for model in json.loads(out.read_text())["models"]] == ["RBP", "HierarchicalSVR"]
