@@ -15,7 +15,9 @@ from refused import refused
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.edge.steps import vectors_of
 from streamsvm.export.describe import program_of
+from streamsvm.export.quantise import quantised
 from streamsvm.files.container import VERSION, pack, unpack
 
 
@@ -48,6 +50,14 @@ def test_a_newer_version_is_named():
         newer = newer[:-32] + hashlib.sha256(newer[:-32]).digest()
         if at > VERSION and len(newer) == len(data):
             refused(f"version {at} of the format", edge.loads, newer, error=edge.ProgramError)
+
+
+def test_a_reader_that_knows_no_middles_refuses_those_that_have_one():
+    program = program_of(learned(bsgd(), 200, 2))
+    for given, version in ((program, 1), (quantised(program, 8), 2)):
+        text, arrays = given.parts()
+        assert text.startswith(f'{{"version":{version},')
+        np.testing.assert_array_equal(vectors_of(Program.of_parts(text, arrays).steps[1]), vectors_of(given.steps[1]))
 
 
 def test_files_do_not_depend_on_the_order_of_bytes():
