@@ -34,13 +34,17 @@ def run(arguments: argparse.Namespace) -> None:
     Raises
     ------
     UsageError
-        A flag is not about the form.
+        A flag is not about the form, or a sample has nothing to tell.
     CommandError
         The model has no such form, a file cannot be written, or a row of the sample cannot be predicted.
     """
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMS[arguments.form]:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
+    bits, most = options.pop("bits", None) or 32, options.pop("error", None)
+    rounds = bits != 32 or most is not None
+    if arguments.sample is not None and not rounds and arguments.max_bytes is None:
+        raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits, --error or --max-bytes")
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
         program = program_of(checkpoint.model)
@@ -50,12 +54,11 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.max_bytes is not None:
             from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
 
-            found = reduced(program, arguments.max_bytes, bits=arguments.bits or 32)
+            found = reduced(program, arguments.max_bytes, bits=bits)
             written = found.program
             print(printable(str(found)))
-        bits, most = options.pop("bits", None), options.pop("error", None)
-        if bits not in (None, 32) or most is not None:
-            written = quantised(written, bits, most)
+        if rounds:
+            written = quantised(written, arguments.bits, most)
         with unwinding():
             paths = export(written, arguments.form, arguments.out, arguments.name, **options)
     except ProgramError as error:

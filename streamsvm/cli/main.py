@@ -282,8 +282,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     text = "in C: use the fewest bits that change no decision value by more than E"
     export.add_argument("--error", type=float, metavar="E", help=text)
     text = (
-        "a table of rows, read as predict reads it: also compare what is written with the model on (at most 10,000 of) these. "
-        "With fewer bits or bytes, the two are always compared on rows near the support vectors"
+        "a table of rows, read as predict reads it: with fewer bits or bytes, also compare what is written with the model on "
+        "these (10,000 at most), and not only on rows near the support vectors"
     )
     export.add_argument("--sample", metavar="FILE", help=text)
     text = "in ONNX: primitive operators (the default), which every runtime has, or ml, the SVM operators of ai.onnx.ml"
