@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_models import memory
+from edge_models import memory, program
 from mutated_files import at, nodes
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM
@@ -223,9 +223,10 @@ def whole_fate(data, path):
 
 def files():
     """The golden files that are small, each as bytes, and its parts; and programs of steps that no golden file has."""
-    for labels, bits in ((0, 8), (2, 32), (3, 32), (3, 16)):
-        text, arrays = quantised(memory(labels), bits).parts()
-        yield f"memory of {labels}, {bits} bits", pack(arrays, {PROGRAM: text}), {PROGRAM: text}, arrays
+    memories = [(f"memory of {labels}", memory(labels), bits) for labels, bits in ((0, 16), (2, 32), (3, 32), (3, 16))]
+    for name, given, bits in (*memories, ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8)):
+        text, arrays = quantised(given, bits).parts()
+        yield f"{name}, {bits} bits", pack(arrays, {PROGRAM: text}), {PROGRAM: text}, arrays
     for path in sorted(GOLDEN.glob("*/*.*")):
         if path.suffix == ".safetensors":
             data = path.read_bytes()

@@ -16,8 +16,10 @@ from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, Merge, OneC
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.export.c import CModel, write_c
+from streamsvm.export.compare import Comparison, comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
+from streamsvm.export.quantise import quantised
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
@@ -96,6 +98,7 @@ def fit_exactly() -> None:
     program = program_of(machine)
     write_c(program, "device", "spam", bits=8)
     write_onnx(program, "spam.onnx", inputs="double", zipmap=True)
+    assert_type(comparison(program, quantised(program, bits=8), rows_near_vectors(program)), Comparison)
     assert_type(CModel(program).predict_many(X), np.ndarray)
 
 

@@ -26,6 +26,7 @@ MODULES = (
     "streamsvm.export.plots",
     "streamsvm.export.forms",
     "streamsvm.export.quantise",
+    "streamsvm.export.compare",
     "streamsvm.export.reduce",
     "streamsvm.export.c",
     "streamsvm.export.c.learning",

@@ -4,43 +4,98 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
+import warnings
+from typing import Any
+
+import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.inspect import newest
-from streamsvm.cli.streams import unwinding
-from streamsvm.edge.program import ProgramError
+from streamsvm.cli.streams import unwinding, without_key
+from streamsvm.cli.tables import label_of, table_of
+from streamsvm.edge.predictor import Predictor
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
+from streamsvm.export.quantise import quantised
+from streamsvm.stream import BadRow, open_source
+from streamsvm.stream.open import format_of
 
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
+_SAMPLE = 10_000  # rows, of which there are no more in memory
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Export a model, and print the files that were written, each with its size.
+    """Export a model, and print how it differs from the one that was read, and the files that were written, each with its size.
 
     Raises
     ------
     UsageError
-        A flag is not about the form.
+        A flag is not about the form, or a sample has nothing to tell.
     CommandError
-        The model has no such form, or a file cannot be written.
+        The model has no such form, a file cannot be written, or a row of the sample cannot be predicted.
     """
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMS[arguments.form]:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
+    bits, most = options.pop("bits", None) or 32, options.pop("error", None)
+    rounds = bits != 32 or most is not None
+    if arguments.sample is not None and not rounds and arguments.max_bytes is None:
+        raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits, --error or --max-bytes")
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
         program = program_of(checkpoint.model)
         program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
+        sample = None if arguments.sample is None else _sample(arguments.sample, checkpoint, program)
+        written = program
         if arguments.max_bytes is not None:
             from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
 
-            found = reduced(program, arguments.max_bytes, bits=arguments.bits or 32)
-            program = found.program
+            found = reduced(program, arguments.max_bytes, bits=bits)
+            written = found.program
             print(printable(str(found)))
+        if rounds:
+            written = quantised(written, arguments.bits, most)
         with unwinding():
-            paths = export(program, arguments.form, arguments.out, arguments.name, **options)
+            paths = export(written, arguments.form, arguments.out, arguments.name, **options)
     except ProgramError as error:
         raise CommandError(f"{arguments.path} was not exported: {error}") from error
+    if written is not program:
+        _compare(program, written, rows_near_vectors(program), "near its support vectors")
+    if sample is not None:
+        _compare(program, written, sample, f"of {arguments.sample}")
     for path in paths:
         print(printable(f"{path}: {path.stat().st_size:,} bytes"))
+
+
+def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:
+    """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
+    text_format, predictor = format_of(place), Predictor(program)
+    table = table_of({}, text_format, None, checkpoint, predict=True)
+    label = None if text_format == "libsvm" else label_of(checkpoint)
+    rows = []
+    with contextlib.closing(open_source(place, label=label, label_needed=False, stop_at_end=True, **table.source)) as opened:
+        for number, row in enumerate(itertools.islice(without_key(opened, checkpoint), _SAMPLE), 1):
+            if isinstance(row, BadRow):
+                raise CommandError(f"--sample {row.place}: {row.reason}")
+            try:
+                rows.append(predictor.row_of(row.x))
+            except ValueError as error:
+                raise CommandError(f"--sample {place}, row {number:,}: {error}") from None
+    if not rows:
+        raise CommandError(f"--sample {place} has no rows to compare on")
+    return np.array(rows)
+
+
+def _compare(program: Program, written: Program, rows: np.ndarray, which: str) -> None:
+    """Print what a written program answers otherwise on rows, if there are any, and warn if that is much."""
+    if not len(rows):
+        return
+    found = comparison(program, written, rows)
+    print(printable(f"compared with the model on rows {which}: {found}"))
+    if found.is_large:
+        much = f"{found.unit} differ by more than 3% of their deviation" if found.changed is None else "over 1% of labels differ"
+        warnings.warn(f"{much} on rows {which}: allow more bits or bytes", stacklevel=2)

@@ -275,12 +275,17 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
     text = "the name of the files, and of the C functions (default: %(default)s)"
     export.add_argument("--name", default="model", metavar="NAME", help=text)
-    text = "in C: the bits of each number of the support vectors (default: 32, float)"
+    text = "in C: the bits of each number of the support vectors (default: 32, float); the coefficients are fitted anew"
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"
     export.add_argument("--max-bytes", type=count, metavar="N", help=text)
     text = "in C: use the fewest bits that change no decision value by more than E"
     export.add_argument("--error", type=float, metavar="E", help=text)
+    text = (
+        "a table of rows, read as predict reads it: with fewer bits or bytes, also compare what is written with the model on "
+        "these (10,000 at most), and not only on rows near the support vectors"
+    )
+    export.add_argument("--sample", metavar="FILE", help=text)
     text = "in ONNX: primitive operators (the default), which every runtime has, or ml, the SVM operators of ai.onnx.ml"
     export.add_argument("--operators", choices=["primitive", "ml"], help=text)
     text = "in ONNX: the type of rows; auto (the default) is double if float cannot hold a feature's deviations from its mean"

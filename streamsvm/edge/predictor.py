@@ -117,7 +117,7 @@ class Predictor:
         ValueError
             A value is not a number where there should be one.
         """
-        answer = self._answers(*run(self.program, self._row(x)))[0]
+        answer = self._answers(*run(self.program, self.row_of(x)[None]))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
@@ -126,7 +126,7 @@ class Predictor:
         It is a float; with several classes, a dict of label to value; with a value for each pair of classes, a list. The errors
         are those of `predict_one`.
         """
-        f = run(self.program, self._row(x))[0][0].tolist()
+        f = run(self.program, self.row_of(x)[None])[0][0].tolist()
         return f[0] if len(f) == 1 else f if self.program.of_pairs else dict(zip(self.labels, f, strict=True))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
@@ -134,9 +134,10 @@ class Predictor:
 
         The errors are those of `predict_one` and `predict_proba_many`.
         """
-        return dict(zip(self.labels, self._probabilities(run(self.program, self._row(x))[0])[0].tolist(), strict=True))
+        return dict(zip(self.labels, self._probabilities(run(self.program, self.row_of(x)[None])[0])[0].tolist(), strict=True))
 
-    def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
+    def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
+        """Return the fields of a row as numbers in the order of `columns`, float64 [columns]; the errors are of `predict_one`."""
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of names to values, not a {type(x).__name__}")
         values, places, hashed = [math.nan] * len(self.program.columns), self._numbers, self.program.hashed
@@ -150,7 +151,7 @@ class Predictor:
                 self._set_text(values, name, value)
             elif hashed:
                 _put(values, _hashed(name, hashed), _number(name, value))
-        return np.array([values])
+        return np.array(values, np.float64)
 
     def _set_text(self, values: Any, name: Any, value: Any) -> None:
         if value is None or (isinstance(value, float) and math.isnan(value)):

@@ -12,7 +12,7 @@ scale        (x - location) / spread, between -bound and bound; 0 where spread i
 select       the numbers at ``columns``
 clip         x between -bound and bound
 bend         for each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
-kernel       values of the kernel ``kind`` with ``vectors``, which are multiplied by ``unit`` if they are whole numbers
+kernel       values of the kernel ``kind`` with ``vectors``; whole numbers are multiplied by ``unit``, then ``middle`` is added
 fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
 trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
 neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as described there
@@ -39,7 +39,7 @@ __all__ = ["Answer", "Column", "Program", "ProgramError", "Step"]
 
 Name = str | int | float | bool
 
-_VERSION = 1
+_VERSION = 2
 _MOST_COLUMNS = 2**26
 _MOST_STEPS = 1000  # committees have less than 100
 #: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
@@ -195,7 +195,7 @@ class Program:
             steps.append({"do": step.do, "of": step.of, "arrays": places, "options": step.options})
         text = json.dumps(
             {
-                "version": _VERSION,
+                "version": _VERSION if any("middle" in step.arrays for step in self.steps) else 1,  # which has no middles
                 "columns": self.columns,
                 "hashed": self.hashed,
                 "steps": steps,

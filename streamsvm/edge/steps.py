@@ -151,6 +151,10 @@ def _check_vectors(step: Step, width: int) -> int:
     vectors = _numbers(step, "vectors", (-1, width), "fi")
     if vectors.dtype.kind == "i":
         _numbers(step, "unit", (width,))
+    if "middle" in step.arrays:
+        _numbers(step, "middle", (width,))
+        if step.do != "kernel" or step.options["kind"] != "rbf" or "unit" not in step.arrays:
+            raise ProgramError(f"a step {step.do!r} has a middle, which only whole numbers in a Gaussian kernel have")
     return len(vectors)
 
 
@@ -284,7 +288,9 @@ def _bend(step: Step, x: np.ndarray) -> np.ndarray:
 def vectors_of(step: Step) -> np.ndarray:
     """Return the vectors of a step in their units, float64 [m, width]."""
     vectors = step.arrays["vectors"].astype(np.float64)
-    return vectors * step.arrays["unit"] if "unit" in step.arrays else vectors
+    if "unit" in step.arrays:
+        vectors *= step.arrays["unit"]
+    return vectors + step.arrays["middle"] if "middle" in step.arrays else vectors
 
 
 def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:

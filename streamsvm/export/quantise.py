@@ -1,23 +1,31 @@
-"""Vectors as whole numbers of 16 or 8 bits, with a unit for each feature."""
+"""Vectors as whole numbers of 16 or 8 bits, with a unit and a middle for each feature, and coefficients that make up for it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import Step, vectors_of
+from streamsvm.edge.steps import MOST_AT_ONCE, Step, kernel_values, vectors_of
 
 _LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
 _TYPES = {16: np.int16, 8: np.int8}
+_MOST_REFITTED = 5000  # vectors whose coefficients are fitted: a matrix of kernel values has 200 MB then
+_RIDGE = 1e-9  # of the diagonal: vectors that were rounded to the same numbers share what they have to make up for
+_MOST_LOST = 0.1  # of the norm: up to there, 1 % of labels change, or numbers by less than a tenth of their deviation
 
 
 def quantised(program: Program, bits: int | None = None, error: float | None = None) -> Program:
     """Return a program whose vectors are whole numbers of few bits, times a unit for each feature.
 
-    Everything else stays as it was. The unit of a feature is its largest size in the vectors, divided by 32,767 or 127.
+    The unit of a feature is its largest size in the vectors, divided by 32,767 or 127. Of a Gaussian kernel it is half the range
+    of the feature, divided by the same, and numbers count from the middle of the range. The coefficients are then fitted so that
+    the sum of the kernel values is the nearest one to what it was, in the space of the kernel. Vectors of trees and of random
+    Fourier features stay as they are. Rows that vote as neighbours have 16 bits at least, because no coefficient makes up for
+    their rounding.
 
     Parameters
     ----------
@@ -26,12 +34,18 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
     bits
         Bits of a number: 32, 16 or 8. None uses the fewest whose `error_bound` is at most ``error``.
     error
-        Largest change of a decision value that is allowed. None allows any.
+        Largest change of a decision value that is allowed. None allows any, as long as the sums of each kernel keep their shape:
+        what they lose has at most a tenth of their norm in the space of the kernel.
 
     Raises
     ------
     ProgramError
         Neither ``bits`` nor ``error`` is given, the error is not a number of at least 0, or that many bits cannot keep to it.
+
+    Notes
+    -----
+    O(m^2 (m + features)) for m vectors. Coefficients of a sigmoid kernel, which is no product in a space, and of more than 5,000
+    vectors stay as they are.
 
     Examples
     --------
@@ -52,9 +66,12 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
         raise ProgramError(f"bits must be 32, 16 or 8, not {bits!r}")
     found = math.inf
     for candidate in (8, 16, 32) if bits is None else (bits,):
-        made = _of_bits(program, candidate)
+        made = _refitted(program, rounded(program, candidate))
+        if error is None:
+            _refuse_lossy(program, made, candidate)
+            return made
         found = error_bound(program, made)
-        if error is None or found <= error:
+        if found <= error:
             return made
     raise ProgramError(
         f"with vectors of {bits} bits a decision value may change by up to {found:.3g}, more than error={error:g}: allow more, "
@@ -62,43 +79,124 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
     )
 
 
-def _of_bits(program: Program, bits: int) -> Program:
+def rounded(program: Program, bits: int) -> Program:
+    """Return a program with rounded vectors, and coefficients as they were: as many bytes as `quantised` gives it."""
     return program.with_steps(
-        step if bits == 32 or "vectors" not in step.arrays else _rounded(step, bits) for step in program.steps
+        step if bits == 32 or step.do not in ("kernel", "neighbours") else _rounded(step, bits) for step in program.steps
     )
 
 
 def _rounded(step: Step, bits: int) -> Step:
-    vectors = vectors_of(step)
+    bits, given = bits if step.do == "kernel" else 16, step.arrays["vectors"]
+    if given.dtype.kind == "i" and 8 * given.itemsize <= bits:
+        return step
+    vectors, arrays = vectors_of(step), dict(step.arrays)
+    if len(vectors) and step.options.get("kind") == "rbf":  # of a product, that of the middle would have to be added
+        arrays["middle"] = (0.5 * vectors.min(axis=0) + 0.5 * vectors.max(axis=0)).astype(np.float32).astype(np.float64)
+        vectors = vectors - arrays["middle"]
     unit = np.abs(vectors).max(axis=0, initial=0.0) / (2 ** (bits - 1) - 1)
-    unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is 0 in all vectors, or as good as that
+    unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is the same in all vectors, or as good as that
     numbers = np.rint(vectors / unit).astype(_TYPES[bits])
-    return replace(step, arrays={**step.arrays, "vectors": numbers, "unit": unit})
+    return replace(step, arrays={**arrays, "vectors": numbers, "unit": unit})
+
+
+class _Sums:
+    """The sums of a kernel's values, by the ``linear`` step with the number ``number``, in a program and in another one."""
+
+    def __init__(self, program: Program, other: Program, number: int) -> None:
+        before, after = (some.steps[number - 1].arrays["weights"] for some in (program, other))
+        self.step, self.moved = (some.steps[program.steps[number - 1].of[0] - 1] for some in (program, other))
+        self.weights, self.others = before, after
+        self.vectors, self.moved_vectors = vectors_of(self.step), vectors_of(self.moved)
+
+    def changes(self, X: np.ndarray) -> np.ndarray:
+        """Return what the sums at rows X [n, width] lack of what they were, float64 [n, outputs]."""
+        return _values(self.step, self.vectors, self.weights, X) - _values(self.moved, self.moved_vectors, self.others, X)
+
+    def norms(self) -> np.ndarray:
+        """Return how far the sums are from what they were in the space of the kernel, float64 [outputs], rounding included."""
+        squares = (self.weights * self.changes(self.vectors).T).sum(axis=1)
+        squares -= (self.others * self.changes(self.moved_vectors).T).sum(axis=1)
+        sizes = np.abs(self.weights).sum(axis=1) + np.abs(self.others).sum(axis=1)
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0) + np.finfo(np.float64).eps * np.square(sizes)))
+
+
+def _values(step: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
+    values, size = np.empty((len(X), len(weights))), max(MOST_AT_ONCE // max(len(vectors), 1), 1)
+    for begin in range(0, len(X), size):
+        values[begin : begin + size] = kernel_values(step, vectors, X[begin : begin + size]) @ weights.T
+    return values
+
+
+def _sums(program: Program, other: Program) -> Iterator[tuple[int, _Sums]]:
+    """Give the sums of kernels whose vectors have moved, with the numbers of their values."""
+    for number, reader in enumerate(program.steps, 1):
+        place = reader.of[0] - 1
+        if reader.do == "linear" and place >= 0 and program.steps[place].do == "kernel":
+            found = _Sums(program, other, number)
+            if (found.vectors != found.moved_vectors).any():
+                yield number, found
+
+
+def _refitted(program: Program, made: Program) -> Program:
+    """Return a program with other coefficients, by which its sums are the projections of what they were.
+
+    The changes of the sums at the moved vectors are what the changes of the coefficients have to make up for: what is left is
+    orthogonal to the kernels at all moved vectors.
+    """
+    steps = list(made.steps)
+    for number, sums in _sums(program, made):
+        if sums.step.options["kind"] == "sigmoid" or len(sums.vectors) > _MOST_REFITTED:
+            continue
+        G = kernel_values(sums.moved, sums.moved_vectors, sums.moved_vectors)
+        G[np.diag_indices(len(G))] *= 1.0 + _RIDGE
+        G[np.diag_indices(len(G))] += np.finfo(np.float64).tiny  # of a vector of zeros in a product
+        more = np.linalg.solve(G, sums.changes(sums.moved_vectors))
+        weights = np.ascontiguousarray(sums.weights + more.T)
+        steps[number - 1] = replace(steps[number - 1], arrays={**steps[number - 1].arrays, "weights": weights})
+    return made.with_steps(steps)
+
+
+def _refuse_lossy(program: Program, made: Program, bits: int) -> None:
+    """Raise a ProgramError if the sums of a kernel are others than they were; a sigmoid kernel has no norm that would tell."""
+    for _, sums in _sums(program, made):
+        before = (sums.weights * _values(sums.step, sums.vectors, sums.weights, sums.vectors).T).sum()
+        lost = math.sqrt(np.square(sums.norms()).sum() / max(float(before), np.finfo(np.float64).tiny))
+        if sums.step.options["kind"] != "sigmoid" and lost > _MOST_LOST:
+            share, more = 100.0 * min(lost, 1.0), 16 if bits == 8 else 32
+            raise ProgramError(
+                f"vectors of {bits} bits would lose {share:.0f}% of a kernel's sums, as they do where a value of "
+                f"a feature is far from all others: ask for {more} bits, learn with scaling, or allow a change with error="
+            )
 
 
 def error_bound(program: Program, other: Program) -> float:
     """Return a bound on how much the decision values of two programs with different vectors differ.
 
-    The programs must differ in their vectors alone. The gradient of the Gaussian kernel is at most sqrt(2 gamma / e), so its
-    value changes by at most that times the distance by which a vector has moved. A sum of kernel values changes by at most the
-    sum of these changes times the sizes of the coefficients, and so on up to the decision value. For other kernels the bound is
-    infinite, unless no vector has moved, because rows may be of any length. It is also infinite if a committee combines its
-    experts, if decision values count votes, and if the nearest rows vote, because others may become the nearest.
+    The programs must differ in their vectors, and in the coefficients of these, alone. A sum of values of a Gaussian kernel
+    changes by at most the distance of the two sums in the space of the kernel, and so on up to the decision value. For other
+    kernels the bound is infinite, unless no vector has moved, because rows may be of any length. It is also infinite if a
+    committee combines its experts, if decision values count votes, and if the nearest rows vote, because others may become the
+    nearest.
     """
+    norms = {number: sums.norms() for number, sums in _sums(program, other) if sums.step.options["kind"] == "rbf"}
     changes = [np.zeros(len(program.columns))]
-    for step, moved, width in zip(program.steps, other.steps, program.widths[1:], strict=True):
-        changes.append(_change(step, moved, np.concatenate([changes[number] for number in step.of]), width))
+    for number, (step, moved, width) in enumerate(zip(program.steps, other.steps, program.widths[1:], strict=True), 1):
+        taken = np.concatenate([changes[place] for place in step.of])
+        behind = program.steps[step.of[0] - 1] if number in norms else step
+        known = number in norms and not any(changes[place].any() for place in behind.of)
+        changes.append(norms[number] if known else _change(step, moved, taken, width))
     return float(changes[program.answer.decision].max(initial=0.0))
 
 
 def _change(step: Step, moved: Step, taken: np.ndarray, width: int) -> np.ndarray:
     """Return by how much each number of a step's value changes at most, where those that it takes change by ``taken``."""
-    way = np.sqrt(np.square(vectors_of(step) - vectors_of(moved)).sum(axis=1)) if "vectors" in step.arrays else np.zeros(0)
-    if not way.any() and not taken.any():
+    way = np.abs(vectors_of(step) - vectors_of(moved)).sum() if "vectors" in step.arrays else 0.0
+    if not way and not taken.any():
         return np.zeros(width)
     if np.isfinite(taken).all():
         if step.do == "kernel" and step.options["kind"] == "rbf" and not taken.any():
-            return np.minimum(math.sqrt(2.0 * step.options["gamma"] / math.e) * way, 1.0)
+            return np.ones(width)  # at most; sums of them are known better
         if step.do == "linear":
             return np.asarray(np.abs(step.arrays["weights"]) @ taken)
         if step.do in ("select", "join"):

@@ -14,10 +14,11 @@ from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run
 from streamsvm.edge.steps import Step, kernel_values, vectors_of
 from streamsvm.export.c.writer import table_bytes
-from streamsvm.export.quantise import quantised
+from streamsvm.export.quantise import quantised, rounded
 
 _KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 _SHRINKING = "kernel", "neighbours"
+_PLACES = "unit", "middle"  # of vectors that are whole numbers
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
 
 
@@ -44,13 +45,11 @@ class Reduction(NamedTuple):
         return text
 
 
-def reduced(
-    program: Program, max_bytes: int, X: Any = None, *, bits: int | None = 32, passes: int = 40, seed: int = 0
-) -> Reduction:
+def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, passes: int = 40, seed: int = 0) -> Reduction:
     """Make a program small enough that its tables in C take at most ``max_bytes``.
 
     It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
-    rows stay as they were, and fits their coefficients by least squares, once more after the vectors were rounded to ``bits``.
+    rows stay as they were, fits their coefficients by least squares, and rounds the vectors to ``bits`` as `quantised` does.
     Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each, and its memory the
     same share of the rows that vote as nearest neighbours, by chance; or where more rows of X keep their label so, all of them,
     and votes as they do on average. A program that is small enough stays as it is.
@@ -103,9 +102,10 @@ def reduced(
     >>> found.table_bytes <= 200, found.vectors[1] < found.vectors[0]
     (True, True)
     """
-    small = _of_bits(program, bits)
     rows = None if X is None else Predictor(program)._matrix(X)
-    if table_bytes(small) > max_bytes:
+    if table_bytes(rounded(program, bits)) <= max_bytes:
+        small = program if bits == 32 else quantised(program, bits)
+    else:
         how = max_bytes, rows, bits, passes
         ways = [program, _forgetful(program)] if rows is not None and len(rows) and _remembers(program) else [program]
         tried = [_fitting(way, *how, np.random.default_rng(seed)) for way in ways]
@@ -131,7 +131,7 @@ def _worse(same: float | None, difference: float | None) -> tuple[float, float]:
 
 
 def _fitting(
-    program: Program, max_bytes: int, rows: np.ndarray | None, bits: int | None, passes: int, rng: np.random.Generator
+    program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     for step in program.steps:
         if step.do in ("trees", "fourier") or (step.do == "kernel" and step.options["kind"] not in _KERNELS):
@@ -141,10 +141,10 @@ def _fitting(
     low, high = 0, most  # of the step with the most vectors: low are too few to ask, high too many
     while high - low > 1:
         middle = (low + high) // 2
-        fits = table_bytes(_of_bits(_cut(program, middle, most), bits)) <= max_bytes
+        fits = table_bytes(rounded(_cut(program, middle, most), bits)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle)
     if low == 0:
-        least = table_bytes(_of_bits(_cut(program, min(most, 1), most), bits))
+        least = table_bytes(rounded(_cut(program, min(most, 1), most), bits))
         what = "with one vector" if most else "without a support vector"
         raise ProgramError(f"{what} its tables have {least:,} bytes, more than max_bytes={max_bytes:,}: allow as many")
     return _replaced(_remembering(program, low, most, rng), low, most, rows, bits, passes, rng)
@@ -180,10 +180,6 @@ def _forgetful(program: Program) -> Program:
     return program.with_steps(steps)
 
 
-def _of_bits(program: Program, bits: int | None) -> Program:
-    return quantised(program, bits) if bits != 32 else program
-
-
 def _count(step: Step, vectors: int, most: int) -> int:
     """Return how many vectors a step keeps where that with the most keeps ``vectors`` of ``most``."""
     return math.ceil(len(step.arrays["vectors"]) * vectors / most)
@@ -210,7 +206,7 @@ def _with(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, n
     """Return a program with other vectors and weights, by the numbers of the values."""
     steps = []
     for number, step in enumerate(program.steps, 1):
-        arrays = {name: array for name, array in step.arrays.items() if name != "unit" or number not in vectors}
+        arrays = {name: array for name, array in step.arrays.items() if name not in _PLACES or number not in vectors}
         for name, given in (("vectors", vectors), ("weights", weights)):
             if number in given:
                 arrays[name] = np.ascontiguousarray(given[number])
@@ -219,7 +215,7 @@ def _with(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, n
 
 
 def _replaced(
-    program: Program, vectors: int, most: int, rows: np.ndarray | None, bits: int | None, passes: int, rng: np.random.Generator
+    program: Program, vectors: int, most: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     readers, new, problems = _readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
@@ -228,19 +224,14 @@ def _replaced(
             given = _rows(program, step, rows, count, rng)
             problems[number] = _problem(program, number, given, [reader for _, reader in readers if reader.of == (number,)])
             new[number] = _moved(step, problems[number], readers, number, count, passes, rng)
-    small = _of_bits(_with(program, new, {i: _sliced(step, new) for i, step in readers}), bits)
-    weights = {}
+    weights = {i: step.arrays["weights"] for i, step in readers}
     for number, problem in problems.items():
-        solved, begin = problem.solve(vectors_of(small.steps[number - 1])).T, 0  # of vectors as they are rounded
+        solved, begin = problem.solve(new[number]).T, 0
         for i, reader in readers:
             if reader.of == (number,):
                 weights[i] = solved[begin : begin + len(reader.arrays["biases"])]
                 begin += len(weights[i])
-    return _with(small, {}, weights)
-
-
-def _sliced(reader: Step, new: dict[int, np.ndarray]) -> np.ndarray:
-    return reader.arrays["weights"][:, : len(new[reader.of[0]])] if reader.of[0] in new else reader.arrays["weights"]
+    return quantised(_with(program, new, weights), bits)
 
 
 def _rows(program: Program, step: Step, rows: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:

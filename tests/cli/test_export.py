@@ -54,6 +54,42 @@ def test_a_model_is_made_smaller(saved, tmp_path, call):
     )
 
 
+def test_fewer_bits_are_compared_with_the_model(saved, bananas, tmp_path, call):
+    words = "export", saved, "--to", "c", "--out", tmp_path, "--bits", "8"
+    [compared, *files] = call(*words).stdout.splitlines()
+    assert compared.startswith(
+        "compared with the model on rows near its support vectors: 0 of 1,000 rows (0%) have another label; "
+    )
+    assert len(files) == 2
+    sample = bananas(200)
+    lines = call(*words, "--sample", sample).stdout.splitlines()
+    assert lines[1].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
+    assert len(lines) == 4
+
+
+@pytest.mark.filterwarnings("default")
+def test_much_that_changed_is_warned_of(saved, tmp_path, call):
+    done = call("export", saved, "--to", "c", "--out", tmp_path, "--max-bytes", "100")
+    much = "over 1% of labels differ on rows near its support vectors: allow more bits or bytes"
+    assert done.stderr == f"streamsvm: warning: {much}\n"
+    assert (tmp_path / "model.c").exists()
+
+
+def test_a_sample_is_read_as_predict_reads_it(file, tmp_path, call):
+    cities = ("Rome", "Oslo", "Bonn")
+    lines = [f"{i % 7},{cities[i % 3]},{i},{i % 3 == 1}" for i in range(400)]
+    table = file("table.csv", "a,city,id,y", *lines)
+    words = "--columns", "city:category,id:drop", "--label", "y", "--learner", "bsgd", "--quiet"
+    call("learn", table, *words, "--checkpoint", tmp_path / "state")
+    words = "export", tmp_path / "state", "--to", "c", "--out", tmp_path / "out", "--bits", "8", "--sample"
+    assert f"of {table}: 0 of 400 rows" in call(*words, table).stdout
+    call(*words, file("text.csv", "a,city", "1,Rome", "x,Rome"), status=1, says="row 2: feature 'a' is 'x'")
+    call(*words, file("empty.csv", "a,city"), status=1, says="empty.csv has no rows to compare on")
+    call(*words, file("bad.csv", "a,city", "1,Rome,2"), status=1, says="--sample")
+    call(*words, tmp_path / "none.csv", status=1, says="none.csv: No such file or directory")
+    assert not list((tmp_path / "out").glob("text*"))
+
+
 def test_checkpoints_are_exported(bananas, tmp_path, call):
     state, out = tmp_path / "state", tmp_path / "out"
     call("learn", bananas(300), "--label", "y", "--checkpoint", state, "--learner", "bsgd", "--quiet")
@@ -74,6 +110,7 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
     [
         (["--to", "npz", "--bits", "8"], 2, "--bits means nothing for --to npz: leave it out"),
         (["--to", "c", "--zipmap"], 2, "--zipmap means nothing for --to c: leave it out"),
+        (["--to", "npz", "--sample", "rows.csv"], 2, "only a model of fewer bits or bytes answers otherwise: add --bits"),
         (["--to", "pickle"], 2, "invalid choice: 'pickle'"),
         ([], 2, "required: --to"),
         (["--to", "npz", "--name", "a/b"], 1, "was not exported: 'a/b' is no name of a file"),

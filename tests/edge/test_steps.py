@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from edge_models import MEMORIES, matrix, memory
+from refused import refused
 from streamsvm import edge
 from streamsvm.edge.program import run
 from streamsvm.edge.steps import MOST_AT_ONCE, Step, value_of, width_of
@@ -35,7 +36,7 @@ def made(**given):
     """A step of three rows of two numbers, but for what is given."""
     arrays = {"vectors": np.array([[0, 0], [1, 0], [1, 1]], np.float32), "relevance": np.array([1.0, 0.5])}
     arrays |= {"targets": np.array([0.0, 2.0, 1.0]), "weights": np.ones(3, np.float32)}
-    arrays |= {name: value for name, value in given.items() if name in (*arrays, "unit")}
+    arrays |= {name: value for name, value in given.items() if name in (*arrays, "unit", "middle")}
     return Step("neighbours", (0,), arrays, OPTIONS | {name: value for name, value in given.items() if name in OPTIONS})
 
 
@@ -116,6 +117,7 @@ def test_votes_of_any_size_are_shares():
         ({"vectors": np.zeros((3, 2), bool)}, "vectors of a step 'neighbours' is bool"),
         ({"vectors": np.zeros((3, 2), np.int8)}, "has not the arrays and options that it needs .*unit"),
         ({"vectors": np.zeros((3, 2), np.int8), "unit": np.ones(3)}, "unit of a step 'neighbours' has the shape"),
+        ({"vectors": np.zeros((3, 2), np.int8), "unit": np.ones(2), "middle": np.ones(2)}, "has a middle, which only"),
         ({"relevance": np.ones(3)}, "relevance of a step 'neighbours' has the shape"),
         ({"relevance": np.array([1.0, -1e-9])}, "relevance of a step 'neighbours' is below 0"),
         ({"relevance": np.array([1.0, math.inf])}, "relevance of a step 'neighbours' are not finite"),
@@ -147,3 +149,23 @@ def test_neighbours_need_all_arrays_and_options(name):
     arrays, options = ({key: value for key, value in some.items() if key != name} for some in (step.arrays, step.options))
     with pytest.raises(edge.ProgramError, match=f"has not the arrays and options that it needs .*{name}"):
         width_of(Step("neighbours", (0,), arrays, options), 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"middle": np.zeros(2)}, "middle of a step 'kernel' has the shape"),
+        ({"middle": np.array([math.inf])}, "middle of a step 'kernel' are not finite"),
+        ({"kind": "linear"}, "a step 'kernel' has a middle, which only whole"),
+        ({"vectors": np.ones((2, 1), np.float32)}, "a step 'kernel' has a middle, which only whole"),
+    ],
+)
+def test_middles_that_do_not_fit_are_refused(given, reason):
+    arrays = {"vectors": np.array([[-127], [127]], np.int8), "unit": np.array([0.5]), "middle": np.array([100.0])}
+    options = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
+    step = Step("kernel", (0,), arrays, options)
+    np.testing.assert_allclose(value_of(step, np.array([[163.5], [37.5]])), [[0.0, 1.0], [math.exp(-1.0), 0.0]], atol=1e-15)
+    changed = [{name: given.get(name, value) for name, value in some.items()} for some in (arrays, options)]
+    if given.get("vectors", arrays["vectors"]).dtype.kind == "f":
+        del changed[0]["unit"]
+    refused(reason, width_of, Step("kernel", (0,), *changed), 1, error=edge.ProgramError)

@@ -117,6 +117,11 @@ def test_only_the_front_is_double(tmp_path):
     assert 0 < more < 300
 
 
+@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 3", "KernelRLSRegressor 0 of 0", "CSMOClassifier 2 of 2"])
+def test_vectors_of_few_bits_answer_alike(name, tmp_path):
+    check(quantised(program(name), 8), tmp_path)
+
+
 @pytest.mark.parametrize("name", MEMORIES)
 def test_memories_of_rows_answer_alike(name, tmp_path):
     given = memory(**MEMORIES[name])

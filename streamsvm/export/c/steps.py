@@ -196,7 +196,8 @@ def _vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], 
     unit = step.arrays["unit"]
     given = [f"float scaled[{max(features, 1)}];"]
     factor = source.keep(f"unit{i}", 1.0 / unit if kind == "squares" else unit, "1 / unit" if kind == "squares" else "unit")
-    given.append(_each(features, f"scaled[j] = x[j] * {factor}[j];"))
+    away = f"(x[j] - {source.keep(f'middle{i}', step.arrays['middle'])}[j])" if "middle" in step.arrays else "x[j]"
+    given.append(_each(features, f"scaled[j] = {away} * {factor}[j];"))
     extra = f"{source.keep(f'squares{i}', unit * unit, 'unit squared')}, " if kind == "squares" else ""
     return given, call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {extra}{features}, n")
 

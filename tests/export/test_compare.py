@@ -1,0 +1,85 @@
+"""What two programs answer otherwise is counted as by hand, on rows that lead to the vectors again."""
+
+import math
+
+import numpy as np
+import pytest
+
+from edge_models import MAKERS, matrix, memory, program
+from lists import of_each_kind
+from refused import refused
+from streamsvm.edge.program import Answer, Column, Program, run
+from streamsvm.edge.steps import vectors_of
+from streamsvm.export.compare import Comparison, comparison, rows_near_vectors
+from streamsvm.export.quantise import quantised
+
+
+def linear(bias, kind="class", odds=None):
+    made = Program([Column("a", "a")])
+    value = made.add("linear", made.add("fill", 0, single=False), weights=np.ones((1, 1)), biases=np.array([bias]))
+    labels = ("no", "yes") if kind == "class" else ()
+    size = 1.0 if kind == "anomaly" else 0.0
+    made.answer = Answer(kind, value, value, labels, odds=odds, size=size)
+    return made
+
+
+X = np.arange(-2.0, 3.0)[:, None]
+
+
+def test_labels_by_hand():
+    found = comparison(linear(0.0), linear(1.5), X)
+    assert found == Comparison(5, 2, 1.5, "decision values", None)
+    assert str(found) == "2 of 5 rows (40%) have another label; decision values differ by at most 1.5"
+    odds = {"kind": "log odds", "prior": 0.0}
+    found = comparison(linear(0.0, odds=odds), linear(1.5, odds=odds), X)
+    assert (found.changed, found.unit) == (2, "probabilities")
+    shares = 1.0 / (1.0 + np.exp(-X[:, 0])), 1.0 / (1.0 + np.exp(-X[:, 0] - 1.5))
+    assert found.largest == pytest.approx(np.abs(shares[1] - shares[0]).max())
+
+
+def test_numbers_and_scores_by_hand():
+    found = comparison(linear(0.0, "number"), linear(0.1, "number"), X)
+    assert found == Comparison(5, None, pytest.approx(0.1), "numbers", pytest.approx(0.1 / math.sqrt(2.0)))
+    assert str(found) == "numbers differ by at most 0.1, and by 7.1% of their deviation (root mean square), on 5 rows"
+    assert comparison(linear(0.0, "anomaly"), linear(0.1, "anomaly"), X).unit == "anomaly scores"
+    alone = comparison(linear(0.0, "number"), linear(0.1, "number"), X[:1])
+    assert (alone.away, alone.is_large) == (None, False)  # a single number has no deviation
+    assert str(alone) == "numbers differ by at most 0.1, on 1 rows"
+
+
+def test_what_is_large():
+    for changed, large in ((10, False), (11, True)):
+        assert Comparison(1000, changed, 0.0, "probabilities", None).is_large == large
+    for away, large in ((0.03, False), (0.031, True)):
+        assert Comparison(1000, None, 0.0, "numbers", away).is_large == large
+
+
+def test_rows_that_cannot_be_compared_on():
+    refused("there are no rows to compare programs on", comparison, linear(0.0), linear(0.0), np.zeros((0, 1)))
+    refused(r"X has the shape \(2, 3\)", comparison, linear(0.0), linear(0.0), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("name", [*of_each_kind(MAKERS, lambda name: name.split()[0]), "memory"])
+def test_rows_lead_to_the_vectors_again(name):
+    given = memory(3) if name == "memory" else program(name)
+    found = rows_near_vectors(given, 60)
+    steps = [step for step in given.steps if step.do in ("kernel", "neighbours", "trees") and len(step.arrays["vectors"])]
+    assert found.shape == (60 if steps else 0, len(given.columns))
+    np.testing.assert_array_equal(found, rows_near_vectors(given, 60))
+    begin = 0
+    for place, step in enumerate(steps):  # half of the rows of each step are vectors
+        count = (place + 1) * 60 // len(steps) - place * 60 // len(steps)
+        part = given.with_steps(given.steps[: step.of[0]])
+        part.answer = given.answer._replace(decision=step.of[0], choice=step.of[0])
+        values, vectors = run(part, found[begin : begin + min(count // 2, len(vectors_of(step)))])[0], vectors_of(step)
+        if len(values):
+            away = np.abs(values[:, None] - vectors).max(axis=2).min(axis=1)
+            assert away.max() < 1e-5 * max(1.0, np.abs(vectors).max())
+        begin += count
+
+
+@pytest.mark.parametrize("name", ["BSCAClassifier 0 of 2", "CSMOClassifier 0 of 4", "table of 0"])
+def test_a_program_differs_from_itself_in_nothing(name):
+    given, rows = program(name), matrix(program(name)).astype(np.float64)
+    assert comparison(given, given, rows).largest == 0.0
+    assert 0.0 < comparison(given, quantised(given, 8), rows).largest < math.inf

@@ -1,0 +1,151 @@
+"""Whole numbers in the place of vectors: coefficients make up for the rounding, and what they cannot make up for is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_models import MAKERS, learned, memory, program, rows
+from refused import refused
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, KernelRLSClassifier, KernelRLSRegressor, edge
+from streamsvm.edge import Predictor
+from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.edge.steps import vectors_of
+from streamsvm.export import quantise
+from streamsvm.export.compare import comparison
+from streamsvm.export.describe import program_of
+from streamsvm.export.quantise import error_bound, quantised, rounded
+from streamsvm.learners import OneClassBSGD
+
+
+def expansion(vectors, weights, kind="rbf", gamma=0.5):
+    """A program of a sum of kernel values; a row is as its vectors are."""
+    made = Program([Column(j, j) for j in range(vectors.shape[1])])
+    value = made.add("kernel", made.add("fill", 0, single=False), vectors=vectors, kind=kind, gamma=gamma, coef0=1.0, degree=2)
+    value = made.add("linear", value, weights=weights, biases=np.zeros(len(weights)))
+    made.answer = Answer("number", value, value)
+    return made
+
+
+def random_expansion(m, d, outputs=1, kind="rbf", seed=0):
+    rng = np.random.default_rng(seed)
+    return expansion(5.0 + 3.0 * rng.normal(size=(m, d)), rng.normal(size=(outputs, m)), kind)
+
+
+def values(made, X):
+    """The sums at rows by loops over vectors, float64 [n, outputs]."""
+    kernel, linear = made.steps[1:]
+    kind, gamma = kernel.options["kind"], kernel.options["gamma"]
+    arrays, out = kernel.arrays, np.zeros((len(X), len(linear.arrays["weights"])))
+    units, middles = arrays.get("unit", np.ones(X.shape[1])), arrays.get("middle", np.zeros(X.shape[1]))
+    for vector, weights in zip(arrays["vectors"], linear.arrays["weights"].T, strict=True):
+        place = [number * unit + middle for number, unit, middle in zip(vector.tolist(), units, middles, strict=True)]
+        for i, x in enumerate(X):
+            product = math.fsum(a * b for a, b in zip(x, place, strict=True))
+            value = math.exp(-gamma * math.fsum((a - b) ** 2 for a, b in zip(x, place, strict=True)))
+            out[i] += weights * (value if kind == "rbf" else product if kind == "linear" else (gamma * product + 1.0) ** 2)
+    return out
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    m=st.integers(1, 12),
+    d=st.integers(1, 4),
+    outputs=st.integers(1, 3),
+    kind=st.sampled_from(["rbf", "linear", "poly"]),
+    bits=st.sampled_from([8, 16]),
+    seed=st.integers(0, 100),
+)
+def test_what_is_lost_is_orthogonal_to_all_that_is_left(m, d, outputs, kind, bits, seed):
+    before = random_expansion(m, d, outputs, kind, seed)
+    after = quantised(before, bits, math.inf)
+    step = after.steps[1]
+    kept = vectors_of(step)
+    assert step.arrays["vectors"].dtype == {8: np.int8, 16: np.int16}[bits]
+    assert (np.abs(kept - vectors_of(before.steps[1])) <= 0.501 * step.arrays["unit"]).all()
+    # The product of a function with the kernel at a point is its value there.
+    wanted, found = values(before, kept), values(after, kept)
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max() + 1e-9)
+    np.testing.assert_allclose(Predictor(after)._decisions(kept), found, atol=1e-9 * np.abs(wanted).max() + 1e-9)
+
+
+LEARNERS = {
+    "bsgd": lambda: learned(BSGDClassifier(budget=60, seed=0), 1500, 2),
+    "bsca": lambda: learned(BSCAClassifier(budget=60, seed=0), 1500, 3),
+    "rls": lambda: learned(KernelRLSClassifier(), 600, 2),
+    "rls of numbers": lambda: learned(KernelRLSRegressor(), 600, 0),
+    "bsca of numbers": lambda: learned(BSCARegressor(budget=60, seed=0), 1500, 0),
+    "one class": lambda: learned(OneClassBSGD(budget=60), 1500, 2),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_eight_bits_answer_as_floats_do(name):
+    before = program_of(LEARNERS[name]())
+    X = np.array([Predictor(before).row_of(x) for x, _ in rows(2000, 2, seed=1)])
+    found, alone = (comparison(before, other, X) for other in (quantised(before, 8), rounded(before, 8)))
+    assert 0.0 < found.largest < 0.7 * alone.largest  # than vectors that were rounded, with the coefficients of others
+    assert (found.changed <= 8) if found.away is None else (found.away < 0.01)
+
+
+def test_values_far_from_zero_and_names_of_two_values_are_exact():
+    rng = np.random.default_rng(0)
+    vectors = np.stack([rng.choice([2019.0, 2020.0], 20), 1e6 + np.arange(20) % 2], axis=1)
+    after = quantised(expansion(vectors, np.ones((1, 20))), 8)
+    np.testing.assert_allclose(vectors_of(after.steps[1]), vectors, rtol=1e-12)
+
+
+def far(value):
+    """A program with a vector whose first number is far from the others."""
+    made = random_expansion(30, 2)
+    vectors = vectors_of(made.steps[1])
+    vectors[3, 0] = value
+    return expansion(vectors, made.steps[2].arrays["weights"])
+
+
+def test_a_vector_that_takes_the_bits_of_the_others_is_refused_with_advice():
+    said = "vectors of {} bits would lose [0-9]+% of a kernel's sums, .*: ask for {} bits, learn with scaling, or allow"
+    refused(said.format(8, 16), quantised, far(1e4), 8, error=edge.ProgramError)
+    assert comparison(far(1e4), quantised(far(1e4), 16), vectors_of(far(1e4).steps[1])).away < 0.01
+    refused(said.format(16, 32), quantised, far(1e7), 16, error=edge.ProgramError)
+    assert quantised(far(1e4), 8, error=math.inf).steps[1].arrays["vectors"].dtype == np.int8  # asked for in so many words
+    assert quantised(far(1e4), error=0.5).steps[1].arrays["vectors"].dtype == np.int16
+
+
+def test_rows_that_vote_have_16_bits_at_least():
+    step = quantised(memory(2), 8).steps[2]
+    assert (step.do, step.arrays["vectors"].dtype) == ("neighbours", np.int16)
+
+
+def test_what_no_coefficient_makes_up_for_keeps_its_own(monkeypatch):
+    sigmoid = random_expansion(10, 2, kind="sigmoid")
+    np.testing.assert_array_equal(quantised(sigmoid, 8).steps[2].arrays["weights"], sigmoid.steps[2].arrays["weights"])
+    before = random_expansion(10, 2)
+    monkeypatch.setattr(quantise, "_MOST_REFITTED", 9)
+    after = quantised(before, 8)
+    np.testing.assert_array_equal(after.steps[2].arrays["weights"], before.steps[2].arrays["weights"])
+
+
+def test_trees_and_random_features_stay_floats():
+    names = [name for name in MAKERS if name.startswith(("HierarchicalSVC 7 of 2", "FOGD 0"))]
+    assert len(names) == 2
+    for name in names:
+        before = program(name)
+        assert {step.do for step in before.steps} & {"trees", "fourier"}
+        assert error_bound(before, quantised(before, 8)) == 0.0
+
+
+def test_twice_is_once():
+    once = quantised(random_expansion(20, 3), 8)
+    for again in (quantised(once, 8), quantised(once, 16)):
+        assert all(a.arrays.items() == b.arrays.items() or a is b for a, b in zip(once.steps, again.steps, strict=True))
+
+
+def test_the_norm_of_what_is_lost_is_a_bound():
+    before = random_expansion(40, 2, outputs=2)
+    after = quantised(before, 8)
+    X = np.concatenate([vectors_of(before.steps[1]), 5.0 + 4.0 * np.random.default_rng(1).normal(size=(3000, 2))])
+    worst = np.abs(Predictor(after)._decisions(X) - Predictor(before)._decisions(X)).max()
+    assert 0.2 * error_bound(before, after) < worst <= error_bound(before, after)
