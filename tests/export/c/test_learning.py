@@ -10,33 +10,14 @@ import pytest
 from river import preprocessing
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
+from learners_in_c import KINDS, learner, rows
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Removal, SVMClassifier, edge
+from streamsvm import BSCAClassifier, BSGDClassifier, Removal, SVMClassifier, edge
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
-KINDS = [
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2}),
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "pegasos", "l2": 1e-3, "fit_intercept": True}),
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "constant", "eta0": 0.1, "averaging": 0}),
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "floor", "eta0": 0.1, "maintenance": Merge()}),
-    (BSCAClassifier, {"scaling": None, "gamma": 0.2}),
-    (BSCAClassifier, {"scaling": None, "gamma": 0.2, "reprocess": 3, "C": 0.1}),
-]
 NEAR = 1e-4  # of a decision value from one at which a row changes the model
-
-
-def rows(n, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 5)).astype(np.float32)
-    return X, (X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=n) > 0.0).astype(int)
-
-
-def learner(kind, parameters, n=40, budget=15):
-    model = kind(budget=budget, seed=0, **parameters)
-    model.learn_many(*rows(n, seed=9))
-    return model
 
 
 class Device:
