@@ -24,3 +24,11 @@ def learner(kind, parameters, n=40, budget=15):
     model = kind(budget=budget, seed=0, **parameters)
     model.learn_many(*rows(n, seed=9))
     return model
+
+
+def assert_equal(model, other, tolerance):
+    for name in ("vectors", "coefficients", "biases", "weights", "stamps"):
+        a, b = (np.asarray(getattr(each._store.views, name), np.float64) for each in (model, other))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
+    for name in model._common.dtype.names:
+        np.testing.assert_allclose(other._common[name], model._common[name], rtol=tolerance, atol=tolerance, err_msg=name)

@@ -103,7 +103,7 @@ static void take(const float *x)
     for (j = 0; j < FEATURES; j++) {
         const float value = x[j] - x[j] == 0.0f ? x[j] : 0.0f; /* what is not finite is missing, and counts as 0 */
         const float y = ((value - location[j]) - rest[j]) * factor[j];
-        row[j] = y > bound ? bound : y < -bound ? -bound : y;
+        row[j] = y > bound ? bound : y < -bound ? -bound : y == y ? y : 0.0f; /* NaN: infinite, by a factor of 0 */
     }
 }
 
