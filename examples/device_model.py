@@ -1,8 +1,8 @@
 """The model of the Arduino and the Zephyr example: whether a room is occupied, by how light and how loud it is.
 
 ``python examples/device_model.py examples/arduino/Occupied`` learns 2,000 readings, and writes model.h and model.c into the
-folder of the sketch; for Zephyr the folder is examples/zephyr/src. Readings are those of a converter of 10 bits, 0 to 1023. A model of
-your own, which ``streamsvm learn`` has put into the folder state, is written by
+folder of the sketch; for Zephyr the folder is examples/zephyr/src. Readings are those of a converter of 10 bits, 0 to 1023. A
+model of your own, which ``streamsvm learn`` has put into the folder state, is written by
 
     streamsvm export state --to c --out examples/arduino/Occupied --name model --bits 8
 """
