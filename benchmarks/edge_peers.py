@@ -43,7 +43,7 @@ FORESTS = [
     (RandomForestClassifier, 3, None),
     (RandomForestClassifier, 10, 100),
     (RandomForestClassifier, 10, None),
-    (ExtraTreesClassifier, 10, None),
+    (ExtraTreesClassifier, 10, 100),
 ]
 
 _ROWS = """
