@@ -33,8 +33,8 @@ def write_c(
 ) -> CFiles:
     """Write a program as C: ``NAME.h`` and ``NAME.c``, which call no library and allocate nothing.
 
-    They are C99 and later, and C++11 and later, without an extension of any compiler. Compiled as either by the same compiler
-    with the same flags, they predict the same to the bit (where a processor has fused products, with ``-ffp-contract=off``).
+    They are C99 and later, and C++11 and later. Compiled as either by the same compiler with the same flags, they predict the
+    same to the bit (where a processor has fused products, with ``-ffp-contract=off``).
 
     A row is ``NAME_FEATURES`` floats in the order of ``NAME_features``, unscaled, because scaling is part of the program. A
     number that is not finite is missing, and a number beyond 1e18 after scaling counts as 1e18. ``NAME_predict`` returns the

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from streamsvm.export.c import write_c
+from streamsvm.export.c import CModel, write_c
 from streamsvm.export.describe import program_of
 
 pytestmark = pytest.mark.thorough
@@ -109,6 +110,43 @@ def test_the_application_has_the_files_and_the_stack_that_it_needs(folder):
     stack = int(re.search(r"CONFIG_MAIN_STACK_SIZE=(\d+)", (APPLICATION / "prj.conf").read_text())[1])
     needed = re.search(r"([\d,]+) bytes of stack compiled with -Os", (folder / "model.h").read_text())[1]
     assert int(needed.replace(",", "")) + 512 < stack  # printk's
+
+
+AVR = """
+#include <avr/interrupt.h>
+#include <avr/io.h>
+#include <avr/sleep.h>
+#include <stdint.h>
+#include "model.h"
+static void put(char letter) { while (!(UCSR0A & (1 << UDRE0))) {} UDR0 = letter; }
+int main(void)
+{
+    static const float rows[][MODEL_FEATURES] = {ROWS};
+    uint8_t i, k;
+    UCSR0B = 1 << TXEN0;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        union { float f; uint32_t bits; } value;
+        model_decision(rows[i], &value.f);
+        for (k = 0; k < 8; k++) put("0123456789abcdef"[(value.bits >> (28 - 4 * k)) & 15]);
+        put('\\n');
+    }
+    cli();
+    sleep_mode(); /* without interrupts: the end of the simulation */
+}
+"""
+
+
+@pytest.mark.skipif(not (shutil.which("avr-gcc") and shutil.which("simavr")), reason="needs avr-gcc and simavr")
+def test_an_avr_answers_to_the_bit(tmp_path):
+    """There int has 16 bits, and tables are in another memory."""
+    given = program_of(device_model.learner())
+    X = np.array([list(x.values()) for x, _ in device_model.readings(30, seed=2)], np.float32)
+    write_c(given, tmp_path, bits=8)
+    (tmp_path / "main.c").write_text(AVR.replace("ROWS", ", ".join(f"{{{a}f, {b}f}}" for a, b in X.tolist())))
+    run(tmp_path, "avr-gcc", "-mmcu=atmega328p", "-Os", "-std=gnu11", "main.c", "model.c", "-o", "m.elf")
+    said = run(tmp_path, "sh", "-c", "simavr -m atmega328p -f 16000000 m.elf 2>&1")
+    found = np.array([int(bits, 16) for bits in re.findall(r"([0-9a-f]{8})\.", said)], np.uint32).view(np.float32)
+    np.testing.assert_array_equal(found, CModel(given, bits=8).decision_function_many(X))
 
 
 @pytest.mark.skipif(not shutil.which("avr-gcc"), reason="needs avr-gcc")
