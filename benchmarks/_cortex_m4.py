@@ -1,4 +1,4 @@
-"""C for a Cortex-M4 with a floating-point unit: its size by arm-none-eabi-gcc, and its instructions under qemu-system-arm."""
+"""C for a Cortex-M4 with a floating-point unit: its size by arm-none-eabi-gcc, stack and instructions under qemu-system-arm."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from streamsvm.edge.program import Program
 from streamsvm.export.c import write_c
 from streamsvm.export.c.learning import write_learning_c
 
-__all__ = ["OnDevice", "of_learner", "of_program"]
+__all__ = ["OnDevice", "of_learner", "of_program", "of_source"]
 
-M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os", "-std=c99", "-ffreestanding")
+M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os", "-ffunction-sections", "-fdata-sections")
+_C, _CPP = ("-std=gnu11",), ("-x", "c++", "-std=gnu++11", "-fno-exceptions", "-fno-rtti")
 _TURNS = 20  # through the rows, at least: one instruction in 40 is seen
-_SECONDS = 120
+_SECONDS = 600  # of a compiler: whole models are one function in some sources
 
 
 class OnDevice(NamedTuple):
-    """What a model needs there. None where a tool is missing."""
+    """What a model needs there, with all that it calls of libraries. None where a tool is missing."""
 
     flash: int | None
     """Bytes of code and constants, and of what variables begin with."""
     ram: int | None
     """Bytes of variables."""
     stack: int | None
-    """Bytes of the frames of all functions: more than one call needs."""
+    """Bytes of the stack that calls have touched."""
     instructions: int | None
     """Of a prediction, or of a row that is predicted and learned, on average."""
 
@@ -38,35 +39,55 @@ class OnDevice(NamedTuple):
 def of_program(program: Program, X: np.ndarray) -> OnDevice:
     """What the program needs, predicting the rows X, float32 [n, features], in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        write_c(program, folder)
-        work = "for (i = 0; i < ROWS; i++) sink += (int)model_predict(rows[i]);"
-        return _measured(Path(folder), "model", X, np.zeros(len(X), int), work)
+        files = write_c(program, folder)
+        return of_source(Path(folder), [files.source], "int model_predict(const float *x);", "sink += model_predict(rows[i]);", X)
 
 
 def of_learner(model: BSGDClassifier | BSCAClassifier, X: np.ndarray, y: np.ndarray) -> OnDevice:
     """What the learner needs, predicting and then learning the rows X with labels 0 and 1, in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        write_learning_c(model, folder)
-        work = "for (i = 0; i < ROWS; i++) { sink += model_learn_predict(rows[i]); model_learn(rows[i], labels[i]); }"
-        return _measured(Path(folder), "model_learn", X, y, work)
+        files = write_learning_c(model, folder)
+        labels = f"static const int labels[ROWS] = {{{', '.join(str(int(label)) for label in y)}}};\n"
+        declared = f'#include "{files.header.name}"\n{labels}'
+        work = "sink += model_learn_predict(rows[i]); model_learn(rows[i], labels[i]);"
+        work += " if (sink < 0) model_learn_restore(model_learn_state(), 0);"  # never, but both are linked
+        return of_source(Path(folder), [files.source], declared, work, X)
 
 
-def _measured(folder: Path, name: str, X: np.ndarray, y: np.ndarray, work: str) -> OnDevice:
+def of_source(folder: Path, sources: list[Path], declared: str, work: str, X: np.ndarray, *flags: str) -> OnDevice:
+    """What the sources in a folder need, C or C++ by their names, to do the work with each of the rows X in turn."""
     if shutil.which("arm-none-eabi-gcc") is None:
         return OnDevice(None, None, None, None)
-    _run(folder, "arm-none-eabi-gcc", *M4, "-fstack-usage", "-c", f"{name}.c", "-o", "model.o")
-    text, data, bss = map(int, _run(folder, "arm-none-eabi-size", "model.o").splitlines()[1].split()[:3])
-    stack = sum(int(line.split("\t")[1]) for line in (folder / "model.su").read_text().splitlines())
-    if shutil.which("qemu-system-arm") is None:
-        return OnDevice(text + data, data + bss, stack, None)
+    objects = []
+    for source in sources:
+        language = _CPP if source.suffix == ".cpp" else _C
+        _run(folder, "arm-none-eabi-gcc", *M4, *language, "-I.", *flags, "-c", source.name, "-o", f"{source.stem}.o")
+        objects.append(f"{source.stem}.o")
     numbers = ", ".join(f"{{{', '.join(f'{value:.9g}' for value in row)}}}" for row in X.tolist())
     constants = f"#define ROWS {len(X)}\n#define TURNS {_TURNS}\nstatic const float rows[ROWS][{X.shape[1]}] = {{{numbers}}};\n"
-    constants += f"const int labels[ROWS] = {{{', '.join(str(int(label)) for label in y)}}};\n"
-    (folder / "main.c").write_text(f'#include "{name}.h"\n{constants}{_MAIN.replace("@WORK", work)}')
     (folder / "board.ld").write_text(_LAYOUT)
-    _run(folder, "arm-none-eabi-gcc", *M4, "-nostartfiles", "-Tboard.ld", "main.c", "model.o", "-o", "board.elf", "-lgcc", "-lc")
-    said = _run(folder, *_BOARD, "-kernel", "board.elf")
-    return OnDevice(text + data, data + bss, stack, round(40 * int(said, 16) / (_TURNS * len(X))))
+    sizes = []
+    for name, each in (("empty", "sink += (int)rows[i][0];"), ("board", work)):
+        (folder / f"{name}.c").write_text(f"{constants}{declared}\n{_MAIN.replace('@WORK', each)}")
+        given = (
+            *_C,
+            f"{name}.c",
+            *objects,
+            "-o",
+            f"{name}.elf",
+            "-nostartfiles",
+            "-Tboard.ld",
+            "-Wl,--gc-sections",
+            "-lm",
+            "-lc",
+        )
+        _run(folder, "arm-none-eabi-gcc", *M4, *given, "-lgcc")
+        sizes.append(list(map(int, _run(folder, "arm-none-eabi-size", f"{name}.elf").splitlines()[1].split()[:3])))
+    text, data, bss = (board - empty for empty, board in zip(*sizes, strict=True))
+    if shutil.which("qemu-system-arm") is None:
+        return OnDevice(text + data, data + bss, None, None)
+    ticks, stack = (int(said, 16) for said in _run(folder, *_BOARD, "-kernel", "board.elf").split())
+    return OnDevice(text + data, data + bss, stack, round(40 * ticks / (_TURNS * len(X))))
 
 
 def _run(folder: Path, *command: str) -> str:
@@ -93,6 +114,8 @@ __attribute__((section(".vectors"), used)) void (*const vectors[16])(void) = {
     (void (*)(void))0x20400000, begin, failed, failed, failed, failed, failed
 };
 #define AT(place) (*(volatile uint32_t *)(place))
+#define PAINT 0xa5a5a5a5u /* of the stack that no call has touched */
+#define STACK 262144
 static volatile int sink;
 
 static void call(int what, const void *with) /* the computer that runs the emulator: semihosting */
@@ -100,6 +123,12 @@ static void call(int what, const void *with) /* the computer that runs the emula
     register int number __asm__("r0") = what;
     register const void *argument __asm__("r1") = with;
     __asm__ volatile("bkpt 0xab" : "+r"(number) : "r"(argument) : "memory");
+}
+
+static void hexadecimal(char *text, uint32_t number)
+{
+    int i;
+    for (i = 0; i < 8; i++) text[i] = "0123456789abcdef"[number >> (28 - 4 * i) & 15];
 }
 
 static void failed(void)
@@ -111,7 +140,10 @@ static void failed(void)
 void begin(void)
 {
     uint32_t i, turn, before, ticks;
-    char text[9];
+    volatile uint32_t *from, *const low = (volatile uint32_t *)(0x20400000 - STACK);
+    char text[18];
+    __asm__ volatile("mov %0, sp" : "=r"(from));
+    for (i = 0; low + i < from; i++) low[i] = PAINT;
     AT(0xE000ED88) |= 0xf << 20; /* the floating-point unit */
     __asm__ volatile("dsb; isb");
     AT(0xE000E014) = 0xffffff; /* the timer: how far it counts, its value, go */
@@ -120,11 +152,14 @@ void begin(void)
     ticks = 0;
     for (turn = 0; turn < TURNS; turn++) {
         before = AT(0xE000E018);
-        @WORK
+        for (i = 0; i < ROWS; i++) { @WORK }
         ticks += (before - AT(0xE000E018)) & 0xffffff;
     }
-    for (i = 0; i < 8; i++) text[i] = "0123456789abcdef"[ticks >> (28 - 4 * i) & 15];
-    text[8] = 0;
+    for (i = 0; low[i] == PAINT; i++) {}
+    hexadecimal(text, ticks);
+    text[8] = ' ';
+    hexadecimal(text + 9, (uint32_t)(from - (low + i)) * 4);
+    text[17] = 0;
     call(0x04, text);
     call(0x18, (void *)0x20026); /* the end */
     for (;;) {}

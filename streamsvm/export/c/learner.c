@@ -3,10 +3,12 @@
  */
 #include "@NAME_learn.h"
 
+#include <float.h>
 #include <stdint.h>
 
-#ifdef __FAST_MATH__
-#error with -ffast-math a compiler does not see which numbers are missing
+@CHECKED
+#if DBL_MANT_DIG != 53
+#error learning needs a double of 64 bits
 #endif
 
 #define FEATURES @FEATURES
@@ -101,7 +103,7 @@ static void take(const float *x)
     for (j = 0; j < FEATURES; j++) {
         const float value = x[j] - x[j] == 0.0f ? x[j] : 0.0f; /* what is not finite is missing, and counts as 0 */
         const float y = ((value - location[j]) - rest[j]) * factor[j];
-        row[j] = y > bound ? bound : y < -bound ? -bound : y;
+        row[j] = y > bound ? bound : y < -bound ? -bound : y == y ? y : 0.0f; /* NaN: infinite, by a factor of 0 */
     }
 }
 
@@ -189,9 +191,9 @@ static double best_position(double m, double q) /* golden section search on [1/2
 static double of_table(int i, int j)
 {
     const double m = 0.5 + 0.5 * i / (GRID - 1), u = (double)j / (GRID - 1);
-    if (j == 0) return (float)m;
+    if (j == 0) return (double)(float)m;
     if (j == GRID - 1 || i == GRID - 1) return 1.0;
-    return (float)best_position(m, u / (1.0 - u));
+    return (double)(float)best_position(m, u / (1.0 - u));
 }
 
 static double position(double m, double q) /* between four points of the table */
@@ -434,7 +436,7 @@ static int is_sound(const struct state *given)
     for (i = 0; i < SLOTS; i++) {
         if (i < given->n ? given->stamps[i] >= given->next_stamp : given->stamps[i] != 0) return 0;
         if (!(given->weights[i] >= 0.0f && given->weights[i] < 1e30f)) return 0;
-        for (j = 0; j < FEATURES; j++) if (!(absolute(given->vectors[i][j]) < 1e18)) return 0;
+        for (j = 0; j < FEATURES; j++) if (!(absolute((double)given->vectors[i][j]) < 1e18)) return 0;
     }
     return 1;
 }

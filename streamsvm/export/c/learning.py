@@ -1,4 +1,4 @@
-"""Learners in C99 that go on learning on a device, and their state on its way back."""
+"""Learners in C99, which is C++11, too, that go on learning on a device, and their state on its way back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import ProgramError
-from streamsvm.export.c.text import comment, number, prefix, string, write_pair
+from streamsvm.export.c.text import CHECKED, comment, number, prefix, string, write_pair
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import BSGDClassifier
@@ -36,14 +36,14 @@ class LearningFiles(NamedTuple):
 
 
 def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:
-    """Write a learner as C99 that continues learning on a device, in a fixed amount of memory.
+    """Write a learner as C that continues learning on a device, in a fixed amount of memory.
 
     ``NAME_learn(x, label)`` learns a row; its label is the first or the second of ``NAME_learn_labels``. ``NAME_learn_predict``
     and ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` on
     the device and `with_state` in Python check and take back. The steps are those of the learner itself: the same merges, and
     the same vectors apart from rounding. Rows are scaled by the scale in use, which stays as it is on the device. With
     ``scaling=None``, numbers are bounded by 1e18 over the root of the number of features, because no learner accepts longer
-    rows.
+    rows. The files are C99 and later, and C++11 and later. A double must have 64 bits: avr-gcc has shorter ones.
 
     Parameters
     ----------
@@ -77,6 +77,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     first = location.astype(np.float32)
     filled = {
         "@HEAD": f" * {_head(model)} See the header.",
+        "@CHECKED": CHECKED,
         "@NAME": name,
         "@FEATURES": str(len(model.feature_names)),
         "@BUDGET": str(model.budget),
@@ -95,9 +96,9 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     }
     for mark, text in filled.items():
         source = source.replace(mark, text)
-    paths = write_pair(folder, f"{name}_learn", name, _header(model, state.nbytes), source)
-    scratch = 4 * (len(model.feature_names) + 2 * (model.budget + 1))
-    return LearningFiles(*paths, state.nbytes, 2 * state.nbytes + scratch)
+    ram = 2 * state.nbytes + 4 * (len(model.feature_names) + 2 * (model.budget + 1))
+    paths = write_pair(folder, f"{name}_learn", name, _header(model, state.nbytes, ram), source)
+    return LearningFiles(*paths, state.nbytes, ram)
 
 
 def state_of(model: Learner) -> bytes:
@@ -321,8 +322,15 @@ def _head(model: Learner) -> str:
     return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 
-def _header(model: Learner, nbytes: int) -> str:
-    lines = ["/*", f" * {_head(model)}", " *", " * x holds these numbers as they are; what is not finite is missing."]
+def _header(model: Learner, nbytes: int, ram: int) -> str:
+    needs = f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3."
+    lines = [
+        "/*",
+        f" * {_head(model)}",
+        f" * {needs}",
+        " *",
+        " * x holds these numbers as they are; what is not finite is missing.",
+    ]
     lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(model.feature_names)]
     lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
     lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]

@@ -126,7 +126,8 @@ static void @_fill(const float *x, int n, float *out)
 """
 
 _SCALE = """
-static void @_scale(const float *x, const float *first, const float *rest, const float *factor, float bound, int n, float *out)
+static void @_scale(const float *x, const @UP_TABLE float *first, const @UP_TABLE float *rest, const @UP_TABLE float *factor,
+    float bound, int n, float *out)
 {
     int j;
     for (j = 0; j < n; j++) {
@@ -139,7 +140,8 @@ static void @_scale(const float *x, const float *first, const float *rest, const
 """
 
 _LINEAR = """
-static void @_linear(const float *x, const float *weights, const float *biases, int n, int outputs, float *out)
+static void @_linear(const float *x, const @UP_TABLE float *weights, const @UP_TABLE float *biases, int n, int outputs,
+    float *out)
 {
     int j, k;
     for (k = 0; k < outputs; k++) {
@@ -152,7 +154,8 @@ static void @_linear(const float *x, const float *weights, const float *biases, 
 
 _SUMS = """
 /* @WHAT x and n vectors of a group: sums over features, of which four are taken at once. */
-static inline void @_@NAME(const float *restrict x, const @T *restrict vectors, @GIVENint features, int n, float *restrict sums)
+static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, @GIVENint features, int n,
+    float *@UP_RESTRICT sums)
 {
     int i, j;
     for (i = 0; i < @LANES; i++) sums[i] = 0.0f;
@@ -174,6 +177,8 @@ static inline void @_@NAME(const float *restrict x, const @T *restrict vectors, 
 }
 """
 
+_NUMBERS = "const @UP_TABLE float *@UP_RESTRICT {}, "
+
 
 def sums(kind: str, number: str) -> tuple[str, str]:
     """Return the name and the text of the function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
@@ -190,15 +195,15 @@ def sums(kind: str, number: str) -> tuple[str, str]:
         # One after the other, so that the sum of a vector is the same in every group, and equal distances are equal.
         four, rest = [line for k in range(4) for line in _way(k, values[k], plain)], _way(0, values[0], plain)
         what = "Distances between"
-        given = f"{'' if plain else 'const float *restrict unit, '}const float *restrict relevance, float reach, "
+        given = f"{'' if plain else _NUMBERS.format('unit')}{_NUMBERS.format('relevance')}float reach, "
     else:
         four = [f"const float d{k} = x[j{f' + {k}' if k else ''}] - {value};" for k, value in enumerate(values)]
         squares = [f"{'' if plain else f'squares[j + {k}] * '}d{k} * d{k}" for k in range(4)]
         four.append(f"sums[i] += ({squares[0]} + {squares[1]}) + ({squares[2]} + {squares[3]});")
         rest = [f"const float d = x[j] - {values[0]};", f"sums[i] += {'' if plain else 'squares[j] * '}d * d;"]
-        what, given = "Squared distances between", "" if plain else "const float *restrict squares, "
+        what, given = "Squared distances between", "" if plain else _NUMBERS.format("squares")
     text = _SUMS.replace("@WHAT", what).replace("@NAME", name).replace("@GIVEN", given).replace("@LANES", str(LANES))
-    text = text.replace("const @T", f"const {number}").replace("@FOUR", _lines(four, 12)).replace("@REST", _lines(rest, 16))
+    text = text.replace("@T ", f"{number} ").replace("@FOUR", _lines(four, 12)).replace("@REST", _lines(rest, 16))
     return name, text
 
 

@@ -49,7 +49,7 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
 
 # Those that are nearest are in the order of their rounded distances, and of equal ones in their own.
 _NEIGHBOURS = """
-static void @_neighbours$i$(const float *restrict x, float *restrict out)
+static void @_neighbours$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)
 {
     float sums[$lanes$], near[$k$], least, total = 0.0f;
     int which[$k$], first, i, j;

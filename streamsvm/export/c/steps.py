@@ -228,7 +228,7 @@ def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
         "}",
         *end,
     ]
-    head = f"static void @_kernel{i}(const float *restrict x, float *restrict out)"
+    head = f"static void @_kernel{i}(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)"
     source.functions[f"kernel{i}"] = "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
     source.body.append(f"@_kernel{i}({x}, {out});")
 

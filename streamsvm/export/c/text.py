@@ -88,7 +88,7 @@ def table(name: str, array: np.ndarray, what: str = "") -> list[str]:
         flat = np.zeros(1, array.dtype)
     numbers = map(number, flat.tolist()) if array.dtype.kind == "f" else map(str, flat.tolist())
     note = f" /* {what} */" if what else ""
-    return [f"static const {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped(numbers), "};"]
+    return [f"static const @UP_TABLE {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped(numbers), "};"]
 
 
 def _wrapped(numbers: Iterable[str]) -> Iterable[str]:
@@ -100,6 +100,24 @@ def _wrapped(numbers: Iterable[str]) -> Iterable[str]:
         line += f" {text},"
     yield line
 
+
+#: What a source says first: of flags that it does not bear.
+CHECKED = """#if defined __FAST_MATH__ || defined _M_FP_FAST
+#error with -ffast-math or /fp:fast a compiler does not see which numbers are missing
+#endif"""
+
+#: Words that C and C++ spell in two ways, or that only some compilers have.
+MACROS = """#if defined __cplusplus || !defined __STDC_VERSION__
+#define @UP_RESTRICT __restrict
+#else
+#define @UP_RESTRICT restrict
+#endif
+
+#if defined __FLASH && !defined __STRICT_ANSI__ /* avr-gcc with -std=gnu99 or later: tables stay in flash, and take no RAM */
+#define @UP_TABLE __flash
+#else
+#define @UP_TABLE
+#endif"""
 
 #: The largest float that is written.
 LARGEST = 3.0e38

@@ -10,33 +10,14 @@ import pytest
 from river import preprocessing
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
+from learners_in_c import KINDS, assert_equal, learner, rows
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Removal, SVMClassifier, edge
+from streamsvm import BSCAClassifier, BSGDClassifier, Removal, SVMClassifier, edge
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
-KINDS = [
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2}),
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "pegasos", "l2": 1e-3, "fit_intercept": True}),
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "constant", "eta0": 0.1, "averaging": 0}),
-    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "floor", "eta0": 0.1, "maintenance": Merge()}),
-    (BSCAClassifier, {"scaling": None, "gamma": 0.2}),
-    (BSCAClassifier, {"scaling": None, "gamma": 0.2, "reprocess": 3, "C": 0.1}),
-]
 NEAR = 1e-4  # of a decision value from one at which a row changes the model
-
-
-def rows(n, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 5)).astype(np.float32)
-    return X, (X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=n) > 0.0).astype(int)
-
-
-def learner(kind, parameters, n=40, budget=15):
-    model = kind(budget=budget, seed=0, **parameters)
-    model.learn_many(*rows(n, seed=9))
-    return model
 
 
 class Device:
@@ -68,14 +49,6 @@ class Device:
 
     def restore(self, data):
         return self._call("_restore")(data, len(data))
-
-
-def assert_equal(model, other, tolerance):
-    for name in ("vectors", "coefficients", "biases", "weights", "stamps"):
-        a, b = (np.asarray(getattr(each._store.views, name), np.float64) for each in (model, other))
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
-    for name in model._common.dtype.names:
-        np.testing.assert_allclose(other._common[name], model._common[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("compiler", ALSO_CLANG)
@@ -171,66 +144,6 @@ def test_states_that_are_none_are_refused(tmp_path):
             device.learn(x, 1)
     assert refused > 130
     assert device.restore(good)
-
-
-@pytest.mark.parametrize("compiler", COMPILERS)
-def test_nothing_is_out_of_bounds(compiler, tmp_path):
-    model = learner(*KINDS[4])
-    write_learning_c(model, tmp_path, "model")
-    (tmp_path / "state.bin").write_bytes(state_of(model))
-    (tmp_path / "main.c").write_text(_MAIN)
-    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
-    files = [tmp_path / "main.c", tmp_path / "model_learn.c"]
-    subprocess.run([compiler, *FLAGS, *checks, "-o", tmp_path / "main", *files], check=True)
-    subprocess.run([tmp_path / "main", tmp_path / "state.bin"], check=True)
-
-
-_MAIN = """
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include "model_learn.h"
-static unsigned char data[MODEL_LEARN_BYTES], wild[MODEL_LEARN_BYTES];
-static uint32_t state = 1;
-static uint32_t next(void) { state = state * 1664525u + 1013904223u; return state ^ (state >> 13); }
-static uint32_t sum(void)
-{
-    uint32_t found = 0xffffffffu;
-    unsigned k;
-    int bit;
-    for (k = 0; k < sizeof wild - 4; k++)
-        for (found ^= wild[k], bit = 0; bit < 8; bit++) found = (found >> 1) ^ (found & 1u ? 0xedb88320u : 0u);
-    return ~found;
-}
-int main(int argc, char **argv)
-{
-    FILE *file = argc > 1 ? fopen(argv[1], "rb") : 0;
-    float x[MODEL_LEARN_FEATURES];
-    int n, j;
-    if (!file || fread(data, 1, sizeof data, file) != sizeof data) return 2;
-    fclose(file);
-    for (n = 0; n < 3000; n++) {
-        uint32_t found;
-        memcpy(wild, data, sizeof data);
-        for (j = 0; j < 3; j++) wild[next() % (sizeof wild - 4)] = (unsigned char)next();
-        found = sum();
-        memcpy(wild + sizeof wild - 4, &found, 4);
-        model_learn_restore(wild, sizeof wild);
-        for (j = 0; j < MODEL_LEARN_FEATURES; j++) {
-            union { uint32_t i; float f; } bits;
-            bits.i = next();
-            x[j] = n % 2 ? bits.f : (float)(int32_t)bits.i * 1e-9f;
-        }
-        for (j = 0; j < 20; j++) {
-            x[j % MODEL_LEARN_FEATURES] += 0.1f;
-            model_learn(x, j % 2);
-        }
-        if (model_learn(x, 2)) return 3;
-        model_learn_predict(x);
-    }
-    return model_learn_restore(data, sizeof data) ? 0 : 4;
-}
-"""
 
 
 def without_features():

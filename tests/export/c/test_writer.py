@@ -7,8 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-import c_random_rows
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
+from c_sanitized import run_random_rows
 from edge_models import MAKERS, MEMORIES, WHOLE_NUMBERS, matrix, memory, of_whole_numbers, outside, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
@@ -95,13 +95,13 @@ def test_whole_numbers(name, bits, compiler, tmp_path):
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", SHORT)
 def test_no_read_or_number_is_out_of_bounds(name, compiler):
-    c_random_rows.run(program(name), compiler, 20000, bits=8)
+    run_random_rows(program(name), compiler, 20000, bits=8)
 
 
 @pytest.mark.parametrize("bits", [32, 16])
 @pytest.mark.parametrize("name", [name for name in MEMORIES if "no feature" not in name])  # whose rows would have no numbers
 def test_no_read_or_number_of_a_memory_is_out_of_bounds(name, bits):
-    c_random_rows.run(memory(**MEMORIES[name]), COMPILERS[0], 20000, bits=bits)
+    run_random_rows(memory(**MEMORIES[name]), COMPILERS[0], 20000, bits=bits)
 
 
 def test_the_source_needs_no_library(tmp_path):
@@ -177,7 +177,7 @@ def test_features_that_are_next_to_nothing():
     X = np.array([[1e18, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, -1.0]], np.float32)
     found = CModel(given, bits=8).decision_function_many(X)
     np.testing.assert_allclose(found, run(given, X.astype(np.float64))[0][:, 0], atol=0.02)
-    c_random_rows.run(given, COMPILERS[0], 2000, bits=8)
+    run_random_rows(given, COMPILERS[0], 2000, bits=8)
 
 
 def test_many_outputs_take_little_of_the_stack(tmp_path):

@@ -1,8 +1,4 @@
-"""Asks C source for answers to random rows, under the sanitizers.
-
-Half of the rows have random bits, others have numbers as models know them. A number that is out of the bounds of an array or of
-its type ends the program.
-"""
+"""C source under the sanitizers: a number that is out of the bounds of an array or of its type ends the program."""
 
 import subprocess
 import tempfile
@@ -40,10 +36,16 @@ int main(int argc, char **argv)
 """
 
 
-def run(program: Program, compiler: str, rows: int, bits: int = 32) -> None:
-    """Compile a program's C with all checks, and ask for answers; raises CalledProcessError where something is wrong."""
+def run(folder: Path, compiler: str, main: str, *arguments: object) -> None:
+    """Compile the C files of a folder and a main program with all checks, and run it; raises CalledProcessError."""
+    (folder / "main.c").write_text(main)
+    files = sorted(folder.glob("*.c"))
+    subprocess.run([compiler, *FLAGS, *CHECKS, "-o", folder / "main", *files], check=True)
+    subprocess.run([folder / "main", *map(str, arguments)], check=True)
+
+
+def run_random_rows(program: Program, compiler: str, rows: int, bits: int = 32) -> None:
+    """Ask a program's C for answers to rows, of which half have random bits, and others numbers as models know them."""
     with tempfile.TemporaryDirectory() as folder:
         write_c(program, folder, bits=bits)
-        Path(folder, "main.c").write_text(_MAIN)
-        subprocess.run([compiler, *FLAGS, *CHECKS, "-o", "main", "main.c", "model.c"], cwd=folder, check=True)
-        subprocess.run([Path(folder, "main"), str(rows)], check=True)
+        run(Path(folder), compiler, _MAIN, rows)

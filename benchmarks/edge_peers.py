@@ -1,0 +1,187 @@
+"""On a Cortex-M4, our C beside that of emlearn, m2cgen and micromlgen: bytes, stack, instructions, accuracy on held-out rows.
+
+Ours are BSCA classifiers of 60 and 100 support vectors that have learned all rows in one pass, with vectors of 32, 16 and 8 bits.
+Forests of emlearn and m2cgen, and multilayer perceptrons of emlearn, are scikit-learn's, fitted to the same rows; support vector
+machines of m2cgen and micromlgen keep all support vectors of their rows, so they are fitted to the first 500. All sources are
+compiled by ``arm-none-eabi-gcc -Os``, linked with what they need of the C library, and called with a row of floats. Flash is that
+of the linked program less that of one that does nothing; ``qemu-system-arm`` counts instructions and finds how much of the stack
+was touched. Accuracy is that of the same C, compiled here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import m2cgen
+import micromlgen
+import numpy as np
+from _cortex_m4 import of_source
+from common import Split, argument_parser, progress, show, write
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.svm import SVC
+
+from edge import model_of, split_of
+from streamsvm.export.c import write_c
+from streamsvm.export.describe import program_of
+
+with np.errstate():  # which its import sets for all
+    import emlearn
+
+BUDGETS, BITS = (60, 100), (32, 16, 8)
+GAMMAS = {"digits": 0.001, "ijcnn1": 2.0}  # as of ours
+SVC_ROWS, TEST_ROWS = 500, 20_000
+FACTORS = {"digits": 100.0, "ijcnn1": 10_000.0}  # of rows as whole numbers of 16 bits: thresholds become whole, too
+
+FORESTS = [
+    (RandomForestClassifier, 3, None),
+    (RandomForestClassifier, 10, 100),
+    (RandomForestClassifier, 10, None),
+    (ExtraTreesClassifier, 10, 100),
+]
+
+_ROWS = """
+int answer(const float *x);
+void answers(const float *x, int features, long n, int *out)
+{
+    long i;
+    for (i = 0; i < n; i++) out[i] = answer(x + i * features);
+}
+"""
+
+
+def ours(name: str, split: Split, folder: Path) -> Iterator[tuple[str, np.ndarray, list[Path]]]:
+    for budget in BUDGETS:
+        model = model_of(name, split, budget)
+        program = program_of(model)
+        for bits in BITS:
+            files = write_c(program, folder, bits=bits)
+            (folder / "answer.c").write_text('#include "model.h"\nint answer(const float *x) { return model_predict(x); }\n')
+            labels = np.array(program.answer.labels)
+            yield f"streamsvm, {budget} vectors, {bits} bits", labels, [files.source, folder / "answer.c"]
+
+
+def trees(name: str, split: Split, folder: Path) -> Iterator[tuple[str, np.ndarray, list[Path]]]:
+    n, factor = split.X.shape[1], FACTORS[name]
+    y = np.unique(split.y, return_inverse=True)[1]
+    for kind, count, leaves in FORESTS:
+        forest = kind(count, max_leaf_nodes=leaves, random_state=0).fit(split.X, y)
+        what = f"{'random forest' if kind is RandomForestClassifier else 'extra trees'}, {count} trees"
+        what += f" of {leaves} leaves" if leaves else ""
+        emlearn.convert(forest, method="inline", dtype="float").save(name="model", file=str(folder / "model.h"))
+        yield f"emlearn, {what}", np.unique(split.y), [_answer(folder, f"model_predict(x, {n})")]
+        if count == 3:
+            yield f"m2cgen, {what}", np.unique(split.y), _of_m2cgen(folder, forest, n, len(np.unique(y)))
+    whole = RandomForestClassifier(10, random_state=0).fit(np.rint(factor * split.X), y)
+    emlearn.convert(whole, method="loadable", dtype="int16_t").save(name="model", file=str(folder / "model.h"))
+    given = f"int16_t given[{n}];\n    int j;\n    for (j = 0; j < {n}; j++)"
+    given += f" given[j] = (int16_t)(x[j] * {factor}f + (x[j] < 0 ? -0.5f : 0.5f));"
+    answer = _answer(folder, f"model_predict(given, {n})", given)
+    yield "emlearn, random forest, 10 trees, as a table", np.unique(split.y), [answer]
+
+
+def networks(_: str, split: Split, folder: Path) -> Iterator[tuple[str, np.ndarray, list[Path]]]:
+    y = np.unique(split.y, return_inverse=True)[1]
+    for units in (8, 32):
+        network = MLPClassifier((units,), max_iter=200, early_stopping=len(y) > 10_000, random_state=0).fit(split.X, y)
+        with contextlib.chdir(folder):  # where it leaves files of its own
+            emlearn.convert(network, method="inline").save(name="model", file=str(folder / "model.h"))
+        call = f"model_predict(x, {split.X.shape[1]})"
+        yield f"emlearn, perceptron of {units} units", np.unique(split.y), [_answer(folder, call)]
+
+
+def machines(name: str, split: Split, folder: Path) -> Iterator[tuple[str, np.ndarray, list[Path]]]:
+    X, y = split.X[:SVC_ROWS], np.unique(split.y, return_inverse=True)[1][:SVC_ROWS]
+    machine = SVC(C=10.0, gamma=GAMMAS[name]).fit(X, y)
+    what, labels = f"SVC of {SVC_ROWS} rows, {len(machine.support_)} vectors", np.unique(split.y)
+    yield f"m2cgen, {what}", labels, _of_m2cgen(folder, machine, X.shape[1], len(labels))
+    (folder / "cstdarg").write_text("#include <stdarg.h>\n")  # without C++'s library
+    (folder / "model.h").write_text(micromlgen.port(machine))
+    call = "machine.predict(const_cast<float *>(x))"
+    answer = _answer(folder, call, "static Eloquent::ML::Port::SVM machine;", "#include <math.h>\n#include <stdint.h>\n", "cpp")
+    yield f"micromlgen, {what}", labels, [answer]
+
+
+def _of_m2cgen(folder: Path, model: Any, n: int, labels: int) -> list[Path]:
+    text = m2cgen.export_to_c(model)
+    (folder / "model.h").write_text(text)
+    given = f"double given[{n}];\n    int j;\n    for (j = 0; j < {n}; j++) given[j] = x[j];"
+    if "double score(" in text:  # one decision value
+        return [_answer(folder, "score(given) > 0.0", given)]
+    # A machine gives a decision value for each pair of labels, a forest a probability for each label.
+    if isinstance(model, SVC):
+        width = labels * (labels - 1) // 2
+        given += (
+            f"\n    double out[{width}];\n    int votes[{labels}] = {{0}}, a, b, best = 0;\n    score(given, out);\n    j = 0;"
+        )
+        given += f"\n    for (a = 0; a < {labels}; a++) for (b = a + 1; b < {labels}; b++) votes[out[j++] > 0.0 ? a : b]++;"
+        given += f"\n    for (a = 1; a < {labels}; a++) if (votes[a] > votes[best]) best = a;"
+        return [_answer(folder, "best", given)]
+    given += f"\n    double out[{labels}];\n    int best = 0;\n    score(given, out);"
+    given += f"\n    for (j = 1; j < {labels}; j++) if (out[j] > out[best]) best = j;"
+    return [_answer(folder, "best", given)]
+
+
+def _answer(folder: Path, call: str, given: str = "", head: str = "", suffix: str = "c") -> Path:
+    """Write a source whose function ``answer`` is the call."""
+    path = folder / f"answer.{suffix}"
+    begin = '#ifdef __cplusplus\nextern "C"\n#endif\n'
+    path.write_text(
+        f'{head}#include "model.h"\n{begin}int answer(const float *x)\n{{\n    {given}\n    return (int)({call});\n}}\n'
+    )
+    return path
+
+
+def accuracy(folder: Path, sources: list[Path], labels: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+    """Percent of rows that the sources, compiled here, label as they are labelled."""
+    (folder / "rows.c").write_text(_ROWS)
+    with tempfile.NamedTemporaryFile(suffix=".so", dir=folder) as library:
+        command = ["gcc", "-O1", "-shared", "-fPIC", f"-I{folder}", f"-I{emlearn.includedir}", "-o", library.name]
+        subprocess.run([*command, *sources, folder / "rows.c", "-lm"], check=True, capture_output=True)
+        X, out = np.ascontiguousarray(X, np.float32), np.empty(len(X), np.intc)
+        run = ctypes.CDLL(library.name).answers
+        run(ctypes.c_void_p(X.ctypes.data), X.shape[1], ctypes.c_long(len(X)), ctypes.c_void_p(out.ctypes.data))
+    return 100.0 * float((labels[out] == y).mean())
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, "edge_peers")
+    parser.add_argument("--sets", nargs="*", choices=list(GAMMAS), default=list(GAMMAS))
+    args = parser.parse_args()
+    results = []
+    for name in args.sets:
+        split = split_of(name, args.data)
+        order = np.random.default_rng(0).permutation(len(split.y_test))[:TEST_ROWS]
+        X, y = split.X_test[order], split.y_test[order]
+        for each in (ours, trees, networks, machines):
+            with tempfile.TemporaryDirectory() as place:
+                folder = Path(place)
+                for what, labels, sources in each(name, split, folder):
+                    right = accuracy(folder, sources, labels, X, y)
+                    needs = of_source(
+                        folder,
+                        sources,
+                        "int answer(const float *x);",
+                        "sink += answer(rows[i]);",
+                        X[:20],
+                        f"-I{emlearn.includedir}",
+                    )
+                    results.append({"data": name, "model": what, **needs._asdict(), "accuracy": right})
+                    progress(f"{name}: {results[-1]}")
+    names = ["data", "model", "flash", "ram", "stack", "instructions", "accuracy"]
+    cells = [
+        [f"{v:.1f}" if isinstance(v := row[k], float) else f"{v:,}" if isinstance(v, int) else v or "-" for k in names]
+        for row in results
+    ]
+    show("On a Cortex-M4: bytes, instructions of a prediction, % of held-out rows", names, cells)
+    write(args.out, {"models": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The same source is C and C++ for all compilers, with all warnings as errors, and takes as much of the stack as it says."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from edge_models import matrix, memory, program
+from learners_in_c import KINDS, learner, rows
+from streamsvm.export.c import write_c
+from streamsvm.export.c.learning import write_learning_c
+from streamsvm.export.c.steps import _STEPS
+
+pytestmark = pytest.mark.thorough
+ZIG = (sys.executable, "-m", "ziglang", "cc")
+COMPILERS = {"zig": ZIG} | {name: (name,) for name in ("gcc", "clang") if shutil.which(name)}
+STANDARDS = ["c99", "c11", "c17", "c++11", "c++17", "c++20"]
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wdouble-promotion", "-Wvla", "-pedantic", "-Werror"]
+M4 = ["-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
+MODELS = [
+    "SVMClassifier 0 of 2",
+    "SVMClassifier 0 of 3",
+    "SVMRegressor 0 of 0",
+    "FOGD 0 of 2",
+    "OneClassBSGD 0 of 0",
+    "CSMOClassifier 0 of 4",
+    "CSMOClassifier 2 of 4",
+    "CSMOClassifier 3 of 2",
+    "CSMOClassifier 5 of 4",
+    "scaler 8",
+    "table of 3",
+    "tuned threshold",
+    "memory",
+    "CSMOClassifier 0 of 2",
+    "CSMOClassifier 1 of 2",
+    "memory of numbers",
+]
+
+
+def made(name):
+    return memory(3 if name == "memory" else 0) if "memory" in name else program(name)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """A folder with models of all kinds of steps, of floats or whole numbers, and with learners."""
+    folder, seen = tmp_path_factory.mktemp("sources"), set()
+    for number, name in enumerate(MODELS):
+        given = made(name)
+        seen |= {step.do for step in given.steps}
+        write_c(given, folder, f"model{number}", bits=(32, 8)[number % 2])
+    assert seen == set(_STEPS)
+    for number, (kind, parameters) in enumerate(KINDS[1::2]):
+        write_learning_c(learner(kind, parameters), folder, f"learner{number}")
+    return folder
+
+
+def compile_all(paths, *command):
+    paths = sorted(paths)
+    done = subprocess.run([*command, *paths], cwd=paths[0].parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+
+
+def language(standard):
+    return ["-x", "c++" if "+" in standard else "c", f"-std={standard}"]
+
+
+@pytest.mark.parametrize("standard", STANDARDS)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_no_compiler_has_anything_to_say(compiler, standard, sources):
+    compile_all(sources.glob("*.c"), *COMPILERS[compiler], *language(standard), *WARNINGS, "-O1", "-c")
+
+
+@pytest.mark.parametrize("standard", ["c11", "c++14"])
+def test_it_is_what_microsofts_compiler_takes(standard, sources):
+    target = ["-target", "x86_64-windows-msvc", "-ffreestanding", "-fms-compatibility", "-Wno-unused-command-line-argument"]
+    without = (
+        ["-U__STDC_VERSION__", "-Wno-builtin-macro-redefined"] if "+" not in standard else []
+    )  # as that compiler without /std
+    for path in sources.glob("*.c"):
+        compile_all([path], *ZIG, *target, *language(standard), *WARNINGS, *without, "-c")
+    for path in [*sources.glob("*.c"), *sources.glob("*.h")]:
+        assert set(re.findall("#include <(.*)>", path.read_text())) <= {"float.h", "stdint.h"}
+
+
+class Built:
+    """The sources of a model and of a learner, compiled and loaded."""
+
+    def __init__(self, folder, compiler, standard):
+        library = folder / f"{standard}.so"
+        files = [folder / "model.c", folder / "model_learn.c"]
+        subprocess.run([*compiler, *language(standard), "-O2", "-shared", "-fPIC", "-o", library, *files], check=True)
+        self._library = ctypes.CDLL(str(library))
+        self._library.model_learn_state.restype = ctypes.c_void_p
+
+    def decisions(self, X, outputs):
+        found = np.empty((len(X), outputs), np.float32)
+        for x, out in zip(X, found, strict=True):
+            self._library.model_decision(x.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
+        return found.tobytes()
+
+    def state(self, X, y, nbytes):
+        for x, label in zip(X, y, strict=True):
+            assert self._library.model_learn(x.ctypes.data_as(ctypes.c_void_p), int(label)) == 1
+        return ctypes.string_at(self._library.model_learn_state(), nbytes)
+
+
+@pytest.mark.parametrize("name", MODELS[::4])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_c_and_cpp_are_equal_to_the_bit(compiler, name, tmp_path):
+    given, (kind, parameters) = made(name), KINDS[len(name) % len(KINDS)]
+    write_c(given, tmp_path, bits=8)
+    written = write_learning_c(learner(kind, parameters), tmp_path)
+    plain, cpp = (Built(tmp_path, COMPILERS[compiler], standard) for standard in ("c99", "c++17"))
+    outputs = given.widths[given.answer.decision]
+    assert plain.decisions(matrix(given), outputs) == cpp.decisions(matrix(given), outputs)
+    assert plain.state(*rows(300), written.state_bytes) == cpp.state(*rows(300), written.state_bytes)
+
+
+STACKS = [(name, level) for name in ("gcc", "clang") if shutil.which(name) for level in ("-Os", "-O2", "-O3")]
+STACKS += [("arm-none-eabi-gcc", "-Os")] if shutil.which("arm-none-eabi-gcc") else []
+
+
+@pytest.mark.skipif(not STACKS, reason="needs gcc or clang")
+@pytest.mark.parametrize(("compiler", "level"), STACKS)
+def test_a_call_takes_no_more_of_the_stack_than_it_says(compiler, level, sources, tmp_path):
+    target = M4 if compiler.startswith("arm") else []
+    for path in sources.glob("*.c"):
+        subprocess.run([compiler, *target, level, "-fstack-usage", "-c", "-o", "m.o", path], cwd=tmp_path, check=True)
+        frames = [int(line.split("\t")[1]) for line in (tmp_path / "m.su").read_text().splitlines()]
+        said = re.search(r"(?:([\d,]+) bytes of stack compiled with -Os)(?:, ([\d,]+) with)?", path.with_suffix(".h").read_text())
+        assert sum(frames) <= int(said[2 if level != "-Os" and said[2] else 1].replace(",", "")), path.name

@@ -1,0 +1,164 @@
+"""The Arduino and the Zephyr example compile for their processors, and say here what the model says."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.export.c import CModel, write_c
+from streamsvm.export.describe import program_of
+
+pytestmark = pytest.mark.thorough
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SKETCH, APPLICATION = EXAMPLES / "arduino" / "Occupied", EXAMPLES / "zephyr"
+spec = importlib.util.spec_from_file_location("device_model", EXAMPLES / "device_model.py")
+device_model = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(device_model)
+
+ZIG = (sys.executable, "-m", "ziglang", "cc")
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-Os")
+PROCESSORS = {
+    "Cortex-M4": (*ZIG, "-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4", "-ffreestanding"),
+    "AVR": (*ZIG, "-target", "avr-freestanding", "-mmcu=atmega328p", "-ffreestanding"),
+}
+ARDUINO = """
+#pragma once
+enum { A0, A1 };
+extern "C" { int analogRead(int pin); void delay(unsigned long milliseconds); }
+struct Port { void begin(long) {} void println(const char *text); };
+extern Port Serial;
+"""
+HERE = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "Arduino.h"
+static const int readings[][2] = {READINGS};
+static int row;
+Port Serial;
+int analogRead(int pin) { return readings[row][pin]; }
+void Port::println(const char *text) { puts(text); }
+void delay(unsigned long) { if (++row == (int)(sizeof readings / sizeof readings[0])) exit(0); }
+void setup();
+void loop();
+int main() { setup(); for (;;) loop(); }
+"""
+KERNEL = "static inline int k_msleep(int milliseconds) { return milliseconds - milliseconds; }\n"
+PRINTK = "int printf(const char *, ...);\n#define printk printf\n"
+
+
+def run(folder, *command):
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the model, the sketch as C++, the application, and headers that take the place of what boards have."""
+    folder = tmp_path_factory.mktemp("device")
+    run(EXAMPLES, sys.executable, "device_model.py", folder)
+    (folder / "Arduino.h").write_text(ARDUINO)
+    (folder / "sketch.cpp").write_text('#include "Arduino.h"\n' + (SKETCH / "Occupied.ino").read_text())  # as the IDE does
+    shutil.copy(APPLICATION / "src" / "main.c", folder)
+    for name, text in (("kernel.h", KERNEL), ("sys/printk.h", PRINTK)):
+        path = folder / "zephyr" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_they_compile_for_their_processors(processor, folder):
+    command = PROCESSORS[processor]
+    run(folder, *command, *WARNINGS, "-std=gnu11", "-c", "model.c", "-o", f"{processor}.o")
+    run(folder, *command, *WARNINGS, "-std=gnu++11", "-c", "sketch.cpp", "-o", f"{processor}.o")
+    if processor != "AVR":
+        run(folder, *command, *WARNINGS, "-std=c11", "-I.", "-c", "main.c", "-o", f"{processor}.o")
+
+
+def test_the_sketch_says_what_the_model_says(folder):
+    model, rows = device_model.learner(), [x for x, _ in device_model.readings(200, seed=1)]
+    given = ", ".join(f"{{{int(x['light'])}, {int(x['sound'])}}}" for x in rows)
+    (folder / "here.cpp").write_text(HERE.replace("READINGS", given))
+    run(folder, *ZIG, "-c", "model.c", "-o", "model.o")
+    run(folder, *ZIG, "-x", "c++", "-c", "sketch.cpp", "-o", "sketch.o")
+    run(folder, *ZIG, "-x", "c++", "-c", "here.cpp", "-o", "here.o")
+    run(folder, *ZIG, "model.o", "sketch.o", "here.o", "-o", "sketch")
+    said = run(folder, "./sketch").split()
+    expected = [model.predict_one(x) for x in rows]
+    same = sum(a == b for a, b in zip(said, expected, strict=True))
+    assert same >= 198  # 8 bits a number
+    assert sum(label == y for label, (_, y) in zip(said, device_model.readings(200, seed=1), strict=True)) > 180
+
+
+def test_the_application_says_what_the_model_says(folder):
+    run(folder, *ZIG, "-I.", "main.c", "model.c", "-o", "application")
+    said = re.findall(r"light (\d+), sound (\d+): (\w+)\n", run(folder, "./application"))
+    model = device_model.learner()
+    assert len(said) == 4
+    assert [label for *_, label in said] == [model.predict_one({"light": float(a), "sound": float(b)}) for a, b, _ in said]
+
+
+def test_the_application_has_the_files_and_the_stack_that_it_needs(folder):
+    sources = re.search(r"target_sources\(app PRIVATE (.*)\)", (APPLICATION / "CMakeLists.txt").read_text())[1].split()
+    assert {Path(source).name for source in sources} <= {path.name for path in folder.iterdir()}
+    stack = int(re.search(r"CONFIG_MAIN_STACK_SIZE=(\d+)", (APPLICATION / "prj.conf").read_text())[1])
+    needed = re.search(r"([\d,]+) bytes of stack compiled with -Os", (folder / "model.h").read_text())[1]
+    assert int(needed.replace(",", "")) + 512 < stack  # printk's
+
+
+AVR = """
+#include <avr/interrupt.h>
+#include <avr/io.h>
+#include <avr/sleep.h>
+#include <stdint.h>
+#include "model.h"
+static void put(char letter) { while (!(UCSR0A & (1 << UDRE0))) {} UDR0 = letter; }
+int main(void)
+{
+    static const float rows[][MODEL_FEATURES] = {ROWS};
+    uint8_t i, k;
+    UCSR0B = 1 << TXEN0;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        union { float f; uint32_t bits; } value;
+        model_decision(rows[i], &value.f);
+        for (k = 0; k < 8; k++) put("0123456789abcdef"[(value.bits >> (28 - 4 * k)) & 15]);
+        put('\\n');
+    }
+    cli();
+    sleep_mode(); /* without interrupts: the end of the simulation */
+}
+"""
+
+
+@pytest.mark.skipif(not (shutil.which("avr-gcc") and shutil.which("simavr")), reason="needs avr-gcc and simavr")
+def test_an_avr_answers_to_the_bit(tmp_path):
+    """There int has 16 bits, and tables are in another memory."""
+    given = program_of(device_model.learner())
+    X = np.array([list(x.values()) for x, _ in device_model.readings(30, seed=2)], np.float32)
+    write_c(given, tmp_path, bits=8)
+    (tmp_path / "main.c").write_text(AVR.replace("ROWS", ", ".join(f"{{{a}f, {b}f}}" for a, b in X.tolist())))
+    run(tmp_path, "avr-gcc", "-mmcu=atmega328p", "-Os", "-std=gnu11", "main.c", "model.c", "-o", "m.elf")
+    said = run(tmp_path, "sh", "-c", "simavr -m atmega328p -f 16000000 m.elf 2>&1")
+    found = np.array([int(bits, 16) for bits in re.findall(r"([0-9a-f]{8})\.", said)], np.uint32).view(np.float32)
+    np.testing.assert_array_equal(found, CModel(given, bits=8).decision_function_many(X))
+
+
+@pytest.mark.skipif(not shutil.which("avr-gcc"), reason="needs avr-gcc")
+def test_tables_stay_in_the_flash_of_an_avr(folder, tmp_path):
+    """Its linker puts what it copies to RAM into .data: a label or two, no table."""
+    files = write_c(program_of(device_model.learner()), tmp_path, bits=8)
+    main = "volatile float x[2];\nint main(void) { return model_predict((const float *)x); }\n"
+    (tmp_path / "main.c").write_text(f'#include "model.h"\n{main}')
+    data = {}
+    for standard in ("gnu11", "c11"):
+        command = ["avr-gcc", "-mmcu=atmega328p", "-Os", f"-std={standard}", "-ffunction-sections", "-fdata-sections"]
+        run(tmp_path, *command, "-Wl,--gc-sections", "main.c", "model.c", "-o", "m.elf")
+        sections = run(tmp_path, "avr-size", "-A", "m.elf")
+        data[standard] = int(re.search(r"\.data\s+(\d+)", sections)[1])
+    assert data["gnu11"] < 32 < 0.8 * files.table_bytes < data["c11"]  # some numbers become code
