@@ -19,7 +19,7 @@ from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.files.container import DTYPES
 from streamsvm.files.messages import shown
-from streamsvm.files.model_file import ModelFileError, to_bytes, write
+from streamsvm.files.model_file import ModelFileError, is_model, to_bytes, write
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
@@ -206,8 +206,8 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     ('yes', 'yes')
     """
     path = Path(path)
-    if model is None:
-        raise ModelFileError(f"{path} was not written: there is no model, but None")
+    if not is_model(model):
+        raise ModelFileError(f"{path} was not written: a {type(model).__name__} is no model")
     try:
         text, arrays = program_of(model).parts()
         strings = {PROGRAM: text}
