@@ -12,8 +12,8 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, RawRows, Row, StreamError
-from streamsvm.stream.rows import parse_label
 from streamsvm.stream.lines import LONGEST_LINE
+from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, TextSource
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
