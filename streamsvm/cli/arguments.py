@@ -251,6 +251,12 @@ def add_trusted(group: Any, what: str) -> None:
     group.add_argument("--trusted", action="store_true", help=text)
 
 
+def add_overwrite(group: Any) -> None:
+    """Add the flag that says that files of others may be overwritten."""
+    text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
+    group.add_argument("--overwrite", action="store_true", help=text)
+
+
 def add_streams(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
     """Add the arguments of a command that reads a source and writes predictions."""
     streams = command.add_argument_group("source and predictions")
@@ -269,6 +275,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
         "or kafka://host:port/topic",
     )
+    add_overwrite(streams)
     text = (
         "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "
         "have partition and offset, and in a topic the key, time and headers of the row's message"

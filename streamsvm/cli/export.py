@@ -7,10 +7,11 @@ import argparse
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.inspect import newest
+from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.describe import program_of
-from streamsvm.export.forms import FORMS, export
+from streamsvm.export.forms import FORMS, export, files_of
 
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
 
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> None:
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMS[arguments.form]:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
+    paths = files_of(arguments.form, arguments.out, arguments.name)
+    check_written(f"--to {arguments.form}:", paths, arguments.path, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
         program = program_of(checkpoint.model)

@@ -28,6 +28,7 @@ FORMS: Mapping[str, frozenset[str]] = {
     "npz": frozenset(),
     "json": frozenset(),
 }
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {"c": ("h", "c"), "onnx": ("onnx",), "npz": ("npz",), "json": ("json",)}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -103,6 +104,11 @@ def export(
         raise ProgramError(f"{folder / name}.{to} was not written: {error}") from error
 
 
+def files_of(to: str, out: str | Path, name: str) -> list[Path]:
+    """Return the files that `export` writes in a form."""
+    return [Path(out) / f"{name}.{suffix}" for suffix in _SUFFIXES[to]]
+
+
 _FLOAT32 = ("c", "onnx")  # forms whose rows are float32
 _LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread
 
@@ -135,7 +141,7 @@ def _warn_of_lost(program: Program, to: str) -> None:
 def _c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
     bits = options.pop("bits", None if "error" in options else 32)
     import_module("streamsvm.export.c").write_c(program, folder, name, bits=bits, **options)
-    return [folder / f"{name}.h", folder / f"{name}.c"]
+    return files_of("c", folder, name)
 
 
 def _onnx(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
