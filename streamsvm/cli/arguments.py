@@ -239,6 +239,8 @@ def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     group.add_argument("--metrics-port", type=port, metavar="N", help=text)
     text = "the address to serve them on (default: %(default)s; use 0.0.0.0 in a container)"
     group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help=text)
+    text = "names with a dot by which they may be asked for, such as learner.example.org (addresses and names without one may)"
+    group.add_argument("--metrics-names", type=names, default=[], metavar="NAME,...", help=text)
     group.add_argument("--max-rows", type=count, metavar="N", help="stop after this many rows")
 
 

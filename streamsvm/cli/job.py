@@ -59,6 +59,7 @@ class Job:
     """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
     metrics_port: int | None
     metrics_host: str
+    metrics_names: list[str]
     trusted: bool
     options: Mapping[str, Mapping[str, Any]]
     """Of connections, by the scheme of their URLs."""
@@ -118,9 +119,10 @@ def _common(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.keep and arguments.to is None:
         raise UsageError(f"--keep {','.join(arguments.keep)} copies columns into predictions: say where these go, --to SINK")
     same = ("source", "label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")
+    served = ("metrics_port", "metrics_host", "metrics_names")
     limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
     return {
-        **{name: getattr(arguments, name) for name in (*same, "metrics_port", "metrics_host", "trusted", "options")},
+        **{name: getattr(arguments, name) for name in (*same, *served, "trusted", "options")},
         "format": format_of(arguments.source, arguments.format),
         "columns": given_of(arguments),
         "limits": limits,
