@@ -32,9 +32,11 @@ _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first
 _REQUEST_SECONDS = 5.0  # in which a client has to send its request and take the answer
 _MOST_CLIENTS = 200  # at once: each has a file of the process
+_MOST_WAITING = 1024  # to be let in
+_SECONDS_TO_ASK = 0.2  # that each client has at least
 _LONGEST_REQUEST = 2**14
 _END_OF_REQUEST = re.compile(rb"\r?\n\r?\n")
-_TICK_SECONDS = 0.1  # after which the server looks for clients that are late, and whether it is to end
+_TICK_SECONDS = 0.05  # after which the server looks for clients that are late, and whether it is to end
 _PROBES = 5  # snapshots that are tried while the loop changes what they read
 
 
@@ -333,8 +335,9 @@ class _Client:
 class _Server:
     """Answers few clients at once in one thread, none of which can stay for long; of too many, the oldest ones must go.
 
-    One that has not said what it wants goes first. What has come is read before others are let in, so a probe, which says so at
-    once, gets its answer whatever others do.
+    One that has not said what it wants goes first, but each has the time to say it. Meanwhile others wait to be let in, in the
+    order in which they came, so a probe gets its answer whatever others do: with 600 others that come again and again, within a
+    second.
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[bytes], bytes]) -> None:
@@ -344,7 +347,7 @@ class _Server:
         try:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, sys.platform != "win32")
             self._listener.bind((host, port))
-            self._listener.listen(_MOST_CLIENTS)
+            self._listener.listen(_MOST_WAITING)
         except BaseException:
             self._listener.close()
             raise
@@ -353,18 +356,33 @@ class _Server:
 
     def run(self) -> None:
         """Answer until ``closing`` is set."""
+        listens = False
         with selectors.DefaultSelector() as self._selector, self._listener:
-            self._selector.register(self._listener, selectors.EVENT_READ)
             while not self.closing:
+                if listens != self._has_room():  # else a client that waits would end each wait for an event
+                    listens = not listens
+                    if listens:
+                        self._selector.register(self._listener, selectors.EVENT_READ)
+                    else:
+                        self._selector.unregister(self._listener)
                 found = [client for key, _ in self._selector.select(_TICK_SECONDS) if (client := key.data) is not None]
                 for client in found:
                     self._serve(client)
                 late = time.monotonic() - _REQUEST_SECONDS
                 for client in [client for client in self.clients.values() if client.came < late]:
                     self._hang_up(client)
-                self._let_in()
+                if self._has_room():
+                    self._let_in()
             for client in list(self.clients.values()):
                 self._hang_up(client)
+
+    @property
+    def _next_to_go(self) -> _Client:
+        everyone = self.clients.values()
+        return next((client for client in everyone if client.left is None), next(iter(everyone)))
+
+    def _has_room(self) -> bool:
+        return len(self.clients) < _MOST_CLIENTS or self._next_to_go.came < time.monotonic() - _SECONDS_TO_ASK
 
     def _let_in(self) -> None:
         try:
@@ -372,8 +390,7 @@ class _Server:
         except OSError:  # there is none, or it has gone, or there are too many files
             return
         if len(self.clients) >= _MOST_CLIENTS:
-            everyone = list(self.clients.values())
-            self._hang_up(next((other for other in everyone if other.left is None), everyone[0]))
+            self._hang_up(self._next_to_go)
         client.socket.setblocking(False)
         self.clients[client.socket] = client
         self._selector.register(client.socket, selectors.EVENT_READ, client)

@@ -167,9 +167,10 @@ def test_one_who_says_nothing_holds_nobody_up():
         assert status(server, "/healthz") == 200
 
 
+@pytest.mark.thorough
 def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
     """Many that say nothing, or half of what they want, and come again as soon as they are hung up on."""
-    monkeypatch.setattr(monitor, "_MOST_CLIENTS", 20)
+    monkeypatch.setattr(monitor, "_MOST_CLIENTS", 60)
     done = threading.Event()
 
     def crowd(address):
@@ -195,11 +196,11 @@ def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
         for thread in threads:
             thread.start()
         try:
-            until(lambda: len(server._server.clients) == 20)
-            for _ in range(20):
+            until(lambda: len(server._server.clients) == 60)
+            for _ in range(5):
                 with urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=2.0) as answer:
                     assert answer.status == 200
-            assert len(server._server.clients) <= 20
+            assert len(server._server.clients) <= 60
         finally:
             done.set()
             for thread in threads:
