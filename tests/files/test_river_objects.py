@@ -8,8 +8,8 @@ from streamsvm import BSGDClassifier
 from streamsvm.files.model_file import ModelFileError
 
 
-def learned():
-    model = preprocessing.StandardScaler() | BSGDClassifier(budget=5)
+def learned(**options):
+    model = preprocessing.StandardScaler(**options) | BSGDClassifier(budget=5)
     for i in range(20):
         model.learn_one({"a": i / 7.0}, i % 2)
     return model
@@ -34,6 +34,18 @@ def test_what_river_would_not_make_is_refused(change):
     assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
     change(model)
     with pytest.raises(ModelFileError, match="could not be loaded again"):
+        dumps(model)
+
+
+def test_the_means_of_a_window_are_objects():
+    model = learned(window_size=5)
+    assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+    model["StandardScaler"].means["a"] = 1.0
+    with pytest.raises(ModelFileError, match="a StandardScaler has 1.0 among its means"):
+        dumps(model)
+    model = learned()
+    del model["StandardScaler"].window_size
+    with pytest.raises(ModelFileError, match="a StandardScaler has no window_size"):
         dumps(model)
 
 
