@@ -134,8 +134,8 @@ def state_of_process():
 #: What a model may say of a row, of another model, or of itself when it is exported.
 SAID = (ValueError, ModelFileError, ProgramError)
 
-#: What river keeps within its trees is not checked, so these may end in any error.
-INSIDE = ("river/tree/", "river/proba/")
+#: Of river, what is within its trees and how long its samplers' lists are is not checked, and a missing feature is a KeyError.
+INSIDE = ("river/tree/", "river/proba/", "river/feature_extraction/", "river/compose/select.py")
 
 
 def use(model, folder, exports):
@@ -152,7 +152,7 @@ def use(model, folder, exports):
         except Exception as error:  # noqa: BLE001
             last = traceback.extract_tb(error.__traceback__)[-1]
             if any(part in last.filename for part in INSIDE):
-                return "of a tree", None
+                return "of river", None
             return f"{type(error).__name__}", f"{type(model).__name__}: {error!r:.100} at {last.filename}:{last.lineno}"
     return fate, None
 
@@ -165,6 +165,9 @@ def predict(model, rows):
     for i in rows:
         if isinstance(model, base.AnomalyDetector):
             model.score_one(ROWS[i])
+            continue
+        if not hasattr(model, "predict_one"):  # a transformer that took the place of a model
+            model.transform_one(ROWS[i])
             continue
         model.predict_one(ROWS[i])
         if hasattr(model, "predict_proba_one"):
@@ -180,7 +183,7 @@ def learn(model):
 
 
 def learn_one(model, i, x):
-    if isinstance(model, base.AnomalyDetector):
+    if isinstance(model, base.AnomalyDetector) or not hasattr(model, "predict_one"):
         model.learn_one(x)
     else:
         model.learn_one(x, x["a"] if isinstance(model, base.Regressor) else i % 3 == 0)
