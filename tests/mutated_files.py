@@ -1,7 +1,9 @@
 """Changes saved models in ways that no checksum tells, loads them, and uses what is loaded: a process to be watched for a crash.
 
-``python tests/mutated_files.py N SEED`` changes N files, prints what became of them as JSON, and fails where a class, a module or
-a function of this process is not what it was.
+``python tests/mutated_files.py N SEED`` changes N files of all learners, machines and some pipelines. What is loaded must
+predict, learn, merge, be saved and loaded again, and some be exported; or say in a ValueError, as of a row, why it does not.
+It prints what became of the files as JSON, and fails where one ended otherwise or took longer than 10 seconds, or where a class,
+a module or a function of this process is not what it was.
 """
 
 import copy
@@ -9,19 +11,25 @@ import json
 import random
 import sys
 import tempfile
+import time
+import traceback
 import types
 import warnings
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from river import compose, ensemble, feature_extraction, preprocessing, tree
+import pandas as pd
+from river import base, compose, ensemble, feature_extraction, preprocessing, tree
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
 import crafted
 import streamsvm
+from discovered import estimators
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMOOneClass, HierarchicalSVC
+from streamsvm.edge.program import ProgramError
+from streamsvm.export.forms import export
 from streamsvm.files.model_file import ModelFileError
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
@@ -54,6 +62,7 @@ MACHINES = [
     lambda X, y: OutOfCoreLinearSVC().fit(X, np.array(["no", "yes", "yes"])[y]),
     lambda X, y: OutOfCoreLinearSVR().fit(X, y.astype(np.float64)),
 ]
+_LONGEST_SECONDS = 10.0
 ROWS = [{"a": i / 7 - 3.0, "b": (i * i) % 11 / 5.0} for i in range(60)]
 MATRIX = np.array([[x["a"], x["b"], 0.0] for x in ROWS])
 
@@ -122,23 +131,67 @@ def state_of_process():
     return {key: value for key, value in found.items() if not str(key[-1]).startswith(("_abc", "__warningregistry__", "_cache"))}
 
 
-def use(model):
-    """Predict and learn some rows, whatever errors that raises."""
+#: What a model may say of a row, of another model, or of itself when it is exported.
+SAID = (ValueError, ModelFileError, ProgramError)
+
+#: Of river, what is within its trees and how long its samplers' lists are is not checked, and a missing feature is a KeyError.
+INSIDE = ("river/tree/", "river/proba/", "river/feature_extraction/", "river/compose/select.py")
+
+
+def use(model, folder, exports):
+    """Use a model in all ways that it has; return what became of it, and where it ended if that is an error that says nothing."""
+    ways = [lambda: predict(model, [0, 3]), lambda: learn(model), lambda: predict(model, range(12))]
+    ways += [lambda: merge(model), lambda: streamsvm.save(model, folder / "again"), lambda: streamsvm.load(folder / "again")]
+    ways += [lambda form=form: export(model, form, folder) for form in ("json", "c") if exports]
+    fate = "used"
+    for way in ways:
+        try:
+            way()
+        except SAID:
+            fate = "said"
+        except Exception as error:  # noqa: BLE001
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            if any(part in last.filename for part in INSIDE):
+                return "of river", None
+            return f"{type(error).__name__}", f"{type(model).__name__}: {error!r:.100} at {last.filename}:{last.lineno}"
+    return fate, None
+
+
+def predict(model, rows):
     if isinstance(model, BaseEstimator):
-        try:
-            model.predict(MATRIX)
-            model.predict(sparse.csr_array(MATRIX))
-        except Exception as error:  # noqa: BLE001
-            return type(error).__name__
-        return "used"
-    for i, x in enumerate(ROWS[:12]):
-        try:
-            model.predict_proba_one(x)
-            model.predict_one(x)
-            model.learn_one(x, i % 3 == 0)
-        except Exception as error:  # noqa: BLE001
-            return type(error).__name__
-    return "used"
+        model.predict(MATRIX)
+        model.predict(sparse.csr_array(MATRIX))
+        return
+    for i in rows:
+        if isinstance(model, base.AnomalyDetector):
+            model.score_one(ROWS[i])
+            continue
+        if not hasattr(model, "predict_one"):  # a transformer that took the place of a model
+            model.transform_one(ROWS[i])
+            continue
+        model.predict_one(ROWS[i])
+        if hasattr(model, "predict_proba_one"):
+            model.predict_proba_one(ROWS[i])
+    if hasattr(model, "predict_many") and not isinstance(model, compose.Pipeline):  # which has it whatever its steps have
+        model.predict_many(pd.DataFrame(ROWS[:5]))
+
+
+def learn(model):
+    if not isinstance(model, BaseEstimator):
+        for i, x in enumerate(ROWS[:12]):
+            learn_one(model, i, x)
+
+
+def learn_one(model, i, x):
+    if isinstance(model, base.AnomalyDetector) or not hasattr(model, "predict_one"):
+        model.learn_one(x)
+    else:
+        model.learn_one(x, x["a"] if isinstance(model, base.Regressor) else i % 3 == 0)
+
+
+def merge(model):
+    if hasattr(model, "merge_with"):
+        model.merge_with(copy.deepcopy(model))
 
 
 def main():
@@ -146,34 +199,38 @@ def main():
     rng = random.Random(seed)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    path = Path(tempfile.mkdtemp()) / "model"
-    whole = []
-    for make in MODELS:
-        model = make()
+    folder = Path(tempfile.mkdtemp())
+    path, whole = folder / "model", []
+    models = [make() for make in MODELS] + [kind(**next(iter(kind._unit_test_params()))) for kind in estimators()]
+    for model in models:
         for i, x in enumerate(ROWS):
-            model.learn_one(x, i % 3 == 0)
-            model.predict_proba_one(x)
+            learn_one(model, i, x)
+        predict(model, range(3))
+    models += [fit(MATRIX, np.arange(len(MATRIX)) % 3) for fit in MACHINES]
+    for model in models:
         streamsvm.save(model, path)
         whole.append(crafted.taken_apart(path))
-        use(streamsvm.load(path))
-    for fit in MACHINES:
-        fit(MATRIX, np.arange(len(MATRIX)) % 3).save(path)
-        whole.append(crafted.taken_apart(path))
-        use(streamsvm.load(path))
-    before, fates = state_of_process(), Counter()
-    for _ in range(n):
+        assert use(streamsvm.load(path), folder, True)[1] is None, model  # and imports what the rest imports
+    before, fates, bad = state_of_process(), Counter(), Counter()
+    for number in range(n):
         tree, arrays = changed(rng, *rng.choice(whole))
         crafted.repacked(path, json.dumps(tree).encode(), arrays)
+        began = time.monotonic()
         try:
             model = streamsvm.load(path)
         except ModelFileError:
             fates["refused"] += 1
         else:
-            fates[use(model)] += 1
+            fate, where = use(model, folder, number % 10 == 0)
+            fates[fate] += 1
+            if where is not None:
+                bad[where] += 1
+        if time.monotonic() - began > _LONGEST_SECONDS:
+            bad[f"{time.monotonic() - began:.0f} seconds, number {number}"] += 1
     after = state_of_process()
-    changes = [key for key, value in before.items() if after.get(key) != value]
-    print(json.dumps({"fates": fates, "changes": [".".join(map(str, key)) for key in changes]}))  # noqa: T201
-    sys.exit(bool(changes))
+    changes = [".".join(map(str, key)) for key, value in before.items() if after.get(key) != value]
+    print(json.dumps({"fates": fates, "bad": dict(bad.most_common(40)), "changes": changes}))  # noqa: T201
+    sys.exit(bool(changes or bad))
 
 
 if __name__ == "__main__":

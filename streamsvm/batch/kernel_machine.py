@@ -220,6 +220,9 @@ class KernelMachine(SklearnEstimator):
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         """Raise a ValueError where the arrays of a saved solution do not fit together: compiled code relies on it."""
         check_coefficients(state, machines)
+        shape = state.get("shape_fit_", (1,))
+        if not (isinstance(shape, tuple) and shape and all(type(size) is int for size in shape)):
+            raise ValueError(_NO_FIT)
         vectors, n = state["support_vectors_"], len(state["support_"])
         values = vectors
         if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_csr`

@@ -239,6 +239,8 @@ def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     group.add_argument("--metrics-port", type=port, metavar="N", help=text)
     text = "the address to serve them on (default: %(default)s; use 0.0.0.0 in a container)"
     group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help=text)
+    text = "names with a dot by which they may be asked for, such as learner.example.org (addresses and names without one may)"
+    group.add_argument("--metrics-names", type=names, default=[], metavar="NAME,...", help=text)
     group.add_argument("--max-rows", type=count, metavar="N", help="stop after this many rows")
 
 
@@ -249,6 +251,12 @@ def add_trusted(group: Any, what: str) -> None:
         "any code that is in the file. Without this flag, loading runs no code"
     )
     group.add_argument("--trusted", action="store_true", help=text)
+
+
+def add_overwrite(group: Any) -> None:
+    """Add the flag that says that files of others may be overwritten."""
+    text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
+    group.add_argument("--overwrite", action="store_true", help=text)
 
 
 def add_streams(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
@@ -269,6 +277,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
         "or kafka://host:port/topic",
     )
+    add_overwrite(streams)
     text = (
         "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "
         "have partition and offset, and in a topic the key, time and headers of the row's message"

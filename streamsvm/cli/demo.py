@@ -17,12 +17,15 @@ from typing import Any
 from river import datasets
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.outputs import is_ours
 from streamsvm.cli.streams import unwinding
 from streamsvm.export import plots
 from streamsvm.files.messages import missing_package
 from streamsvm.stream import LearningCurve, Row
 from streamsvm.stream.checkpoint import read_header, read_newest
 
+_LEARNERS = "whole", "killed"  # their folders
+_PREDICTIONS = "predictions.jsonl"
 _PASSES = 4  # over the data set: one would end before the learner could be killed
 _OPTIONS = ["--learner", "bsgd,budget=60", "--label", "label", "--stop-at-end", "--quiet", "--checkpoint-every", "1000"]
 _SECONDS_TO_A_CHECKPOINT = 120.0
@@ -54,7 +57,11 @@ def run(arguments: argparse.Namespace) -> None:
         plots.check_path(picture)
     except plots.DrawingError as error:
         raise CommandError(str(error)) from error
-    for name in ("whole", "killed"):
+    own = {out / name / kept for name in _LEARNERS for kept in ("checkpoints", _PREDICTIONS)}
+    others = [path for name in _LEARNERS for path in sorted((out / name).glob("*")) if path not in own]
+    if others or not is_ours(picture):
+        raise CommandError(f"{[*others, picture][0]} was not written by a demo: give another folder, --out DIR")
+    for name in _LEARNERS:
         shutil.rmtree(out / name, ignore_errors=True)
     rows = [(x, y) for _ in range(_PASSES) for x, y in datasets.Bananas()]  # type: ignore[no-untyped-call]
     try:
@@ -70,10 +77,10 @@ def run(arguments: argparse.Namespace) -> None:
             end = _learn(topic, out / "killed")
     except (OSError, RuntimeError) as error:
         raise CommandError(str(error)) from error
-    digests = {name: _digest(out / name) for name in ("whole", "killed")}
+    digests = {name: _digest(out / name) for name in _LEARNERS}
     if digests["whole"] != digests["killed"]:
         raise CommandError(f"the learner that was killed ended with another model: {digests}")
-    predictions = [json.loads(line) for line in (out / "killed" / "predictions.jsonl").read_text().splitlines()]
+    predictions = [json.loads(line) for line in (out / "killed" / _PREDICTIONS).read_text().splitlines()]
     if [line["row"] for line in predictions] != list(range(len(rows))):
         raise CommandError("the learner that was killed has not predicted every row exactly once")
     _say(f"it learned all {end['rows']:,} rows exactly once: model and metrics are those of the first learner, byte for byte")
@@ -97,7 +104,7 @@ def _learn(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
     checkpoints = out / "checkpoints"
     out.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "streamsvm", "learn", topic, *_OPTIONS]
-    command += ["--checkpoint", str(checkpoints), "--to", str(out / "predictions.jsonl")]
+    command += ["--checkpoint", str(checkpoints), "--to", str(out / _PREDICTIONS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as learner:  # noqa: S603
         if kill:
             deadline = time.monotonic() + _SECONDS_TO_A_CHECKPOINT

@@ -13,13 +13,14 @@ import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.inspect import newest
+from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import unwinding, without_key
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
-from streamsvm.export.forms import FORMS, export
+from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.quantise import quantised
 from streamsvm.stream import BadRow, open_source
 from streamsvm.stream.open import format_of
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
     rounds = bits != 32 or most is not None
     if arguments.sample is not None and not rounds and arguments.max_bytes is None:
         raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits, --error or --max-bytes")
+    paths = files_of(arguments.form, arguments.out, arguments.name)
+    check_written(f"--to {arguments.form}:", paths, arguments.path, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
         program = program_of(checkpoint.model)

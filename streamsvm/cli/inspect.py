@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export import plots
@@ -33,7 +34,8 @@ def run(arguments: argparse.Namespace) -> None:
         There is nothing to draw.
     """
     if arguments.plot is not None:
-        _check(arguments.plot, arguments.path)
+        check_written("--plot", [arguments.plot], arguments.path, arguments.overwrite)
+        _check(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
     learner, header = learner_of(checkpoint.model), checkpoint.header
     curve, corrupt = None, ""
@@ -89,9 +91,7 @@ def newest(place: Path | str, trusted: bool) -> Checkpoint:
     return found
 
 
-def _check(plot: Path, path: Path | str) -> None:
-    if isinstance(path, Path) and plot.exists() and path.exists() and plot.samefile(path):
-        raise UsageError(f"--plot {plot} would overwrite the model: name another file")
+def _check(plot: Path) -> None:
     try:
         plots.check_path(plot)
     except plots.DrawingError as error:

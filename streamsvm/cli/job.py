@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.logs import Output
+from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.tables import ROLES, given_of
 from streamsvm.stream import DelayedLabels, StreamError
@@ -60,6 +59,7 @@ class Job:
     """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
     metrics_port: int | None
     metrics_host: str
+    metrics_names: list[str]
     trusted: bool
     options: Mapping[str, Mapping[str, Any]]
     """Of connections, by the scheme of their URLs."""
@@ -113,15 +113,16 @@ class PredictJob(Job):
 
 
 def _common(arguments: argparse.Namespace) -> dict[str, Any]:
-    _check_sinks(arguments)
+    check_sinks(arguments, labels_place(arguments.labels)[0] if getattr(arguments, "labels", None) else None)
     if len(set(arguments.keep)) < len(arguments.keep):
         raise UsageError(f"--keep {','.join(arguments.keep)} names a column twice")
     if arguments.keep and arguments.to is None:
         raise UsageError(f"--keep {','.join(arguments.keep)} copies columns into predictions: say where these go, --to SINK")
     same = ("source", "label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")
+    served = ("metrics_port", "metrics_host", "metrics_names")
     limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
     return {
-        **{name: getattr(arguments, name) for name in (*same, "metrics_port", "metrics_host", "trusted", "options")},
+        **{name: getattr(arguments, name) for name in (*same, *served, "trusted", "options")},
         "format": format_of(arguments.source, arguments.format),
         "columns": given_of(arguments),
         "limits": limits,
@@ -323,40 +324,3 @@ def _seconds(text: str) -> float | None:
         raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}")
     number = float(found[1]) * _UNITS[found[2]]
     return None if number == math.inf else number
-
-
-def _check_sinks(arguments: argparse.Namespace) -> None:
-    """Raise a UsageError where two outputs would mix, or one would overwrite an input."""
-    sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
-    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
-    if len(wanted := list(filter(None, streams))) > 1:
-        raise UsageError(
-            f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
-        )
-    labels = None if getattr(arguments, "labels", None) is None else labels_place(arguments.labels)[0]
-    files = {"SOURCE": arguments.source, "--labels": labels, "--config": arguments.config} | sinks
-    folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
-    inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
-    for option, sink in sinks.items():
-        if sink is None or sink == "-" or "://" in sink:
-            continue
-        if inputs and _is_standard_input(sink):
-            raise UsageError(f"{option} {sink} would overwrite {inputs[0]}, which is standard input: name another file")
-        for other, name in files.items():
-            if other != option and name is not None and _is_same_file(sink, name):
-                raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
-        for other, name in folders.items():
-            if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
-                raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
-
-
-def _is_standard_input(path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - as fstat gives it
-    except (OSError, ValueError, AttributeError):  # closed, no file, or not there yet
-        return False
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    first, second = Path(one), Path(other)
-    return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

@@ -18,6 +18,7 @@ from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
     add_errors,
     add_logs,
+    add_overwrite,
     add_run,
     add_streams,
     add_table_flags,
@@ -262,6 +263,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add_trusted(inspect, "the file")
     plot_help = "also draw the learning curve, and for a model of two features its decision boundary (.png, .svg, .pdf)"
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
+    add_overwrite(inspect)
 
     export = commands.add_parser(
         "export",
@@ -275,6 +277,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
     text = "the name of the files, and of the C functions (default: %(default)s)"
     export.add_argument("--name", default="model", metavar="NAME", help=text)
+    add_overwrite(export)
     text = "in C: the bits of each number of the support vectors (default: 32, float); the coefficients are fitted anew"
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"

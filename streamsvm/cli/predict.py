@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> bool:
         if saved is None:
             return True
         if not any(hasattr(saved.model, method) for method in ("predict_one", "score_one", "predict")):
-            raise CommandError(f"{job.model} holds a {type(saved.model).__name__}, which is no model")
+            raise CommandError(f"{job.model} holds a {type(saved.model).__name__}, which predicts nothing")
         follow = models if job.follow else None
         table = table_of(job.columns, job.format, job.label, saved, predict=True)
         usual_label = None if job.format == "libsvm" else label_of(saved)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal as _signal
     from typing import Any
+else:
+    import _signal  # signal makes enums of what is in it first, which takes as long as Python's own start
 
 INTERRUPTED = 130
 #: The signals that end a command in order.
-ENDING = signal.SIGINT, signal.SIGTERM
+ENDING: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
 
 
 def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
@@ -33,5 +35,5 @@ def handle(handler: Any) -> dict[int, Any]:
 
     A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is left out.
     """
-    before = {number: signal.getsignal(number) for number in ENDING}
-    return {number: signal.signal(number, handler) for number, found in before.items() if found is not signal.SIG_IGN}
+    before = {number: _signal.getsignal(number) for number in ENDING}
+    return {number: _signal.signal(number, handler) for number, found in before.items() if found != _signal.SIG_IGN}

@@ -157,7 +157,7 @@ def monitored(job: Job, loop: Any) -> Iterator[None]:
     from streamsvm.stream.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
 
     try:
-        monitor = Monitor(loop, job.metrics_port, job.metrics_host)
+        monitor = Monitor(loop, job.metrics_port, job.metrics_host, job.metrics_names)
     except MonitorError as error:
         raise CommandError(f"--metrics-port: {error}") from error
     with monitor:

@@ -20,7 +20,7 @@ from streamsvm.export.describe import program_of
 from streamsvm.export.pipelines import lost_in_float32
 from streamsvm.files.container import DTYPES
 from streamsvm.files.messages import shown
-from streamsvm.files.model_file import ModelFileError, to_bytes, write
+from streamsvm.files.model_file import ModelFileError, is_model, to_bytes, write
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
@@ -29,6 +29,7 @@ FORMS: Mapping[str, frozenset[str]] = {
     "npz": frozenset(),
     "json": frozenset(),
 }
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {"c": ("h", "c"), "onnx": ("onnx",), "npz": ("npz",), "json": ("json",)}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -106,6 +107,11 @@ def export(
         raise ProgramError(f"{folder / name}.{to} was not written: {error}") from error
 
 
+def files_of(to: str, out: str | Path, name: str) -> list[Path]:
+    """Return the files that `export` writes in a form."""
+    return [Path(out) / f"{name}.{suffix}" for suffix in _SUFFIXES[to]]
+
+
 def _warn_of_lost(program: Program, to: str) -> None:
     """Warn of features that float32 rounds to a part of their deviations."""
     if lost := lost_in_float32(program):
@@ -120,7 +126,7 @@ def _warn_of_lost(program: Program, to: str) -> None:
 def _c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
     bits = options.pop("bits", None if "error" in options else 32)
     import_module("streamsvm.export.c").write_c(program, folder, name, bits=bits, **options)
-    return [folder / f"{name}.h", folder / f"{name}.c"]
+    return files_of("c", folder, name)
 
 
 def _onnx(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
@@ -191,8 +197,8 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     ('yes', 'yes')
     """
     path = Path(path)
-    if model is None:
-        raise ModelFileError(f"{path} was not written: there is no model, but None")
+    if not is_model(model):
+        raise ModelFileError(f"{path} was not written: a {type(model).__name__} is no model")
     try:
         text, arrays = program_of(model).parts()
         strings = {PROGRAM: text}

@@ -34,6 +34,9 @@ _Moments = tuple[np.ndarray, np.ndarray]
 Rows = Iterable[tuple[Mapping[Any, Any], Any]]
 
 
+_WITH_METADATA = ("png", "svg", "pdf", "ps", "eps")  # formats of pictures that say what wrote them
+
+
 class DrawingError(Exception):
     """A picture cannot be drawn or written. The message says why, and what would help."""
 
@@ -123,7 +126,9 @@ def draw(path: str | Path, model: Any, curve: LearningCurve | None = None, rows:
             part(figure.add_subplot(1, len(parts), number))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from")  # boxes stand for letters that the font has not
-            figure.savefig(picture, format=Path(path).suffix[1:].lower(), dpi=110)
+            suffix = Path(path).suffix[1:].lower()
+            said = {"Software" if suffix == "png" else "Creator": "streamsvm"} if suffix in _WITH_METADATA else None
+            figure.savefig(picture, format=suffix, dpi=110, metadata=said)
         write(Path(path), picture.getvalue())
     except (OSError, RuntimeError, ValueError, ImportError, ModelFileError) as error:  # some formats need programs of their own
         raise DrawingError(f"{path}: the picture was not written: {error}") from error

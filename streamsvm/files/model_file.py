@@ -28,6 +28,22 @@ _LONGEST_INT = 300  # digits: any such int is a float too
 _DIGITS = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(256))  # for each byte, whether it is a digit
 
 
+#: What has one of these is a model.
+_METHODS = ("predict_one", "predict", "score_one", "transform_one", "transform", "learn_one", "fit")
+
+
+def is_model(found: Any) -> bool:
+    """Whether an object can learn, predict or transform rows, as all models do and transformers in front of them.
+
+    Examples
+    --------
+    >>> from streamsvm import BSGDClassifier
+    >>> [is_model(found) for found in (BSGDClassifier(), BSGDClassifier, 7, None)]
+    [True, False, False, False]
+    """
+    return not isinstance(found, type) and any(hasattr(found, method) for method in _METHODS)
+
+
 class ModelFileError(Exception):
     """A model cannot be saved, or a file of one not be read. The message names the file and the remedy."""
 

@@ -435,14 +435,16 @@ def check_scaler(instance: object) -> None:
     A number may be NaN, for river's scaler learns that too.
     """
     own = vars(instance) if "river.preprocessing.scale.StandardScaler" in _names(instance) else {}
-    if not own or own.get("window_size") is not None:  # whose numbers are objects
+    if not own:
         return
+    windowed = own.get("window_size") is not None  # its numbers are objects
     for name, kinds in (("counts", int), ("means", (int, float, np.number)), ("vars", (int, float, np.number))):
         values = own.get(name)
         if not isinstance(values, dict):
             raise ValueError(f"{name} of a StandardScaler are {shown(values)}, and no dict")
         for value in values.values():
-            if not isinstance(value, kinds) or isinstance(value, bool) or (kinds is int and value < 0):
+            good = hasattr(value, "get") if windowed and kinds is not int else isinstance(value, kinds)
+            if not good or isinstance(value, bool) or (kinds is int and value < 0):
                 raise ValueError(f"a StandardScaler has {shown(value)} among its {name}")
 
 

@@ -23,6 +23,7 @@ from streamsvm.files.model_file import (
     ModelFileError,
     container_of,
     facts_of,
+    is_model,
     parts_of,
     read_container,
     sync_folder,
@@ -189,7 +190,7 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
     Raises
     ------
     CheckpointError
-        There is no file, none that can be read, or its model is not a ``kind``.
+        There is no file, none that can be read, or its model is not a ``kind``, or no model at all.
 
     Examples
     --------
@@ -217,9 +218,11 @@ def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
 
 
 def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError where a checkpoint is that of a run of predictions."""
+    """Raise a CheckpointError where a checkpoint is that of a run of predictions, or holds something else in a model's place."""
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
+    if not is_model(checkpoint.model):
+        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model: name the file of a model")
 
 
 def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:

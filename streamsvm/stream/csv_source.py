@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import BadRow, RawRows, Row, StreamError
+from streamsvm.stream.lines import LONGEST_LINE
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, TextSource
 from streamsvm.stream.tables.reading import TextOptions
@@ -117,7 +118,7 @@ class CSVSource(TextSource):
 
     def _cells(self) -> list[str] | None:
         self._first_line, self._first_offset = self._line + 1, self._reader.offset
-        self._most_lines = self._line + MOST_LINES
+        self._most_lines, self._most_bytes = self._line + MOST_LINES, self._first_offset + LONGEST_LINE
         self._is_plain = True
         try:
             return next(self._table, None)
@@ -163,7 +164,7 @@ class CSVSource(TextSource):
         self._table = self._reader_of_rows()
         return self._bad_row(reason)
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
+    def _given(self) -> Iterator[Row | BadRow | None]:
         if self._table is None:
             self._begin()
         names, width = self._names, len(self._names)
@@ -174,8 +175,8 @@ class CSVSource(TextSource):
             if len(cells) != width or self._fault:
                 if cells or self._fault:  # no empty line
                     yield self._bad_cells(_other_width(cells, width))
-                else:
-                    self._no_row()
+                elif self._are_many_blank():
+                    yield None
                 continue
             if kept:
                 self._kept = [cells[i] or None for i in kept]

@@ -8,6 +8,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import select
 import stat
 import sys
@@ -18,9 +19,12 @@ from streamsvm.stream.endpoints import StreamError
 
 #: A line is held in memory whole, so its length is bounded.
 LONGEST_LINE = 16 * 2**20
+#: The end of a line that is longer is looked for within so many bytes.
+LONGEST_SKIPPED = 2**30
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
 _CHUNK_BYTES = 2**18
+_BLANK = re.compile(rb"(?:\r?\n)*")
 #: Whether a wait for a pipe can be ended: not on Windows.
 _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
@@ -155,12 +159,27 @@ class LineReader:
         """Go back to an offset that is not before the mark."""
         self._at = offset - self._base
 
+    def skip_blank(self, most: int) -> int:
+        """Give out the empty lines that come next and are in memory, at most so many bytes; the number of them."""
+        begin = self._at
+        found = _BLANK.match(self._buffer, begin, begin + max(most, 0))
+        self._at = begin if found is None else found.end()
+        return self._buffer.count(b"\n", begin, self._at)
+
     def skip_line(self) -> bytes:
-        """Read to the end of the line at hand without holding it; the bytes that were given out of it already."""
+        """Read to the end of the line at hand without holding it; the bytes that were given out of it already.
+
+        A StreamError says that it has none within `LONGEST_SKIPPED` bytes: the stream may have none at all.
+        """
         given = self._buffer[self.mark - self._base : self._at]
         self._before_skip = self.before_mark()
-        end = 0
+        end, last = 0, self.offset + LONGEST_SKIPPED
         while end == 0:
+            if self.offset > last:
+                raise StreamError(
+                    f"{self.name}, after byte {self.mark:,}: a line does not end within {LONGEST_SKIPPED:,} bytes. "
+                    "Is it text, with a row on each line?"
+                )
             dropped = max(len(self._buffer) - FINGERPRINT_BYTES, 0)
             self._buffer, self._base = self._buffer[dropped:], self._base + dropped
             searched = self._at = len(self._buffer)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import math
+import re
+import selectors
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.metadata import version
 from importlib.resources import files
+from ipaddress import ip_address
 from itertools import accumulate
 from typing import Any, Self
 
@@ -21,10 +27,16 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.timings import BOUNDS, Histogram, Timings
 
+logger: logging.Logger = logging.getLogger(__name__)
 _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first
-_REQUEST_SECONDS = 10.0  # in which a client has to send its request and take the answer
-_MOST_CLIENTS = 200  # at once: each has a thread and a file of the process
+_REQUEST_SECONDS = 5.0  # in which a client has to send its request and take the answer
+_MOST_CLIENTS = 200  # at once: each has a file of the process
+_MOST_WAITING = 1024  # to be let in
+_SECONDS_TO_ASK = 0.2  # that each client has at least
+_LONGEST_REQUEST = 2**14
+_END_OF_REQUEST = re.compile(rb"\r?\n\r?\n")
+_TICK_SECONDS = 0.05  # after which the server looks for clients that are late, and whether it is to end
 _PROBES = 5  # snapshots that are tried while the loop changes what they read
 
 
@@ -39,7 +51,7 @@ class Monitor:
     ``streamsvm_metric`` over all rows and the last ones, ``streamsvm_consumer_lag`` by partition, ``streamsvm_predict_seconds``
     and ``streamsvm_learn_seconds`` as histograms, ``streamsvm_support_vectors`` and others. ``/healthz`` answers 200 until the
     loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is a page with curves of ``/state.json``. At most 200
-    clients are served at once, each for 10 seconds at most.
+    clients are served at once, each for 5 seconds at most; where more come, the oldest one that waits has to go.
 
     Parameters
     ----------
@@ -50,11 +62,16 @@ class Monitor:
         0: any that is free.
     host
         The address to listen at. Whoever reaches it can read the name of the source and all figures; nothing can be changed.
+    names
+        Names with a dot by which clients may ask, such as ``learner.example.org``. IP addresses, names without a dot and
+        ``host`` are always served; what is asked under another name is not, as it may be a page of a stranger in a browser.
 
     Attributes
     ----------
     port : int
         The port.
+    names : frozenset of str
+        Names with a dot by which clients may ask.
 
     Raises
     ------
@@ -77,11 +94,12 @@ class Monitor:
     ['streamsvm_rows_total 500.0']
     """
 
-    def __init__(self, loop: Any, port: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(self, loop: Any, port: int = 0, host: str = "127.0.0.1", names: Iterable[str] = ()) -> None:
         try:
             from prometheus_client import CollectorRegistry, core, generate_latest  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
+        self.names: frozenset[str] = frozenset(name.lower().removesuffix(".") for name in (host, *names))
         self._loop, self._several = loop, hasattr(loop, "loops")
         self._families = partial(Families, core, self._several)
         self._last: dict[str, Any] = {}
@@ -94,11 +112,11 @@ class Monitor:
         self._seconds = _SECONDS
         self._closing = threading.Event()
         try:
-            self._server = _Server((host, port), partial(_Handler, self))
+            self._server = _Server(host, port, lambda request: _Request(self, request).answer)
         except OSError as error:
             raise MonitorError(f"cannot listen at {host}:{port}: {error.strerror or error}. Give another port") from None
-        self.port: int = self._server.server_address[1]
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch)]
+        self.port: int = self._server.port
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.run, self._watch)]
         for thread in self._threads:
             thread.start()
 
@@ -111,8 +129,7 @@ class Monitor:
     def close(self) -> None:
         """End the server."""
         self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.closing = True
         for thread in self._threads:
             thread.join()
 
@@ -306,50 +323,124 @@ _DELAYED_COUNTERS = (
 )
 
 
-class _Server(ThreadingHTTPServer):
-    """A server of few clients at once, none of which can stay for long; others are hung up on."""
+@dataclass
+class _Client:
+    socket: socket.socket
+    came: float
+    heard: bytes = b""
+    left: memoryview | None = None
+    """What is left of the answer; None before the request has come."""
 
-    daemon_threads = True
-    request_queue_size = _MOST_CLIENTS  # that wait to be accepted: with fewer, the others come again after a second
 
-    def __init__(self, *arguments: Any) -> None:
-        self._clients: dict[Any, float] = {}  # and when they came
-        super().__init__(*arguments)
+class _Server:
+    """Answers few clients at once in one thread, none of which can stay for long; of too many, the oldest ones must go.
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._clients) >= _MOST_CLIENTS:
-            self.shutdown_request(request)
+    One that has not said what it wants goes first, but each has the time to say it. Meanwhile others wait to be let in, in the
+    order in which they came, so a probe gets its answer whatever others do: with 600 others that come again and again, within a
+    second.
+    """
+
+    def __init__(self, host: str, port: int, answer: Callable[[bytes], bytes]) -> None:
+        self._answer, self.closing = answer, False
+        self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.clients: dict[socket.socket, _Client] = {}  # in the order in which they came
+        try:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, sys.platform != "win32")
+            self._listener.bind((host, port))
+            self._listener.listen(_MOST_WAITING)
+        except BaseException:
+            self._listener.close()
+            raise
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+
+    def run(self) -> None:
+        """Answer until ``closing`` is set."""
+        listens = False
+        with selectors.DefaultSelector() as self._selector, self._listener:
+            while not self.closing:
+                if listens != self._has_room():  # else a client that waits would end each wait for an event
+                    listens = not listens
+                    if listens:
+                        self._selector.register(self._listener, selectors.EVENT_READ)
+                    else:
+                        self._selector.unregister(self._listener)
+                found = [client for key, _ in self._selector.select(_TICK_SECONDS) if (client := key.data) is not None]
+                for client in found:
+                    self._serve(client)
+                late = time.monotonic() - _REQUEST_SECONDS
+                for client in [client for client in self.clients.values() if client.came < late]:
+                    self._hang_up(client)
+                if self._has_room():
+                    self._let_in()
+            for client in list(self.clients.values()):
+                self._hang_up(client)
+
+    @property
+    def _next_to_go(self) -> _Client:
+        everyone = self.clients.values()
+        return next((client for client in everyone if client.left is None), next(iter(everyone)))
+
+    def _has_room(self) -> bool:
+        return len(self.clients) < _MOST_CLIENTS or self._next_to_go.came < time.monotonic() - _SECONDS_TO_ASK
+
+    def _let_in(self) -> None:
+        try:
+            client = _Client(self._listener.accept()[0], time.monotonic())
+        except OSError:  # there is none, or it has gone, or there are too many files
             return
-        self._clients[request] = time.monotonic()
-        super().process_request(request, client_address)
+        if len(self.clients) >= _MOST_CLIENTS:
+            self._hang_up(self._next_to_go)
+        client.socket.setblocking(False)
+        self.clients[client.socket] = client
+        self._selector.register(client.socket, selectors.EVENT_READ, client)
+        self._serve(client)
 
-    def shutdown_request(self, request: Any) -> None:
-        self._clients.pop(request, None)
-        super().shutdown_request(request)
+    def _serve(self, client: _Client) -> None:
+        try:
+            if client.left is None:
+                heard = client.socket.recv(_LONGEST_REQUEST)
+                client.heard += heard
+                if not heard or len(client.heard) > _LONGEST_REQUEST:
+                    self._hang_up(client)
+                    return
+                if _END_OF_REQUEST.search(client.heard) is None:
+                    return
+                client.left = memoryview(self._answer(client.heard))
+                self._selector.modify(client.socket, selectors.EVENT_WRITE, client)
+            client.left = client.left[client.socket.send(client.left) :]
+            if not client.left:
+                self._hang_up(client)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._hang_up(client)
 
-    def service_actions(self) -> None:
-        """Hang up on clients whose time is over: called twice a second."""
-        late = time.monotonic() - _REQUEST_SECONDS
-        for request, came in list(self._clients.items()):
-            if came < late:
-                with suppress(OSError):  # its thread has just closed it
-                    request.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing on standard error of a client that has gone."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
+    def _hang_up(self, client: _Client) -> None:
+        del self.clients[client.socket]
+        self._selector.unregister(client.socket)
+        with suppress(OSError), client.socket:  # it may have gone
+            client.socket.shutdown(socket.SHUT_WR)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_SECONDS
+class _Request(BaseHTTPRequestHandler):
+    """The answer to a request that has come as a whole."""
 
-    def __init__(self, monitor: Monitor, *arguments: Any) -> None:
-        self._monitor = monitor
-        super().__init__(*arguments)
+    def __init__(self, monitor: Monitor, request: bytes) -> None:
+        self._monitor, self.client_address = monitor, ("", 0)
+        self.rfile, self.wfile = io.BufferedReader(io.BytesIO(request)), io.BytesIO()
+        self.handle_one_request()
+        self.answer: bytes = self.wfile.getvalue()
 
     def do_GET(self) -> None:
-        status, kind, content = self._monitor.answer(self.path.partition("?")[0])
+        host = self.headers.get("Host")
+        status, kind, content = 421, "text/plain", _OTHER_HOST
+        if host is None or is_served(host, self._monitor.names):
+            try:
+                status, kind, content = self._monitor.answer(self.path.partition("?")[0])
+            except Exception:  # of a model or source of the user's own: the next request is answered, too
+                logger.exception("%s cannot be answered", self.path)
+                status, kind, content = 500, "text/plain", b"it cannot be answered now: see the log\n"
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
@@ -359,6 +450,31 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing on standard error."""
+
+
+_OTHER_HOST = b"this name is not served: ask by address, or allow it with --metrics-names NAME; in Python: Monitor(names=...)\n"
+
+
+def is_served(host: str, names: Collection[str]) -> bool:
+    """Whether a request for a host is answered.
+
+    A page of a stranger can ask this server for its figures if the browser believes that the server is the stranger's: his name
+    then leads to our address. Such a name has a dot, and is none of ``names``.
+
+    Examples
+    --------
+    >>> [is_served(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example:9400")]
+    [True, True, True, True, False]
+    """
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    name = name.lower().removesuffix(".")
+    if "." not in name or name in names or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _finite(value: float) -> float | None:

@@ -107,18 +107,22 @@ class TextSource(TableSource):
         self.name: str = self._reader.name
         self._line = 0  # number of the line that was read last
         self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
-        self._most_lines = math.inf  # the last line of a row of several lines
+        self._most_lines = self._most_bytes = math.inf  # the last line, and the last offset, of a row of several lines
         self._fault = ""  # of the line that was read last
         self._is_plain = True  # whether the lines since it was set have only what Python and we read as the same numbers
         self._cut: bytes | None = None  # the beginning of a row that was too long to hold
         self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
         self._kept: Sequence[Any] = ()
-        self._all: Iterator[Row | BadRow] | None = None  # rows, for `take`
+        self._all: Iterator[Row | BadRow | None] | None = None  # rows, for `take`
         self._ended = False  # whether they have
         # Of those taken last: the line, the bytes, and the columns to copy.
         self._taken: tuple[Sequence[int], Sequence[bytes], Sequence[Sequence[Any]]] = (), (), ()
 
     def __iter__(self) -> Iterator[Row | BadRow]:
+        return (row for row in self._given() if row is not None)
+
+    def _given(self) -> Iterator[Row | BadRow | None]:
+        """Give the rows, and None now and then between them where many lines have none."""
         for line in self._lines():
             try:
                 row = None if self._fault else self._parse(line)
@@ -130,21 +134,23 @@ class TextSource(TableSource):
                 yield row
             elif self._fault:
                 yield self._bad_row("")
-            else:
-                self._no_row()
+            elif self._are_many_blank():
+                yield None
 
     def take(self, most: int) -> Sequence[Row | BadRow] | None:
         """Return the next rows that are at hand, as `BatchSource.take` does."""
         if lines := self._rows_at_hand(most):
             return self._raw_rows(lines)
         if self._all is None:
-            self._all = iter(self)
+            self._all = self._given()
         rows: list[Row | BadRow] = []
         numbers: list[int] = []
         raws: list[bytes] = []
         kept: list[Sequence[Any]] = []
         self._taken = numbers, raws, kept
-        while row := next(self._all, None):
+        for row in self._all:
+            if row is None:
+                return rows
             rows.append(row)
             numbers.append(self._line)
             raws.append(self.raw)
@@ -294,11 +300,16 @@ class TextSource(TableSource):
     def _begin(self) -> None:
         """Read the lines before the first row, if the format has any."""
 
-    def _no_row(self) -> None:
+    def _are_many_blank(self) -> bool:
         # After a line without a row. The position stays behind the last row, but is not held through any number of such lines.
-        if self._reader.offset - self._reader.mark > _MOST_BLANK:
-            self._row_line = self._line
-            self._reader.set_mark()
+        # Empty lines are passed together, but for the last one before the position moves: wherever chunks end, it moves there.
+        reader = self._reader
+        self._line += reader.skip_blank(reader.mark + _MOST_BLANK - reader.offset)
+        if reader.offset - reader.mark <= _MOST_BLANK:
+            return False
+        self._row_line = self._line
+        reader.set_mark()
+        return True
 
     def _row_given(self) -> None:
         self._rows += 1
@@ -324,8 +335,8 @@ class TextSource(TableSource):
                 text = line.decode(encoding, errors="replace")
             if "_" in text or not text.isascii():
                 self._is_plain = False
-            if self._line > self._most_lines:
-                raise csv.Error(f"a quote is not closed within {MOST_LINES:,} lines")
+            if self._line > self._most_lines or self._reader.offset > self._most_bytes:
+                raise csv.Error(f"a quote is not closed within {MOST_LINES:,} lines and {LONGEST_LINE:,} bytes")
             yield text
 
     def _bad_row(self, reason: str) -> BadRow:

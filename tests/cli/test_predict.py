@@ -8,10 +8,13 @@ import threading
 import numpy as np
 import pytest
 from river import tree
+from river.preprocessing import StandardScaler
 
-from streamsvm import BSGDClassifier
+from refused import raises
+from streamsvm import BSGDClassifier, load, save
 from streamsvm.files.container import pack
-from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
+from streamsvm.files.model_file import ModelFileError
+from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop
 
 ROWS = [("Oslo" if i % 2 else "Rome", str(20 + i % 9), "low" if i % 2 else "high") for i in range(80)]
 
@@ -126,6 +129,10 @@ def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     facts = {"facts": json.dumps({"rows": 1, "position": {}})}
     (tmp_path / "seven").write_bytes(pack({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
     call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is no model")
+    raises("seven holds a int, which is no model: name the file", load, tmp_path / "seven", error=CheckpointError)
+    raises("a int is no model", save, 7, tmp_path / "eight", error=ModelFileError)
+    save(StandardScaler(), tmp_path / "scaler")
+    call("predict", rows, "--model", tmp_path / "scaler", "--to", "-", status=1, says="a StandardScaler, which predicts nothing")
 
 
 def test_standard_input_is_not_overwritten(rows):

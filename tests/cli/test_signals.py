@@ -68,7 +68,7 @@ def test_nothing_else_is_imported_before_the_handlers():
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
     found = done.stdout.split()
     assert [name for name in found if name.startswith("streamsvm")] == ["streamsvm", "streamsvm.cli", "streamsvm.cli.signals"]
-    assert not {"typing", "logging", "argparse", "numpy"} & {*found}
+    assert not {"typing", "logging", "argparse", "numpy", "enum", "signal"} & {*found}
 
 
 @pytest.mark.thorough

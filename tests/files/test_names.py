@@ -36,6 +36,7 @@ from refused import raises
 from streamsvm import BSGDClassifier
 from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore
 from streamsvm.stream import CheckpointError, CheckpointFolder, load
+from streamsvm.stream.checkpoint import read
 
 
 def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, model):
@@ -215,20 +216,20 @@ def test_usual_models_need_no_trust(folder, step):
             learn({"a": x["a"]} if type(step).__name__.endswith("Scaler") else x)
     path = save(folder, step, 1)
     first = path.read_bytes()
-    assert save(folder, load(path), 1).read_bytes() == first
+    assert save(folder, read(path).model, 1).read_bytes() == first
 
 
 @pytest.mark.thorough
 def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
     script = (
         "import sys\nfrom river import preprocessing\nfrom streamsvm import BSGDClassifier\n"
-        "from streamsvm.stream import CheckpointFolder, load\n"
+        "from streamsvm.stream import CheckpointFolder\nfrom streamsvm.stream.checkpoint import read\n"
         "model = preprocessing.OneHotEncoder() | BSGDClassifier(budget=5, seed=1)\n"
         "for i in range(30): model.learn_one({'a': f'word {i % 11}', 'b': i % 7}, i % 2)\n"
         "shared = {'x', 'y', ('z', 1), frozenset('pqrs')}\n"
         "with CheckpointFolder(sys.argv[1]) as folder:\n"
         "    path = folder.save([model, shared, [shared, frozenset('abc')]], None, rows=1, position={})\n"
-        "model, first, (second, third) = load(path)\n"
+        "model, first, (second, third) = read(path).model\n"
         "assert first is second and first == shared and third == frozenset('abc') and type(third) is frozenset\n"
         "assert model['OneHotEncoder'].values['b'] == set(range(7))\n"
     )

@@ -2,11 +2,9 @@
 
 import copy
 import functools
-import importlib
 import inspect
 import itertools
 import pickle
-import pkgutil
 
 import numpy as np
 import pandas as pd
@@ -15,22 +13,10 @@ from numba import config
 from river import base, datasets
 
 import streamsvm
+from discovered import estimators
 from lists import checks_of_river, of_each_kind
 from problems import snapshot
 from streamsvm import learners
-
-
-def estimators():
-    found = set()
-    for module in pkgutil.iter_modules(learners.__path__, f"{learners.__name__}."):
-        for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if kind.__module__ != module.name or not issubclass(kind, base.Estimator) or not hasattr(kind, "learn_one"):
-                continue
-            parameters = inspect.signature(kind).parameters.values()
-            # Those that others are built on take what they add, or make no store.
-            if all(parameter.default is not parameter.empty for parameter in parameters) and hasattr(kind, "_rule"):
-                found.add(kind)
-    return sorted(found, key=lambda kind: kind.__name__)
 
 
 class Transactions:

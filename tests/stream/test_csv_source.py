@@ -2,6 +2,7 @@
 
 import csv
 import io
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,18 @@ def test_a_quote_that_is_not_closed_costs_its_own_line(tmp_path, text, bad, reas
     assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == bad
     assert reason in rows[1].reason
     assert rows[-1] == last
+
+
+def test_a_row_of_several_lines_is_no_longer_than_a_line(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('a,y\n"' + ("x" * 100_000 + '\n","') * 400 + "\n1,2\n")  # each line ends within the quotes of a cell
+    tracemalloc.start()
+    rows, _ = read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows[0].reason == "a quote is not closed within 1,000 lines and 16,777,216 bytes"
+    assert rows[-1] == ({"a": 1.0}, 2)
+    assert peak < 60 * 2**20
 
 
 def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path):

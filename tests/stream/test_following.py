@@ -127,7 +127,7 @@ def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner):
             yield row
 
     loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
-    with pytest.warns(UserWarning, match="must be a classifier or a regressor.*not a dict: the model before it stays"):
+    with pytest.warns(UserWarning, match="state holds a dict, which is no model.*: the model before it stays"):
         loop.run()
     assert [record.model for record in sink] == [10] * 6
 

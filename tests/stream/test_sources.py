@@ -17,7 +17,7 @@ from lists import first
 from patience import PATIENCE
 from reading import read
 from refused import raises
-from streamsvm.stream import BadRow, IterableSource, Row, StreamError, open_source
+from streamsvm.stream import BadRow, IterableSource, Row, StreamError, lines, open_source
 
 TEXTS = {
     "csv": 'a,b c,y\n1,2,1\n\n3,,0\n"4","5.5",1\n',
@@ -148,6 +148,16 @@ def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path):
     assert peak < 60 * 2**20
 
 
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_line_that_never_ends_ends_the_run(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(lines, "LONGEST_SKIPPED", 2**22)
+    path = tmp_path / f"rows.{kind}"
+    path.write_bytes(TEXTS[kind].encode() + b"1" * (2**24 + 2**22 - 2**18))
+    assert read(path)[0][-1].reason == "the line is longer than 16,777,216 bytes"
+    path.write_bytes(TEXTS[kind].encode() + b"1" * (2**24 + 2**22 + 2**20))
+    raises(r"rows\..*, after byte \d+: a line does not end within 4,194,304 bytes", read, path, error=StreamError)
+
+
 @PLAIN_AND_COMPRESSED
 def test_positions_of_other_streams_are_refused(tmp_path, compressed):
     def refuses(position, text, match, **options):
@@ -261,6 +271,27 @@ def test_lines_without_rows_are_not_held(tmp_path, kind, head, row, blank):
     rows, positions = read(path, after_one)
     assert [row.y for row in rows] == [2]
     assert positions[-1] == end
+
+
+BLANK = {"jsonl": ["\n", " \n"], "csv": ["\n", "\r\n"], "libsvm": ["\n", "# of a logger\n"]}
+
+
+@pytest.mark.parametrize(("kind", "blank"), [(kind, blank) for kind, blanks in BLANK.items() for blank in blanks])
+def test_many_lines_without_rows_are_taken_in_parts(tmp_path, kind, blank, monkeypatch):
+    """What asks for rows gets an answer all the time; the position does not depend on how bytes came."""
+    path = write(tmp_path, kind, text=TEXTS[kind] + blank * (400_000 // len(blank)))
+    ends = []
+    for chunk in (2**18, 4093):
+        monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk)
+        with open_source(str(path), label="y") as source:
+            taken = iter(lambda source=source: source.take(1000), None)
+            sizes = [len(rows) for rows in taken]
+            ends.append(source.position)
+        assert sum(sizes) == 3
+        assert sizes.count(0) >= 5
+    assert ends[0] == ends[1]
+    assert ends[0]["line"] <= TEXTS[kind].count("\n") + 400_000 // len(blank)
+    assert ends[0]["offset"] > 390_000 - 2**16
 
 
 def test_iterables():

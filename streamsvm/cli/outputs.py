@@ -1,0 +1,88 @@
+"""Which files a command may write: none that it reads, and none that streamsvm did not write, unless ``--overwrite`` says so."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from streamsvm.cli import UsageError
+
+_BYTES = 4096
+#: How predictions and dead letters begin, as CSV and as JSON lines.
+_RECORDS = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
+
+#: Exported models and pictures name what wrote them at one of their ends.
+MADE: re.Pattern[bytes] = re.compile(rb"(?s).*streamsvm")
+
+
+def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
+    """Raise a UsageError where two outputs would mix, or one would overwrite an input, or a file that others wrote.
+
+    ``labels`` is the place of ``--labels``; None if there is none.
+    """
+    sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
+    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
+    if len(wanted := list(filter(None, streams))) > 1:
+        raise UsageError(
+            f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
+        )
+    files = {"SOURCE": arguments.source, "--labels": labels, "--config": arguments.config} | sinks
+    folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
+    inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
+    for option, sink in sinks.items():
+        if sink is None or sink == "-" or "://" in sink:
+            continue
+        if inputs and _is_standard_input(sink):
+            raise UsageError(f"{option} {sink} would overwrite {inputs[0]}, which is standard input: name another file")
+        for other, name in files.items():
+            if other != option and name is not None and _is_same_file(sink, name):
+                raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
+        for other, name in folders.items():
+            if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
+                raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
+        if not arguments.overwrite:
+            _check_ours(option, Path(sink), _RECORDS)
+
+
+def check_written(option: str, paths: Iterable[Path], model: Path | str, overwrite: bool) -> None:
+    """Raise a UsageError where files that are made of a model would overwrite it, or files that others wrote."""
+    for path in paths:
+        if isinstance(model, Path) and _is_same_file(str(path), str(model)):
+            raise UsageError(f"{option} {path} would overwrite the model: name another file")
+        if not overwrite:
+            _check_ours(option, path, MADE)
+
+
+def is_ours(path: Path, ours: re.Pattern[bytes] = MADE) -> bool:
+    """Whether nothing is lost where a file is written: an earlier run wrote what is there, or there is nothing.
+
+    A folder is refused later, and a pipe or device loses nothing.
+    """
+    if not path.is_file():
+        return True
+    with path.open("rb") as file:
+        ends = file.read(_BYTES)
+        file.seek(max(file.seek(0, os.SEEK_END) - _BYTES, 0))
+        ends += file.read()
+    return not ends or ours.match(ends) is not None
+
+
+def _check_ours(option: str, path: Path, ours: re.Pattern[bytes]) -> None:
+    if not is_ours(path, ours):
+        raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
+
+
+def _is_standard_input(path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - as fstat gives it
+    except (OSError, ValueError, AttributeError):  # closed, no file, or not there yet
+        return False
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    first, second = Path(one), Path(other)
+    return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

@@ -1,0 +1,101 @@
+"""Whether river's objects have the attributes that river gives them, of the same kinds: what is read works, or is refused.
+
+What is expected is not written down here. It is read off an object that the class itself makes of its own parameters for tests.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from river import base, compose
+
+from streamsvm.files.container import CorruptError
+from streamsvm.files.messages import shown
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_MAY_END = ("_buffer",)  # which is None once it was used
+
+
+def check(made: Any) -> None:
+    """Raise a CorruptError where an object of river lacks an attribute, or has one of another kind.
+
+    The plan of a pipeline is made anew of its steps.
+    """
+    if isinstance(made, compose.Pipeline):
+        _check_steps(made, "steps")
+        if not made.steps:
+            return
+        *first, last = made.steps.values()
+        transform = all(_has(step, "transform_one") or isinstance(step, base.AnomalyFilter) for step in first)
+        if not transform or not _has(last, "learn_one"):
+            raise CorruptError("a pipeline has steps that are no models, or no transformers before its end")
+        if vars(made).get("_plan", 0) is not None:
+            made._build_plan()
+        return
+    if isinstance(made, compose.TransformerUnion):
+        _check_steps(made, "transformers")
+    kind: Any = type(made)
+    for name, usual in _expected(kind).items():
+        if name not in vars(made):
+            raise CorruptError(f"a {type(made).__name__} has no {name}")
+        found = vars(made)[name]
+        if not (usual is None or _is_like(found, usual) or (found is None and name in _MAY_END)):
+            raise CorruptError(f"{name} of a {type(made).__name__} cannot be {shown(found)}")
+
+
+def _check_steps(made: Any, name: str) -> None:
+    steps = vars(made).get(name)
+    if not isinstance(steps, dict) or not all(isinstance(key, str) for key in steps):
+        raise CorruptError(f"{name} of a {type(made).__name__} are none: {shown(steps)}")
+    if not all(isinstance(step, base.Estimator) for step in steps.values()):
+        raise CorruptError(f"{name} of a {type(made).__name__} are no models")
+
+
+def _has(step: Any, method: str) -> bool:
+    return callable(getattr(type(step), method, None))
+
+
+def _is_like(found: Any, usual: Any) -> bool:
+    """Whether a value may stand where another one stands usually. With other parameters, an object may have the number."""
+    if isinstance(usual, str):
+        return isinstance(found, str)
+    if isinstance(usual, Number):
+        return found is not None and not isinstance(found, str | bytes | dict | list | set | tuple)
+    if isinstance(usual, base.Estimator):
+        return isinstance(found, base.Estimator)
+    if isinstance(usual, dict | list):
+        if isinstance(found, dict | list):
+            some = usual.values() if isinstance(usual, dict) else usual
+            like = next(iter(some), None)
+            values = found.values() if isinstance(found, dict) else found
+            return like is None or all(_is_like(value, like) for value in values)
+        return not isinstance(found, _PLAIN)
+    if isinstance(usual, set | tuple) or type(usual).__module__.startswith("river."):
+        return not isinstance(found, _PLAIN)
+    return True
+
+
+@cache
+def _expected(cls: Any) -> Mapping[str, Any]:
+    """Return the attributes of an object that the class makes itself; None stands for parameters, which are of many kinds."""
+    if not cls.__module__.startswith("river."):
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            chosen = next(iter(cls._unit_test_params())) if hasattr(cls, "_unit_test_params") else {}
+            made = cls(**chosen)
+            attributes = vars(made)
+            if isinstance(made, base.Transformer) and not made._supervised:
+                made.learn_one({"a": 1.0, "b": 2.0})
+                made.transform_one({"a": 1.0, "b": 2.0})
+        except Exception:  # noqa: BLE001 - of a class that others make, or that learns other rows
+            return {}
+    parameters = inspect.signature(cls).parameters
+    return {name: None if name in parameters else value for name, value in attributes.items()}

@@ -1,0 +1,81 @@
+"""Files that commands write: what of them goes on, is written anew, or must not be overwritten."""
+
+import os
+
+import pytest
+
+from streamsvm import load, save
+
+LEARN = ["learn", "--label", "y", "--learner", "bsgd", "--quiet"]
+
+
+@pytest.fixture
+def model(rows, tmp_path, call):
+    call(*LEARN, rows, "--checkpoint", tmp_path / "state")
+    save(load(tmp_path / "state"), tmp_path / "model.npz")
+    return tmp_path / "model.npz"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_sinks_overwrite_files_of_earlier_runs_and_no_others(file, tmp_path, call, suffix):
+    rows = file("rows.csv", "a,y", *["1,0", "x,1", "2,1"] * 40)
+    sinks = {"--to": tmp_path / f"out.{suffix}", "--on-error": tmp_path / f"dead.{suffix}"}
+    flags = [word for pair in sinks.items() for word in map(str, pair)]
+    for more in ([], [], ["--checkpoint", tmp_path / "state"], ["--checkpoint", tmp_path / "state"]):
+        call(*LEARN, rows, *flags, *more)
+    for option, path in sinks.items():
+        written = path.read_bytes()
+        assert len(written) > 1000
+        for others in (b"my notes\n" + written, b"row,of,my,table\n1,2,3,4\n", b"\n", b'{"row": 1}\n'):
+            path.write_bytes(others)
+            call(*LEARN, rows, *flags, status=2, says=f"{option} {path} exists, and streamsvm did not write it: name another")
+            assert path.read_bytes() == others
+        call(*LEARN, rows, *flags, "--overwrite")
+        assert path.read_bytes()[:30] == written[:30]
+        path.write_bytes(b"")
+        call(*LEARN, rows, *flags)
+
+
+@pytest.mark.parametrize("form", ["c", "json", "npz", "onnx"])
+def test_exports_overwrite_earlier_ones_and_no_others(model, tmp_path, call, form):
+    words = ["export", tmp_path / "state", "--to", form, "--out", tmp_path / "out"]
+    call(*words)
+    call(*words)
+    (path,) = (tmp_path / "out").glob(f"*.{form}")
+    written = path.read_bytes()
+    path.write_text("int main(void) { return 0; }")
+    call(*words, status=2, says=f"{path} exists, and streamsvm did not write it: name another file, or give --overwrite")
+    assert path.read_text() == "int main(void) { return 0; }"
+    call(*words, "--overwrite")
+    assert path.read_bytes() == written
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink, None], ids=["hard", "symbolic", "itself"])
+def test_a_model_is_never_overwritten_by_what_is_made_of_it(model, tmp_path, call, link):
+    path = model
+    if link is not None:
+        link(model, path := tmp_path / "linked.npz")
+    before = model.read_bytes()
+    words = ["export", model, "--to", "npz", "--out", tmp_path, "--name", path.stem, "--overwrite"]
+    call(*words, status=2, says=f"{path} would overwrite the model")
+    call("inspect", model, "--plot", path, "--overwrite", status=2, says=f"{path} would overwrite the model")
+    assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_pictures_overwrite_earlier_ones_and_no_others(model, tmp_path, call, suffix):
+    path = tmp_path / f"curve.{suffix}"
+    words = ["inspect", tmp_path / "state", "--plot", path]
+    call(*words)
+    call(*words)
+    path.write_bytes(b"my picture")
+    call(*words, status=2, says=f"--plot {path} exists, and streamsvm did not write it")
+    call(*words, "--overwrite")
+    assert path.read_bytes() != b"my picture"
+
+
+def test_the_demo_removes_no_folder_of_others(tmp_path, call):
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "notes.txt").touch()
+    call("demo", "--out", tmp_path, status=1, says="notes.txt was not written by a demo: give another folder, --out DIR")
+    assert (tmp_path / "killed" / "notes.txt").exists()

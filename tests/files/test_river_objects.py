@@ -1,0 +1,59 @@
+"""Objects of river whose attributes are not such as river makes them are refused when they are read."""
+
+import pytest
+from river import compose, preprocessing
+
+from saved import dumps, loads
+from streamsvm import BSGDClassifier
+from streamsvm.files.model_file import ModelFileError
+
+
+def learned(**options):
+    model = preprocessing.StandardScaler(**options) | BSGDClassifier(budget=5)
+    for i in range(20):
+        model.learn_one({"a": i / 7.0}, i % 2)
+    return model
+
+
+CHANGES = {
+    "no steps": lambda model: vars(model).pop("steps"),
+    "a list of steps": lambda model: vars(model).update(steps=[*model.steps.values()]),
+    "a number as a step": lambda model: model.steps.update(StandardScaler=7),
+    "a scaler at the end": lambda model: model.steps.update(BSGDClassifier=compose.TransformerUnion()) or model.steps.update(z=1),
+    "a learner before the end": lambda model: model.steps.update(StandardScaler=BSGDClassifier()),
+    "no means": lambda model: vars(model["StandardScaler"]).pop("means"),
+    "means that are a number": lambda model: vars(model["StandardScaler"]).update(means=1.0),
+    "a mean that is text": lambda model: model["StandardScaler"].means.update(a="x"),
+    "a count that is a list": lambda model: model["StandardScaler"].counts.__setitem__("a", [1]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_river_would_not_make_is_refused(change):
+    model = learned()
+    assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+    change(model)
+    with pytest.raises(ModelFileError, match="could not be loaded again"):
+        dumps(model)
+
+
+def test_the_means_of_a_window_are_objects():
+    model = learned(window_size=5)
+    assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+    model["StandardScaler"].means["a"] = 1.0
+    with pytest.raises(ModelFileError, match="a StandardScaler has 1.0 among its means"):
+        dumps(model)
+    model = learned()
+    del model["StandardScaler"].window_size
+    with pytest.raises(ModelFileError, match="a StandardScaler has no window_size"):
+        dumps(model)
+
+
+def test_the_plan_of_a_pipeline_is_that_of_its_steps():
+    model = learned()
+    data = dumps(model)
+    model._plan, model._last_step_cached, model._last_step_params = (1, 2), None, {}
+    found = loads(dumps(model))
+    assert found._last_step_cached is found["BSGDClassifier"]
+    assert dumps(found) == data
+    assert found.predict_one({"a": 1.0}) == learned().predict_one({"a": 1.0})
