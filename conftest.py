@@ -2,12 +2,19 @@
 
 import gc
 import os
+import re
 import shutil
 from importlib.util import find_spec
 
 import pytest
 
+from lists import BASELINES
+from streamsvm.core.compiling.common import INTERPRETED
+
 collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None else []
+
+#: The rules to compare with, and hierarchical kernels: to compile them takes a quarter of the quick list's time.
+BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|test_family|hierarchical|hss", re.IGNORECASE)
 
 # Tests run side by side and their matrices are small: more threads in linear algebra made some of them six times as slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,6 +31,11 @@ def pytest_collection():
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+def pytest_itemcollected(item):
+    if not INTERPRETED and BESIDE.search(item.nodeid):
+        item.add_marker("thorough")
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,5 @@
 """Sets up what all tests share: hypothesis, and what is different without compiled code."""
 
-import re
 import signal
 from importlib.util import find_spec
 
@@ -10,7 +9,6 @@ from hypothesis import settings
 
 import checkpoints
 from command_words import Done, main
-from lists import BASELINES
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
 
@@ -43,9 +41,6 @@ ONCE = (
     "test_types.py",
 )
 
-#: The rules to compare with, and hierarchical kernels: to compile them takes a fifth of the quick list's time.
-BESIDE = re.compile(rf"\b({'|'.join(BASELINES)})\b|test_family|[Hh]ierarchical|HSS|/hss")
-
 if INTERPRETED:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
     np.seterr(all="ignore")
@@ -58,8 +53,6 @@ def pytest_configure(config):
 
 
 def pytest_itemcollected(item):
-    if not INTERPRETED and BESIDE.search(item.nodeid):
-        item.add_marker("thorough")
     if item.get_closest_marker("broker"):  # which starts in seconds, after Maven has fetched it
         item.add_marker("thorough")
         if not item.get_closest_marker("xdist_group"):  # with --dist loadgroup, a worker has a broker for each client library

@@ -243,7 +243,7 @@ class Score:
             found = self._counted(windowed) if whole else None
         else:
             found = windowed if type(windowed) is utils.Rolling and type(windowed.obj) is kind else None
-        if not whole or found is None:
+        if not whole or found is None or not (_has_value(metric) and _has_value(found)):
             raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
         self.metric, self.windowed, self._rows_anew = metric, found, rows_anew
 
@@ -280,6 +280,15 @@ class Score:
 
 def _rolling(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
     return utils.Rolling(kind, window_size=window, **parameters)
+
+
+def _has_value(metric: Any) -> bool:
+    """Whether a metric that was read can be asked, as one that it was made of can."""
+    try:
+        _number(metric)
+    except (AttributeError, LookupError, TypeError):
+        return False
+    return True
 
 
 def _number(metric: Any) -> float:

@@ -57,6 +57,7 @@ def slow(monkeypatch):
         (HierarchicalSVR(**SMALL), X[:, 0], "CSMORegressor"),
         (HSSADMMClassifier(), Y, "CSMOClassifier"),
     ],
+    ids=lambda value: type(value).__name__,
 )
 def test_the_other_machine_is_named(model, y, other):
     texts = found(model, y=y)
@@ -83,7 +84,7 @@ def test_rows_that_cannot_be_dense(monkeypatch):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("model", [CSMOClassifier(), HierarchicalSVC(**SMALL)])
+@pytest.mark.parametrize("model", [CSMOClassifier(), HierarchicalSVC(**SMALL)], ids=lambda model: type(model).__name__)
 def test_quick_fits_say_nothing(model):
     assert not found(model)
 

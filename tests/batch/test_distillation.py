@@ -201,6 +201,7 @@ def test_rows_that_are_learned_next_do_no_harm():
 
 
 @pytest.mark.once
+@pytest.mark.thorough
 def test_a_constant_needs_no_vectors():
     X, _ = blobs(rows=80)
     flat = HierarchicalSVR(n_trees=1, gamma=0.5).fit(X, np.full(80, 3.0))

@@ -13,6 +13,7 @@ import river
 from river import (
     base,
     compose,
+    drift,
     feature_extraction,
     feature_selection,
     imblearn,
@@ -21,6 +22,7 @@ from river import (
     misc,
     model_selection,
     naive_bayes,
+    neighbors,
     optim,
     preprocessing,
     stats,
@@ -183,3 +185,9 @@ def test_saved(kind):
         found = loads(data)
         assert type(found) is kind
         assert dumps(found) == data
+
+
+def test_switches_make_other_objects():
+    classifier = drift.DriftRetrainingClassifier(naive_bayes.GaussianNB(), drift.binary.DDM(), train_in_background=False)
+    for model in (classifier, neighbors.KNNClassifier(cleanup_every=None)):
+        assert type(loads(dumps(model))) is type(model)

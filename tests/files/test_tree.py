@@ -14,6 +14,7 @@ import pytest
 from river import base
 
 import mutated_files
+import mutated_runs
 from checkpoints import learned
 from crafted import put_together, repacked, taken_apart
 from refused import raises
@@ -155,15 +156,27 @@ def test_nothing_of_the_process_changes(tmp_path):
     assert {key for key, value in before.items() if after.get(key) != value} == set()
 
 
-@pytest.mark.thorough
-def test_changed_models_crash_nothing():
-    script = Path(mutated_files.__file__)
+def fates_of(module):
+    """What became of 300 changed files of a script."""
+    script = Path(module.__file__)
     command = [sys.executable, script, "300", "0"]
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.args}: {done.stdout}{done.stderr}"
-    fates = json.loads(done.stdout)["fates"]
+    return json.loads(done.stdout)["fates"]
+
+
+@pytest.mark.thorough
+def test_changed_models_crash_nothing():
+    fates = fates_of(mutated_files)
     assert fates["refused"] > 150
     assert fates["used"] > 50
+
+
+@pytest.mark.thorough
+def test_changed_checkpoints_and_blocks_crash_nothing():
+    fates = fates_of(mutated_runs)
+    assert len(fates) == 4
+    assert min(fates.values()) > 10
 
 
 def test_what_refers_to_itself_comes_back():

@@ -213,7 +213,7 @@ def test_the_inverse_of_a_projectron_is_made_anew(kind):
     assert np.abs(G @ gram(model.support_vectors.astype(float)) - np.eye(n)).max() < 1e-6 * np.abs(G).max() < 0.5  # float32
 
 
-def test_landmarks_go_on_within_their_span():
+def test_landmarks_of_nogd_go_on_within_their_span():
     model = one_of(parts(NOGD, gamma=0.5, scaling=None))
     before, a = model.support_vectors, model.coefficients
     X, y = rows(NOGD, EACH, 1)

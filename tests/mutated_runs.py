@@ -1,0 +1,129 @@
+"""Changes checkpoints and block files in ways that no checksum tells, and goes on from them: a process to be watched for a crash.
+
+``python tests/mutated_runs.py N SEED`` changes N files. A run that finds a changed checkpoint must go on, or say in an error of
+its own why it cannot, and so must a fit of a changed block file. It prints what became of them as JSON, and fails where one ended
+otherwise or took longer than 10 seconds.
+"""
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from river import drift, metrics, preprocessing
+
+import crafted
+from forged_blocks import Forged
+from mutated_files import changed
+from streamsvm import BSGDClassifier, SVMClassifier
+from streamsvm.files.model_file import ModelFileError
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.linear import OutOfCoreLinearSVC
+from streamsvm.stream import CheckpointFolder, CSVSource, DriftWatch, FileSink, LearningLoop, StreamError
+
+SAID = (ValueError, ModelFileError, StreamError)
+MODELS = [
+    (lambda: preprocessing.StandardScaler() | BSGDClassifier(budget=6, seed=1), metrics.Accuracy),
+    (lambda: SVMClassifier("low", seed=1), metrics.LogLoss),
+    (OnlineLinearSVC, metrics.F1),
+]
+_LONGEST_SECONDS = 10.0
+
+
+class Run:
+    """A learner of a file, with predictions, dead letters and a watch for drift, which stopped in the middle."""
+
+    def __init__(self, folder, number):
+        self.folder, (self.model, self.metric) = folder / str(number), MODELS[number]
+        self.folder.mkdir()
+        lines = [f"{i % 7},{(i * i) % 11},{i % 3 == 0}" if i % 17 else "x,1,True" for i in range(120)]
+        (self.folder / "rows.csv").write_text("\n".join(["a,b,y", *lines]) + "\n")
+        self.go(most=60)
+        self.kept = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        self.newest = max((self.folder / "state").glob("*.ckpt"))
+        found = crafted.unpack(self.newest.read_bytes())
+        self.arrays = dict(found.arrays)
+        tree = json.loads(self.arrays.pop("tree").tobytes())
+        self.parts = {"tree": tree, "facts": json.loads(found.strings["facts"])}
+
+    def go(self, most=None):
+        source = CSVSource(self.folder / "rows.csv", label="y")
+        with CheckpointFolder(self.folder / "state") as checkpoints, FileSink(self.folder / "to.csv") as sink:
+            watch, letters = DriftWatch(drift.ADWIN()), str(self.folder / "refused.jsonl")
+            options = {"sink": sink, "checkpoints": checkpoints, "drift": watch, "on_error": letters, "checkpoint_every": 20}
+            LearningLoop(source, self.model(), self.metric(), **options).run(most)
+
+    def changed(self, rng):
+        """Change the newest checkpoint, and go on from it."""
+        shutil.rmtree(self.folder)
+        for path, data in self.kept.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        parts, arrays = changed(rng, self.parts, self.arrays)
+        crafted.repacked(self.newest, json.dumps(parts.get("tree")).encode(), arrays, parts.get("facts"))
+        self.go()
+
+
+class Blocks:
+    """A block file, of which a linear machine is fitted."""
+
+    def __init__(self, folder, dense, weighted):
+        self.path, self.kind = folder / f"blocks-{dense}-{weighted}", (dense, weighted)
+
+    def changed(self, rng):
+        """Change the file, and fit it."""
+        forged = Forged(self.path, *self.kind)
+        untrue = {}
+        for _ in range(rng.choice((1, 1, 2))):
+            what = rng.randrange(4)
+            number = rng.choice((0, 1, -1, 7, 2**31, 2**32 - 1, 2**62, 2**63 - 1))
+            if what == 0:
+                name = rng.choice([name for name in forged.header if name not in ("magic", "crc")])
+                untrue[name] = number % (2**16 if name in ("version", "dense", "numbered") else 2**64)
+            elif what == 1:
+                name = rng.choice(forged.index.dtype.names)
+                at = rng.randrange(len(forged.index))
+                forged.index[name][at] ^= 1 << rng.randrange(16)
+            else:
+                part = rng.choice([part for part in forged.parts(rng.randrange(len(forged.index))) if part.size])
+                data = part.view(np.uint8)
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        forged.write(**untrue)
+        OutOfCoreLinearSVC(max_iter=5).fit_file(self.path)
+
+
+def main():
+    n, seed = map(int, sys.argv[1:])
+    rng = random.Random(seed)
+    warnings.simplefilter("ignore")
+    folder = Path(tempfile.mkdtemp())
+    things = [Run(folder, number) for number in range(len(MODELS))]
+    things += [Blocks(folder, dense, weighted) for dense in (False, True) for weighted in (False, True)]
+    fates, bad = Counter(), Counter()
+    for number in range(n):
+        began, thing = time.monotonic(), rng.choice(things)
+        name = f"{type(thing).__name__}"
+        try:
+            thing.changed(rng)
+            fates[f"{name}, went on"] += 1
+        except SAID:
+            fates[f"{name}, refused"] += 1
+        except Exception as error:  # noqa: BLE001
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            bad[f"{name}: {error!r:.100} at {last.filename}:{last.lineno}"] += 1
+        if time.monotonic() - began > _LONGEST_SECONDS:
+            bad[f"{time.monotonic() - began:.0f} seconds, number {number}"] += 1
+    shutil.rmtree(folder)
+    print(json.dumps({"fates": fates, "bad": dict(bad.most_common(40))}))  # noqa: T201
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
