@@ -92,8 +92,8 @@ class Blocks:
                 at = rng.randrange(len(forged.index))
                 forged.index[name][at] ^= 1 << rng.randrange(16)
             else:
-                part = rng.choice([part for part in forged.parts(rng.randrange(len(forged.index))) if part.size])
-                data = part.view(np.uint8)
+                parts = [part for place in range(len(forged.index)) for part in forged.parts(place) if part.size]
+                data = rng.choice(parts).view(np.uint8)
                 data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         forged.write(**untrue)
         OutOfCoreLinearSVC(max_iter=5).fit_file(self.path)

@@ -215,7 +215,7 @@ class LearningLoop(StreamLoop[Progress]):
                 self._resume_drift(folder, watched, parts.pop(0))
             self._resume_delayed(folder, header.get("delayed"), parts, rows)
             curve = LearningCurve.of(header["curve"], rows)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
             raise CheckpointError(text) from None
         if parameters != self._parameters:

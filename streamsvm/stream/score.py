@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 from river import metrics, utils
@@ -243,7 +244,7 @@ class Score:
             found = self._counted(windowed) if whole else None
         else:
             found = windowed if type(windowed) is utils.Rolling and type(windowed.obj) is kind else None
-        if not whole or found is None or not (_has_value(metric) and _has_value(found)):
+        if not whole or found is None or not (_is_usable(metric) and _is_usable(found)):
             raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
         self.metric, self.windowed, self._rows_anew = metric, found, rows_anew
 
@@ -282,11 +283,23 @@ def _rolling(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
     return utils.Rolling(kind, window_size=window, **parameters)
 
 
-def _has_value(metric: Any) -> bool:
-    """Whether a metric that was read can be asked, as one that it was made of can."""
+def _is_usable(metric: Any) -> bool:
+    """Whether a metric that was read can count and be asked: river finds out late that a number of it is none."""
+    probe = copy.deepcopy(metric)
     try:
-        _number(metric)
-    except (AttributeError, LookupError, TypeError):
+        _number(probe)
+        if isinstance(probe, utils.Rolling):
+            if type(probe.window) is not deque or type(probe.window_size) is not int:
+                return False
+            for arguments, options in list(probe.window):
+                probe.update(*arguments, **options)
+        elif isinstance(matrix := getattr(probe, "cm", None), metrics.ConfusionMatrix):
+            labels = [*matrix.classes, 0]
+            for pair in product(labels, labels):
+                matrix.update(*pair)  # type: ignore[no-untyped-call]
+            sum(matrix.sum_row.values())
+        _number(probe)
+    except (AttributeError, LookupError, TypeError, ValueError):
         return False
     return True
 
