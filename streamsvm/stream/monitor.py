@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
-import re
-import selectors
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from importlib.resources import files
 from ipaddress import ip_address
@@ -34,9 +30,6 @@ _REQUEST_SECONDS = 5.0  # in which a client has to send its request and take the
 _MOST_CLIENTS = 200  # at once: each has a file of the process
 _MOST_WAITING = 1024  # to be let in
 _SECONDS_TO_ASK = 0.2  # that each client has at least
-_LONGEST_REQUEST = 2**14
-_END_OF_REQUEST = re.compile(rb"\r?\n\r?\n")
-_TICK_SECONDS = 0.05  # after which the server looks for clients that are late, and whether it is to end
 _PROBES = 5  # snapshots that are tried while the loop changes what they read
 
 
@@ -112,11 +105,11 @@ class Monitor:
         self._seconds = _SECONDS
         self._closing = threading.Event()
         try:
-            self._server = _Server(host, port, lambda request: _Request(self, request).answer)
+            self._server = _Server(host, port, partial(_Handler, self))
         except OSError as error:
             raise MonitorError(f"cannot listen at {host}:{port}: {error.strerror or error}. Give another port") from None
-        self.port: int = self._server.port
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.run, self._watch)]
+        self.port: int = self._server.server_address[1]
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch)]
         for thread in self._threads:
             thread.start()
 
@@ -129,7 +122,8 @@ class Monitor:
     def close(self) -> None:
         """End the server."""
         self._closing.set()
-        self._server.closing = True
+        self._server.shutdown()
+        self._server.server_close()
         for thread in self._threads:
             thread.join()
 
@@ -323,114 +317,57 @@ _DELAYED_COUNTERS = (
 )
 
 
-@dataclass
-class _Client:
-    socket: socket.socket
-    came: float
-    heard: bytes = b""
-    left: memoryview | None = None
-    """What is left of the answer; None before the request has come."""
+class _Server(ThreadingHTTPServer):
+    """A server of few clients at once, none of which can stay for long: where there are too many, the oldest one has to go.
 
-
-class _Server:
-    """Answers few clients at once in one thread, none of which can stay for long; of too many, the oldest ones must go.
-
-    One that has not said what it wants goes first, but each has the time to say it. Meanwhile others wait to be let in, in the
-    order in which they came, so a probe gets its answer whatever others do: with 600 others that come again and again, within a
-    second.
+    Each has the time to say what it wants, and others wait meanwhile in the order in which they came. So a probe gets its answer
+    whatever others do: with 600 others that come again and again, within a second.
     """
 
-    def __init__(self, host: str, port: int, answer: Callable[[bytes], bytes]) -> None:
-        self._answer, self.closing = answer, False
-        self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self.clients: dict[socket.socket, _Client] = {}  # in the order in which they came
-        try:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, sys.platform != "win32")
-            self._listener.bind((host, port))
-            self._listener.listen(_MOST_WAITING)
-        except BaseException:
-            self._listener.close()
-            raise
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
+    daemon_threads = True
+    request_queue_size = _MOST_WAITING
 
-    def run(self) -> None:
-        """Answer until ``closing`` is set."""
-        listens = False
-        with selectors.DefaultSelector() as self._selector, self._listener:
-            while not self.closing:
-                if listens != self._has_room():  # else a client that waits would end each wait for an event
-                    listens = not listens
-                    if listens:
-                        self._selector.register(self._listener, selectors.EVENT_READ)
-                    else:
-                        self._selector.unregister(self._listener)
-                found = [client for key, _ in self._selector.select(_TICK_SECONDS) if (client := key.data) is not None]
-                for client in found:
-                    self._serve(client)
-                late = time.monotonic() - _REQUEST_SECONDS
-                for client in [client for client in self.clients.values() if client.came < late]:
-                    self._hang_up(client)
-                if self._has_room():
-                    self._let_in()
-            for client in list(self.clients.values()):
-                self._hang_up(client)
+    def __init__(self, host: str, port: int, handler: Any) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.clients: dict[Any, float] = {}  # and when they came, the oldest first
+        super().__init__((host, port), handler)
 
-    @property
-    def _next_to_go(self) -> _Client:
-        everyone = self.clients.values()
-        return next((client for client in everyone if client.left is None), next(iter(everyone)))
+    def process_request(self, request: Any, client_address: Any) -> None:
+        while len(self.clients) >= _MOST_CLIENTS:
+            for oldest, came in list(self.clients.items())[:1]:  # a copy: threads that have answered take theirs out
+                time.sleep(max(came + _SECONDS_TO_ASK - time.monotonic(), 0.0))
+                self._hang_up(oldest)
+        self.clients[request] = time.monotonic()
+        super().process_request(request, client_address)
 
-    def _has_room(self) -> bool:
-        return len(self.clients) < _MOST_CLIENTS or self._next_to_go.came < time.monotonic() - _SECONDS_TO_ASK
+    def shutdown_request(self, request: Any) -> None:
+        self.clients.pop(request, None)
+        super().shutdown_request(request)
 
-    def _let_in(self) -> None:
-        try:
-            client = _Client(self._listener.accept()[0], time.monotonic())
-        except OSError:  # there is none, or it has gone, or there are too many files
-            return
-        if len(self.clients) >= _MOST_CLIENTS:
-            self._hang_up(self._next_to_go)
-        client.socket.setblocking(False)
-        self.clients[client.socket] = client
-        self._selector.register(client.socket, selectors.EVENT_READ, client)
-        self._serve(client)
+    def service_actions(self) -> None:
+        """Hang up on clients whose time is over: called twice a second."""
+        late = time.monotonic() - _REQUEST_SECONDS
+        for request, came in list(self.clients.items()):
+            if came < late:
+                self._hang_up(request)
 
-    def _serve(self, client: _Client) -> None:
-        try:
-            if client.left is None:
-                heard = client.socket.recv(_LONGEST_REQUEST)
-                client.heard += heard
-                if not heard or len(client.heard) > _LONGEST_REQUEST:
-                    self._hang_up(client)
-                    return
-                if _END_OF_REQUEST.search(client.heard) is None:
-                    return
-                client.left = memoryview(self._answer(client.heard))
-                self._selector.modify(client.socket, selectors.EVENT_WRITE, client)
-            client.left = client.left[client.socket.send(client.left) :]
-            if not client.left:
-                self._hang_up(client)
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._hang_up(client)
+    def _hang_up(self, request: Any) -> None:
+        self.clients.pop(request, None)
+        with suppress(OSError):  # its thread has just closed it
+            request.shutdown(socket.SHUT_RDWR)
 
-    def _hang_up(self, client: _Client) -> None:
-        del self.clients[client.socket]
-        self._selector.unregister(client.socket)
-        with suppress(OSError), client.socket:  # it may have gone
-            client.socket.shutdown(socket.SHUT_WR)
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing on standard error of a client that has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
-class _Request(BaseHTTPRequestHandler):
-    """The answer to a request that has come as a whole."""
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _REQUEST_SECONDS
 
-    def __init__(self, monitor: Monitor, request: bytes) -> None:
-        self._monitor, self.client_address = monitor, ("", 0)
-        self.rfile, self.wfile = io.BufferedReader(io.BytesIO(request)), io.BytesIO()
-        self.handle_one_request()
-        self.answer: bytes = self.wfile.getvalue()
+    def __init__(self, monitor: Monitor, *arguments: Any) -> None:
+        self._monitor = monitor
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         host = self.headers.get("Host")
