@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -440,8 +441,9 @@ def check_scaler(instance: object) -> None:
     windowed = own.get("window_size") is not None  # its numbers are objects
     for name, kinds in (("counts", int), ("means", (int, float, np.number)), ("vars", (int, float, np.number))):
         values = own.get(name)
-        if not isinstance(values, dict):
-            raise ValueError(f"{name} of a StandardScaler are {shown(values)}, and no dict")
+        wanted = Counter if name == "counts" else defaultdict  # which know what a feature has that never came
+        if not isinstance(values, wanted) or getattr(values, "default_factory", 0) is None:
+            raise ValueError(f"{name} of a StandardScaler are {shown(values)}, and no {wanted.__name__}")
         for value in values.values():
             good = hasattr(value, "get") if windowed and kinds is not int else isinstance(value, kinds)
             if not good or isinstance(value, bool) or (kinds is int and value < 0):

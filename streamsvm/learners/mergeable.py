@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from streamsvm.core.steps.iterates import LEARNED
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 
@@ -159,8 +160,8 @@ class Mergeable(OnlineEstimator):
 
     def _take_counters(self, parts: Sequence[Part]) -> None:
         c = self._common
-        c["t"] = sum(part.model.n_learned for part in parts)
-        c["n_merges"] = sum(int(part.model._common["n_merges"][0]) for part in parts)
+        c["t"] = min(sum(part.model.n_learned for part in parts), LEARNED["t"][1])
+        c["n_merges"] = min(sum(int(part.model._common["n_merges"][0]) for part in parts), LEARNED["n_merges"][1])
         for name in ("error", "center", "size", "slope", "curvature"):
             c[name] = sum(part.share * part.model._common[name][0][int(part.model.averaged)] for part in parts)
 

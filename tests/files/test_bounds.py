@@ -5,6 +5,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_many_models_of_one_array_are_too_many_copies(tmp_path):
 
 
 def test_what_models_share_is_no_bomb():
-    shared = {i: float(i) for i in range(1000)}
+    shared = defaultdict(float, {i: float(i) for i in range(1000)})
     chain = []
     for _ in range(5000):
         chain = [chain]
@@ -172,6 +173,14 @@ def test_a_scaler_of_river_has_numbers(name, value):
     read(*written(scaler))
     getattr(scaler, name)["a"] = value
     raises(f"among its {name}", read, *written(scaler))
+
+
+@pytest.mark.parametrize("name", ["counts", "means", "vars"])
+def test_a_scaler_of_river_knows_what_a_feature_has_that_never_came(name):
+    scaler = preprocessing.StandardScaler()
+    scaler.learn_one({"a": 1.0})
+    setattr(scaler, name, dict(getattr(scaler, name)))
+    raises(f"{name} of a StandardScaler are", read, *written(scaler))
 
 
 def test_names_of_one_hash_are_refused_before_they_are_put_into_a_dict():

@@ -311,3 +311,12 @@ def test_coefficients_that_do_not_fit_are_refused():
     (model,) = parts(OnlineLinearSVC, n=1)
     refused(r"coefficients must be \[2\], one for each feature, not \[3\]", model.set_coefficients, [1.0, 2.0, 3.0])
     refused("numbers below", model.set_coefficients, [1.0, np.nan])
+
+
+def test_models_of_any_number_of_rows_become_one():
+    models = [OnlineLinearSVC() for _ in range(3)]
+    for model in models:
+        model.learn_one({"a": 1.0}, True)
+        model._common["t"] = 2**62
+    models[0].merge_with(*models[1:])
+    assert models[0].n_learned == 2**62
