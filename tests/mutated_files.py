@@ -166,7 +166,8 @@ def predict(model, rows):
         if isinstance(model, base.AnomalyDetector):
             model.score_one(ROWS[i])
             continue
-        if not hasattr(model, "predict_one"):  # a transformer that took the place of a model
+        last = [*model.steps.values()][-1] if isinstance(model, compose.Pipeline) else model
+        if not hasattr(last, "predict_one"):  # a transformer that took the place of a model
             model.transform_one(ROWS[i])
             continue
         model.predict_one(ROWS[i])

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import itertools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,17 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
     bits, most = options.pop("bits", None) or 32, options.pop("error", None)
     rounds = bits != 32 or most is not None
+    if most is not None and arguments.max_bytes is not None:
+        raise UsageError("--error and --max-bytes each decide how large the tables are: leave one out, or say --bits")
     if arguments.sample is not None and not rounds and arguments.max_bytes is None:
         raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits, --error or --max-bytes")
+    if arguments.sample == "-":
+        raise UsageError("--sample - is standard input: give a file")
+    if arguments.out.exists() and not arguments.out.is_dir():
+        raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
     paths = files_of(arguments.form, arguments.out, arguments.name)
-    check_written(f"--to {arguments.form}:", paths, arguments.path, arguments.overwrite)
+    inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
+    check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
         program = program_of(checkpoint.model)
@@ -62,14 +70,16 @@ def run(arguments: argparse.Namespace) -> None:
             print(printable(str(found)))
         if rounds:
             written = quantised(written, arguments.bits, most)
+            print(printable(_bits_of(written)))
         with unwinding():
             paths = export(written, arguments.form, arguments.out, arguments.name, **options)
     except ProgramError as error:
         raise CommandError(f"{arguments.path} was not exported: {error}") from error
+    single = arguments.form == "c" or arguments.inputs == "float"
     if written is not program:
-        _compare(program, written, rows_near_vectors(program), "near its support vectors")
+        _compare(program, written, rows_near_vectors(program), "near its support vectors", single)
     if sample is not None:
-        _compare(program, written, sample, f"of {arguments.sample}")
+        _compare(program, written, sample, f"of {arguments.sample}", single)
     for path in paths:
         print(printable(f"{path}: {path.stat().st_size:,} bytes"))
 
@@ -90,14 +100,25 @@ def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:
                 raise CommandError(f"--sample {place}, row {number:,}: {error}") from None
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
+    if np.isnan(rows).all():
+        raise CommandError(f"--sample {place} has none of the columns that the model has learned")
     return np.array(rows)
 
 
-def _compare(program: Program, written: Program, rows: np.ndarray, which: str) -> None:
+def _bits_of(program: Program) -> str:
+    """Return how many bits the support vectors of a written program have."""
+    found = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
+    bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in found})
+    if bits in ([], [32]):
+        return "no vectors have fewer bits: there are none that may, or fewer are not known to keep to --error"
+    return f"vectors have {' and '.join(map(str, bits))} bits"
+
+
+def _compare(program: Program, written: Program, rows: np.ndarray, which: str, single: bool) -> None:
     """Print what a written program answers otherwise on rows, if there are any, and warn if that is much."""
     if not len(rows):
         return
-    found = comparison(program, written, rows)
+    found = comparison(program, written, rows, single=single)
     print(printable(f"compared with the model on rows {which}: {found}"))
     if found.is_large:
         much = f"{found.unit} differ by more than 3% of their deviation" if found.changed is None else "over 1% of labels differ"

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
         There is nothing to draw.
     """
     if arguments.plot is not None:
-        check_written("--plot", [arguments.plot], arguments.path, arguments.overwrite)
+        check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
         _check(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
     learner, header = learner_of(checkpoint.model), checkpoint.header

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from streamsvm.cli import UsageError
@@ -15,8 +15,8 @@ _BYTES = 4096
 #: How predictions and dead letters begin, as CSV and as JSON lines.
 _RECORDS = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
 
-#: Exported models and pictures name what wrote them at one of their ends.
-MADE: re.Pattern[bytes] = re.compile(rb"(?s).*streamsvm")
+#: Exported models and pictures say at one of their ends what wrote them: ONNX as its producer, JSON as its format.
+MADE: re.Pattern[bytes] = re.compile(rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program")')
 
 
 def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
@@ -48,11 +48,15 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
             _check_ours(option, Path(sink), _RECORDS)
 
 
-def check_written(option: str, paths: Iterable[Path], model: Path | str, overwrite: bool) -> None:
-    """Raise a UsageError where files that are made of a model would overwrite it, or files that others wrote."""
+def check_written(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
+    """Raise a UsageError where files that are made of a model would overwrite an input, or files that others wrote.
+
+    ``inputs`` are the model, a file or a folder or a topic, and what else is read, by their names in messages.
+    """
     for path in paths:
-        if isinstance(model, Path) and _is_same_file(str(path), str(model)):
-            raise UsageError(f"{option} {path} would overwrite the model: name another file")
+        for name, read in inputs.items():
+            if isinstance(read, Path) and (_is_same_file(str(path), str(read)) or read.absolute() in path.absolute().parents):
+                raise UsageError(f"{option} {path} would overwrite {name}, or write into it: name another file")
         if not overwrite:
             _check_ours(option, path, MADE)
 

@@ -78,6 +78,8 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         for name in state:
             if name not in parameters and hasattr(type(self), name):
                 raise ValueError(f"the saved model is corrupt: {name!r} is an attribute of {type(self).__name__} itself")
+            if name in parameters and hasattr(state[name], "get_params"):  # it may be the model itself, without end
+                raise ValueError(f"the saved model is corrupt: its {name} is a {type(state[name]).__name__}")
         super().__setstate__({name: canonical(value) for name, value in state.items()})
 
     def _models(self, Cs: Iterable[float]) -> list[Self]:

@@ -46,10 +46,10 @@ class Comparison(NamedTuple):
         return f"{labels}; {self.unit} differ by at most {self.largest:.3g}"
 
 
-def comparison(program: Program, other: Program, X: Any) -> Comparison:
+def comparison(program: Program, other: Program, X: Any, *, single: bool = False) -> Comparison:
     """Compare the answers of two programs on rows, both computed by numpy.
 
-    Code in C answers as numpy does, but for rounding to float32.
+    Code in C answers as numpy does, but for rounding to float32 while it computes.
 
     Parameters
     ----------
@@ -59,6 +59,8 @@ def comparison(program: Program, other: Program, X: Any) -> Comparison:
         A program that was made of it, such as by `quantised` or `reduced`.
     X
         Rows, an array [n, columns] in the order of the columns of a program, or a frame with columns of these names.
+    single
+        Whether the other program is given the rows in float32, as C takes them.
 
     Returns
     -------
@@ -90,14 +92,16 @@ def comparison(program: Program, other: Program, X: Any) -> Comparison:
     rows = before._matrix(X)
     if not len(rows):
         raise ValueError("there are no rows to compare programs on: give at least one")
-    answers, others = before.predict_many(rows), after.predict_many(rows)
+    with np.errstate(over="ignore"):
+        given = rows.astype(np.float32).astype(np.float64) if single else rows
+    answers, others = before.predict_many(rows), after.predict_many(given)
     if before.kind != "class":
         spread = float(answers.std())
         away = float(np.sqrt(np.square(others - answers).mean())) / spread if spread > 0.0 else None
         unit = "anomaly scores" if before.kind == "anomaly" else "numbers"
         return Comparison(len(rows), None, float(np.abs(others - answers).max()), unit, away)
     asked = (each.predict_proba_many if program.answer.odds else each.decision_function_many for each in (before, after))
-    values = [ask(rows) for ask in asked]
+    values = [ask(some) for ask, some in zip(asked, (rows, given), strict=True)]
     unit = "probabilities" if program.answer.odds else "decision values"
     return Comparison(len(rows), int((answers != others).sum()), float(np.abs(values[1] - values[0]).max()), unit, None)
 

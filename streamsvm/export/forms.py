@@ -29,6 +29,8 @@ FORMS: Mapping[str, frozenset[str]] = {
     "npz": frozenset(),
     "json": frozenset(),
 }
+#: What exported models and pictures say at one of their ends.
+WRITTEN_BY: bytes = b"written by streamsvm"
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {"c": ("h", "c"), "onnx": ("onnx",), "npz": ("npz",), "json": ("json",)}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
@@ -96,6 +98,8 @@ def export(
     program, folder = model if isinstance(model, Program) else program_of(model), Path(out)
     if to == "c" or options.get("inputs") == "float":
         _warn_of_lost(program, to)
+    if max_bytes is not None and options.get("error") is not None:
+        raise ProgramError("error= and max_bytes= each decide how large the tables are: leave one out, or say bits=")
     if max_bytes is not None:
         program = import_module("streamsvm.export.reduce").reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
     try:
@@ -139,6 +143,7 @@ def _npz(program: Program, folder: Path, name: str) -> list[Path]:
     text, arrays = program.parts()
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:  # as numpy.savez does, without the time: equal programs give equal bytes
+        archive.comment = WRITTEN_BY  # at the end of the file, wherever its program ends
         for key, array in {PROGRAM: np.frombuffer(text.encode(), np.uint8), **arrays}.items():
             with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<"), copy=False), allow_pickle=False)

@@ -127,7 +127,7 @@ def draw(path: str | Path, model: Any, curve: LearningCurve | None = None, rows:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from")  # boxes stand for letters that the font has not
             suffix = Path(path).suffix[1:].lower()
-            said = {"Software" if suffix == "png" else "Creator": "streamsvm"} if suffix in _WITH_METADATA else None
+            said = {"Software" if suffix == "png" else "Creator": "written by streamsvm"} if suffix in _WITH_METADATA else None
             figure.savefig(picture, format=suffix, dpi=110, metadata=said)
         write(Path(path), picture.getvalue())
     except (OSError, RuntimeError, ValueError, ImportError, ModelFileError) as error:  # some formats need programs of their own

@@ -166,7 +166,7 @@ def _refuse_lossy(program: Program, made: Program, bits: int) -> None:
             share, more = 100.0 * min(lost, 1.0), 16 if bits == 8 else 32
             raise ProgramError(
                 f"vectors of {bits} bits would lose {share:.0f}% of a kernel's sums, as they do where a value of "
-                f"a feature is far from all others: ask for {more} bits, learn with scaling, or allow a change with error="
+                f"a feature is far from all others: ask for {more} bits, learn with scaling, or allow a change, error= (--error)"
             )
 
 

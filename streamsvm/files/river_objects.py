@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from numbers import Number
 from typing import Any
@@ -41,11 +42,11 @@ def check(made: Any) -> None:
     if isinstance(made, compose.TransformerUnion):
         _check_steps(made, "transformers")
     kind: Any = type(made)
-    if wrong := _unlike(made, _expected(kind)):  # switches may make it another object: some work once more
+    if wrong := _unlike(made, _expected(kind)):  # switches, or rows of text, may make it another object: some work once more
         given = ((name, vars(made).get(name, ...)) for name in inspect.signature(kind).parameters)
-        wrong = _unlike(made, _expected(kind, tuple(pair for pair in given if pair[1] is None or isinstance(pair[1], bool))))
-    if wrong:
-        raise CorruptError(wrong)
+        switches = tuple(pair for pair in given if pair[1] is None or isinstance(pair[1], bool | str))
+        if all(_unlike(made, _expected(kind, switches, value)) for value in (1.0, "a")):
+            raise CorruptError(wrong)
 
 
 def _unlike(made: Any, expected: Mapping[str, Any]) -> str:
@@ -71,6 +72,10 @@ def _has(step: Any, method: str) -> bool:
     return callable(getattr(type(step), method, None))
 
 
+def _is_plain(found: Any) -> bool:
+    return isinstance(found, _PLAIN)
+
+
 def _is_like(found: Any, usual: Any) -> bool:
     """Whether a value may stand where another one stands usually. With other parameters, an object may have the number."""
     if isinstance(usual, str):
@@ -81,10 +86,12 @@ def _is_like(found: Any, usual: Any) -> bool:
         return isinstance(found, base.Estimator)
     if isinstance(usual, dict | list):
         if isinstance(found, dict | list):
+            if isinstance(found, dict) != isinstance(usual, dict):
+                return False
             some = usual.values() if isinstance(usual, dict) else usual
             like = next(iter(some), None)
             values = found.values() if isinstance(found, dict) else found
-            return like is None or all(_is_like(value, like) for value in values)
+            return like is None or all(_is_like(value, like) or (isinstance(like, str) and _is_plain(value)) for value in values)
         return not isinstance(found, _PLAIN)
     if isinstance(usual, set | tuple) or type(usual).__module__.startswith("river."):
         return not isinstance(found, _PLAIN)
@@ -92,10 +99,11 @@ def _is_like(found: Any, usual: Any) -> bool:
 
 
 @cache
-def _expected(cls: Any, switches: tuple[tuple[str, Any], ...] = ()) -> Mapping[str, Any]:
+def _expected(cls: Any, switches: tuple[tuple[str, Any], ...] = (), value: float | str = 1.0) -> Mapping[str, Any]:
     """Return the attributes of an object that the class makes itself; None stands for parameters, which are of many kinds.
 
-    ``switches`` are parameters that are None, True or False: others could ask for any amount of memory.
+    ``switches`` are parameters that are None, True, False or text: others could ask for any amount of memory. A transformer has
+    learned a row with the ``value``.
     """
     if not cls.__module__.startswith("river."):
         return {}
@@ -106,9 +114,10 @@ def _expected(cls: Any, switches: tuple[tuple[str, Any], ...] = ()) -> Mapping[s
             made = cls(**{**chosen, **dict(switches)})
             attributes = vars(made)
             if isinstance(made, base.Transformer) and not made._supervised:
-                made.learn_one({"a": 1.0, "b": 2.0})
-                made.transform_one({"a": 1.0, "b": 2.0})
-        except Exception:  # noqa: BLE001 - of a class that others make, or that learns other rows
+                with suppress(Exception):  # of one that learns other rows
+                    made.learn_one({"a": value, "b": value})
+                    made.transform_one({"a": value, "b": value})
+        except Exception:  # noqa: BLE001 - of a class that others make
             return {}
     parameters = inspect.signature(cls).parameters
     return {name: None if name in parameters else value for name, value in attributes.items()}

@@ -430,6 +430,9 @@ def check_wrapper(instance: object) -> None:
         raise ValueError(f"a {name} is corrupt: it says that it has values, and its window is empty")
 
 
+_REAL = (int, float, np.floating, np.integer)
+
+
 def check_scaler(instance: object) -> None:
     """Raise a ValueError where a StandardScaler of river that was filled from a file holds what is no number.
 
@@ -439,7 +442,7 @@ def check_scaler(instance: object) -> None:
     if not own:
         return
     windowed = own.get("window_size") is not None  # its numbers are objects
-    for name, kinds in (("counts", int), ("means", (int, float, np.number)), ("vars", (int, float, np.number))):
+    for name, kinds in (("counts", int), ("means", _REAL), ("vars", _REAL)):
         values = own.get(name)
         wanted = Counter if name == "counts" else defaultdict  # which know what a feature has that never came
         if not isinstance(values, wanted) or getattr(values, "default_factory", 0) is None:

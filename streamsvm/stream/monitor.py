@@ -27,7 +27,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first
 _REQUEST_SECONDS = 5.0  # in which a client has to send its request and take the answer
-_MOST_CLIENTS = 200  # at once: each has a file of the process
+_MOST_CLIENTS = 200  # at once: each has a thread and a file of the process
 _MOST_WAITING = 1024  # to be let in
 _SECONDS_TO_ASK = 0.2  # that each client has at least
 _PROBES = 5  # snapshots that are tried while the loop changes what they read
@@ -92,6 +92,7 @@ class Monitor:
             from prometheus_client import CollectorRegistry, core, generate_latest  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
+        names = [names] if isinstance(names, str) else names
         self.names: frozenset[str] = frozenset(name.lower().removesuffix(".") for name in (host, *names))
         self._loop, self._several = loop, hasattr(loop, "loops")
         self._families = partial(Families, core, self._several)

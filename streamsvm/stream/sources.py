@@ -336,7 +336,7 @@ class TextSource(TableSource):
             if "_" in text or not text.isascii():
                 self._is_plain = False
             if self._line > self._most_lines or self._reader.offset > self._most_bytes:
-                raise csv.Error(f"a quote is not closed within {MOST_LINES:,} lines and {LONGEST_LINE:,} bytes")
+                raise csv.Error(f"a row has over {MOST_LINES:,} lines or {LONGEST_LINE:,} bytes: is a quote not closed?")
             yield text
 
     def _bad_row(self, reason: str) -> BadRow:

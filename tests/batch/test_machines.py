@@ -164,3 +164,13 @@ def test_rows_that_cannot_be_learned_leave_the_model_as_it_was(machine):
     refused("[Nn]egative", model.fit, X, y, sample_weight=-np.ones(60))
     if is_classifier(model):
         refused("only one class", model.fit, X, np.ones(60, int))
+
+
+@pytest.mark.once
+def test_a_machine_that_is_its_own_parameter_is_refused():
+    machine = CSMOClassifier()
+    refused(
+        "its class_weight is a CSMOClassifier",
+        CSMOClassifier.__new__(CSMOClassifier).__setstate__,
+        {**vars(machine), "class_weight": machine},
+    )

@@ -54,17 +54,51 @@ def test_a_model_is_made_smaller(saved, tmp_path, call):
     )
 
 
-def test_fewer_bits_are_compared_with_the_model(saved, bananas, tmp_path, call):
+def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
     words = "export", saved, "--to", "c", "--out", tmp_path, "--bits", "8"
-    [compared, *files] = call(*words).stdout.splitlines()
+    [bits, compared, *files] = call(*words).stdout.splitlines()
+    assert bits == "vectors have 8 bits"
     assert compared.startswith(
         "compared with the model on rows near its support vectors: 0 of 1,000 rows (0%) have another label; "
     )
     assert len(files) == 2
-    sample = bananas(200)
+    sample = file("rows.csv", "1,2", *(f"{x['1']!r},{x['2']!r}" for x, _ in datasets.Bananas().take(200)))
     lines = call(*words, "--sample", sample).stdout.splitlines()
-    assert lines[1].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
-    assert len(lines) == 4
+    assert lines[2].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
+    assert len(lines) == 5
+    other = file("other.csv", "x,z", "1,2")
+    call(*words, "--sample", other, status=1, says="has none of the columns that the model has learned")
+    call(*words, "--sample", "-", status=2, says="--sample - is standard input: give a file")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--error", "0.1", "--max-bytes", "700"], "--error and --max-bytes each decide how large the tables are: leave one out"),
+        (["--out", "saved"], "--out saved is a file: name a folder there"),
+        (["--out", "state"], "state/model.h would overwrite the model, or write into it: name another file"),
+        (["--bits", "8", "--sample", "model.c", "--overwrite"], "model.c would overwrite --sample"),
+    ],
+)
+def test_what_would_be_lost_or_has_two_answers(bananas, tmp_path, call, monkeypatch, words, reason):
+    monkeypatch.chdir(tmp_path)
+    call("learn", bananas(100), "--label", "y", "--checkpoint", "state", "--learner", "bsgd", "--quiet")
+    (tmp_path / "saved").touch()
+    (tmp_path / "model.c").write_text("a,b\n1,2\n")
+    call("export", "state", "--to", "c", *words, status=2, says=reason)
+    assert (tmp_path / "model.c").read_text() == "a,b\n1,2\n"
+
+
+@pytest.mark.filterwarnings("default")
+def test_rows_are_compared_as_c_takes_them(file, tmp_path, call):
+    north = [5.4e6 + (i * 37 % 1000) / 500 for i in range(1000)]
+    table = file("table.csv", "north,y", *(f"{x!r},{x > 5.4e6 + 1}" for x in north))
+    call("learn", table, "--label", "y", "--learner", "bsgd", "--quiet", "--checkpoint", tmp_path / "state")
+    words = "export", tmp_path / "state", "--out", tmp_path / "out", "--bits", "16", "--sample", table
+    done = call(*words, "--to", "c")
+    assert "rows in float32, which lose the differences of north" in done.stderr
+    lines = done.stdout.splitlines()
+    assert " 0 of 1,000 rows" not in next(line for line in lines if str(table) in line)
 
 
 @pytest.mark.filterwarnings("default")

@@ -52,7 +52,7 @@ def test_a_saved_model_has_no_curve(tmp_path, call):
     reason = "(no learning curve: the model was saved without one)"
     assert done.last == f"drawn: {tmp_path / 'out.pdf'} {reason}"
     before = path.read_bytes()
-    call("inspect", path, "--plot", path, status=2, says="would overwrite the model: name another file")
+    call("inspect", path, "--plot", path, status=2, says="would overwrite the model, or write into it: name another file")
     assert path.read_bytes() == before
     streamsvm.save(BSGDClassifier(), path)
     done = call("inspect", path, "--plot", tmp_path / "none.png", status=1)

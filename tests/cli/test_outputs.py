@@ -79,3 +79,15 @@ def test_the_demo_removes_no_folder_of_others(tmp_path, call):
     (tmp_path / "killed" / "notes.txt").touch()
     call("demo", "--out", tmp_path, status=1, says="notes.txt was not written by a demo: give another folder, --out DIR")
     assert (tmp_path / "killed" / "notes.txt").exists()
+
+
+def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_path, call):
+    names = [f"a_column_with_a_long_name_{i}" for i in range(150)]
+    rows = file("rows.csv", ",".join([*names, "y"]), *(",".join(map(str, [*range(i, 150 + i), i % 2])) for i in range(20)))
+    call(*LEARN, rows, "--checkpoint", tmp_path / "state")
+    for form in ("c", "json", "npz"):
+        for _ in range(2):
+            call("export", tmp_path / "state", "--to", form, "--out", tmp_path / "out")
+    path = tmp_path / "out" / "model.c"
+    path.write_text("/* what holds streamsvm's model and the rest of the firmware together */\n")
+    call("export", tmp_path / "state", "--to", "c", "--out", tmp_path / "out", status=2, says="streamsvm did not write it")

@@ -1,7 +1,7 @@
 """Objects of river whose attributes are not such as river makes them are refused when they are read."""
 
 import pytest
-from river import compose, preprocessing
+from river import compose, linear_model, multiclass, preprocessing
 
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
@@ -57,3 +57,14 @@ def test_the_plan_of_a_pipeline_is_that_of_its_steps():
     assert found._last_step_cached is found["BSGDClassifier"]
     assert dumps(found) == data
     assert found.predict_one({"a": 1.0}) == learned().predict_one({"a": 1.0})
+
+
+def test_what_is_learned_may_be_text_and_parameters_may_be_switches():
+    imputer = preprocessing.PreviousImputer()
+    for x in ({"a": "red", "b": 1.0}, {"a": "green", "b": None}):
+        imputer.learn_one(x)
+    assert loads(dumps(imputer)).transform_one({"a": None, "b": None}) == {"a": "green", "b": 1.0}
+    codes = multiclass.OutputCodeClassifier(linear_model.LogisticRegression(), code_size=4, coding_method="random", seed=1)
+    for i in range(9):
+        codes.learn_one({"a": float(i)}, i % 3)
+    assert loads(dumps(codes)).predict_one({"a": 1.0}) == codes.predict_one({"a": 1.0})

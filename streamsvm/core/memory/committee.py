@@ -187,7 +187,7 @@ class CommitteeStore(Store[CommitteeViews]):
     Notes
     -----
     With D columns, it has ``388 D`` bytes and those of its experts' stores; ``16 S^2`` for each expert of second order,
-    S = min(4 D, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
+    S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class CommitteeStore(Store[CommitteeViews]):
             "outputs": outputs,
             "followed": 0 if targets else min(max(outputs, 2), MOST_FOLLOWED),
             "newtons": sum(place.second_order for place in places),
-            "side": min(4 * columns, MOST_SQUARED) + 1,
+            "side": min(4 * min(columns, int(max_features)), MOST_SQUARED) + 1,
             "targets": int(targets),
         }
         end = _lines(_LAYOUT.end({**sizes, "columns": columns}))

@@ -33,7 +33,6 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
         "lanes": str(LANES),
         "far": number(LARGEST),
         "nearest": number(NEAREST_DISTANCE),
-        "rounding": number(float(ROUNDING)),
         "offset": number(options["offset"]),
         "power": str(options["power"]),
         "weights": weights,
@@ -43,9 +42,18 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
     function = _NEIGHBOURS
     for key, value in names.items():
         function = function.replace(f"${key}$", value)
+    source.functions["rounded"] = _ROUNDED.replace("$rounding$", number(float(ROUNDING))).strip("\n")
     source.functions[f"neighbours{i}"] = function.strip("\n")
     source.body.append(f"@_neighbours{i}({x}, {out});")
 
+
+_ROUNDED = """
+static inline float @_rounded(float distance)
+{
+    const volatile float sum = distance + $rounding$; /* a float, also where a processor computes with more digits */
+    return sum;
+}
+"""
 
 # Those that are nearest are in the order of their rounded distances, and of equal ones in their own.
 _NEIGHBOURS = """
@@ -61,9 +69,9 @@ static void @_neighbours$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out
         const int size = $n$ - first < $lanes$ ? $n$ - first : $lanes$;
         $call$;
         for (i = 0; i < size; i++) {
-            const float rounded = sums[i] + $rounding$;
-            if (!(rounded < near[$k$ - 1] + $rounding$)) continue;
-            for (j = $k$ - 1; j > 0 && rounded < near[j - 1] + $rounding$; j--) {
+            const float rounded = @_rounded(sums[i]);
+            if (!(rounded < @_rounded(near[$k$ - 1]))) continue;
+            for (j = $k$ - 1; j > 0 && rounded < @_rounded(near[j - 1]); j--) {
                 near[j] = near[j - 1];
                 which[j] = which[j - 1];
             }

@@ -102,8 +102,8 @@ def _wrapped(numbers: Iterable[str]) -> Iterable[str]:
 
 
 #: What a source says first: of flags that it does not bear.
-CHECKED = """#if defined __FAST_MATH__ || defined _M_FP_FAST
-#error with -ffast-math or /fp:fast a compiler does not see which numbers are missing
+CHECKED = """#if defined __FAST_MATH__ || defined _M_FP_FAST || (defined __FINITE_MATH_ONLY__ && __FINITE_MATH_ONLY__)
+#error with -ffast-math, -ffinite-math-only or /fp:fast a compiler does not see which numbers are missing
 #endif"""
 
 #: Words that C and C++ spell in two ways, or that only some compilers have.
