@@ -75,11 +75,11 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = self._get_param_names()
-        for name in state:
+        for name, value in state.items():
             if name not in parameters and hasattr(type(self), name):
                 raise ValueError(f"the saved model is corrupt: {name!r} is an attribute of {type(self).__name__} itself")
-            if name in parameters and hasattr(state[name], "get_params"):  # it may be the model itself, without end
-                raise ValueError(f"the saved model is corrupt: its {name} is a {type(state[name]).__name__}")
+            if name in parameters and hasattr(value, "get_params"):  # it may be the model itself, without end
+                raise ValueError(f"the saved model is corrupt: its {name} is a {type(value).__name__}")
         super().__setstate__({name: canonical(value) for name, value in state.items()})
 
     def _models(self, Cs: Iterable[float]) -> list[Self]:

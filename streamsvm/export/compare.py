@@ -11,6 +11,7 @@ from streamsvm.batch.reduced_set import rows_between
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program
 from streamsvm.edge.steps import vectors_of
+from streamsvm.export.describe import program_of
 
 _MOST_CHANGED = 0.01  # of the labels
 #: Of numbers, in their deviations, root mean square. Errors of 30 % of the deviation, those of a good model, grow by 0.5 %.
@@ -46,7 +47,7 @@ class Comparison(NamedTuple):
         return f"{labels}; {self.unit} differ by at most {self.largest:.3g}"
 
 
-def comparison(program: Program, other: Program, X: Any, *, single: bool = False) -> Comparison:
+def comparison(program: Any, other: Any, X: Any, *, single: bool = False) -> Comparison:
     """Compare the answers of two programs on rows, both computed by numpy.
 
     Code in C answers as numpy does, but for rounding to float32 while it computes.
@@ -54,9 +55,9 @@ def comparison(program: Program, other: Program, X: Any, *, single: bool = False
     Parameters
     ----------
     program
-        Program of a model, from `program_of`.
+        A model, or its program from `program_of`.
     other
-        A program that was made of it, such as by `quantised` or `reduced`.
+        What was made of it, such as by `quantised` or `reduced`, or another model of the same labels.
     X
         Rows, an array [n, columns] in the order of the columns of a program, or a frame with columns of these names.
     single
@@ -69,7 +70,7 @@ def comparison(program: Program, other: Program, X: Any, *, single: bool = False
     Raises
     ------
     ValueError
-        X has no rows or another number of columns, or holds something that is not a number.
+        X has no rows or another number of columns, or holds something that is not a number; or the two have other labels.
 
     Notes
     -----
@@ -88,6 +89,9 @@ def comparison(program: Program, other: Program, X: Any, *, single: bool = False
     >>> found.rows, found.changed, found.unit, found.is_large
     (3, 0, 'probabilities', False)
     """
+    program, other = (some if isinstance(some, Program) else program_of(some) for some in (program, other))
+    if (program.answer.kind, program.answer.labels) != (other.answer.kind, other.answer.labels):
+        raise ValueError("there is no comparison of programs with other labels, or of labels with numbers")
     before, after = Predictor(program), Predictor(other)
     rows = before._matrix(X)
     if not len(rows):

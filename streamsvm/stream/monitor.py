@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from itertools import accumulate
 from typing import Any, Self
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.timings import BOUNDS, Histogram, Timings
 
@@ -105,6 +105,7 @@ class Monitor:
         self._points: list[dict[str, Any]] = []
         self._seconds = _SECONDS
         self._closing = threading.Event()
+        self.told: bool = False  # of a name that is not served
         try:
             self._server = _Server(host, port, partial(_Handler, self))
         except OSError as error:
@@ -379,6 +380,9 @@ class _Handler(BaseHTTPRequestHandler):
             except Exception:  # of a model or source of the user's own: the next request is answered, too
                 logger.exception("%s cannot be answered", self.path)
                 status, kind, content = 500, "text/plain", b"it cannot be answered now: see the log\n"
+        elif not self._monitor.told:  # once: who asks can make up any number of names
+            self._monitor.told = True
+            logger.warning("what was asked under the name %s was not answered: --metrics-names allows it", shown(host))
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))

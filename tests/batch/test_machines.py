@@ -168,9 +168,5 @@ def test_rows_that_cannot_be_learned_leave_the_model_as_it_was(machine):
 
 @pytest.mark.once
 def test_a_machine_that_is_its_own_parameter_is_refused():
-    machine = CSMOClassifier()
-    refused(
-        "its class_weight is a CSMOClassifier",
-        CSMOClassifier.__new__(CSMOClassifier).__setstate__,
-        {**vars(machine), "class_weight": machine},
-    )
+    state = {**vars(CSMOClassifier()), "class_weight": CSMOClassifier()}
+    refused("its class_weight is a CSMOClassifier", CSMOClassifier.__new__(CSMOClassifier).__setstate__, state)

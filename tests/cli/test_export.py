@@ -96,7 +96,7 @@ def test_rows_are_compared_as_c_takes_them(file, tmp_path, call):
     call("learn", table, "--label", "y", "--learner", "bsgd", "--quiet", "--checkpoint", tmp_path / "state")
     words = "export", tmp_path / "state", "--out", tmp_path / "out", "--bits", "16", "--sample", table
     done = call(*words, "--to", "c")
-    assert "rows in float32, which lose the differences of north" in done.stderr
+    assert "rows in float32, which lose the differences of 'north'" in done.stderr
     lines = done.stdout.splitlines()
     assert " 0 of 1,000 rows" not in next(line for line in lines if str(table) in line)
 

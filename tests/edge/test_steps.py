@@ -9,6 +9,9 @@ import pytest
 from edge_models import MEMORIES, matrix, memory
 from refused import refused
 from streamsvm import edge
+from streamsvm.core.steps import neighbours as of_learners
+from streamsvm.core.steps import stack
+from streamsvm.edge import steps
 from streamsvm.edge.program import run
 from streamsvm.edge.steps import MOST_AT_ONCE, Step, value_of, width_of
 from streamsvm.export.quantise import quantised
@@ -169,3 +172,8 @@ def test_middles_that_do_not_fit_are_refused(given, reason):
     if given.get("vectors", arrays["vectors"]).dtype.kind == "f":
         del changed[0]["unit"]
     refused(reason, width_of, Step("kernel", (0,), *changed), 1, error=edge.ProgramError)
+
+
+def test_ties_are_those_of_the_learners():
+    learned = of_learners.ROUNDING, of_learners.NEAREST_DISTANCE, stack.ALIKE
+    assert learned == (steps.ROUNDING, steps.NEAREST_DISTANCE, steps.ALIKE)

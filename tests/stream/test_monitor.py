@@ -258,12 +258,13 @@ def test_slow_clients_are_hung_up_on(monkeypatch, capfd):
         (None, True),  # HTTP/1.0, of which no browser makes use
     ],
 )
-def test_what_is_asked_under_a_strangers_name_is_not_served(host, served):
+def test_what_is_asked_under_a_strangers_name_is_not_served(host, served, caplog):
     with Monitor(loop_of(rows()), names=["metrics.example.ORG"]) as server, socket.socket() as client:
         client.connect(("127.0.0.1", server.port))
         client.sendall(b"GET /state.json HTTP/1.0\r\n" + (b"" if host is None else f"Host: {host}\r\n".encode()) + b"\r\n")
         answer = client.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.0 200" if served else b"HTTP/1.0 421")
+    assert ("was not answered: --metrics-names allows it" in caplog.text) == (not served)
     assert (b"--metrics-names" in answer, b'"source"' in answer) == (not served, served)
 
 
