@@ -12,6 +12,7 @@ from pathlib import Path
 from streamsvm.cli import UsageError
 
 _BYTES = 4096
+_NO_SINK = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats of sources alone
 #: How predictions and dead letters begin, as CSV and as JSON lines.
 _RECORDS = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
 
@@ -44,6 +45,8 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
         for other, name in folders.items():
             if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
                 raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
+        if Path(sink).suffix.lower() in _NO_SINK:
+            raise UsageError(f"{option} {sink}: what is written is CSV or JSON lines: name a .csv or .jsonl file")
         if not arguments.overwrite:
             _check_ours(option, Path(sink), _RECORDS)
 

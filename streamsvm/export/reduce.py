@@ -182,7 +182,7 @@ def _forgetful(program: Program) -> Program:
 
 def _count(step: Step, vectors: int, most: int) -> int:
     """Return how many vectors a step keeps where that with the most keeps ``vectors`` of ``most``."""
-    return math.ceil(len(step.arrays["vectors"]) * vectors / most)
+    return math.ceil(len(step.arrays["vectors"]) * vectors / most) if most else 0
 
 
 def _cut(program: Program, vectors: int, most: int) -> Program:

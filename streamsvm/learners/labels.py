@@ -90,9 +90,10 @@ class Labels:
 
     def restore(self, labels: Iterable[Any]) -> None:
         """Take back what `seen` gave; raise a ValueError where they are not labels, or too many."""
-        self.__init__(self.max_classes)  # type: ignore[misc]
+        fresh = Labels(self.max_classes)
         for y in labels:
-            self.target(y)
+            fresh.target(y)
+        self.__dict__.update(fresh.__dict__)  # at once: an interrupt finds the labels before or after
 
     def of(self, decision: float) -> Any:
         """The label of a decision value, or from the third label on of the number of an output; None before a label was seen."""
@@ -151,10 +152,9 @@ class Labels:
             return self.targets[y]
         n = len(self.targets)
         if n >= 2:
-            self.targets[y] = float(n)
-            self.many = self.seen
-            self.outputs = len(self.many)
-            self.targets.update({label: float(i) for i, label in enumerate(self.many)})
+            many = [*self.targets, y]
+            targets = {label: float(i) for i, label in enumerate(many)}
+            self.__dict__.update(targets=targets, many=many, outputs=n + 1)  # at once, as in `restore`
             return float(n)
         sign = 1.0 if y == 1 else -1.0
         if sign in self.targets.values():

@@ -91,7 +91,7 @@ class SVMClassifier(OnlineClassifier, Committee):
         if before == 1:
             weights = v.newton_weights
             half = 0.5 * weights[:, 0]
-            weights[:, positive], weights[:, negative] = half, -half
+            weights[:, positive], weights[:, negative] = half, 0.0 - half
             if positive == 0:
                 v.follows[:2, :2] = v.follows[1::-1, 1::-1].copy()
             v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
@@ -104,7 +104,7 @@ class SVMClassifier(OnlineClassifier, Committee):
                     stores[1].block[:] = stores[0].block
                     w = stores[negative].views
                     for numbers in (w.weights, w.biases):
-                        np.negative(numbers, out=numbers)
+                        np.subtract(0.0, numbers, out=numbers)  # no -0.0, which is not saved of features to come
                 for one in stores[max(before, 2) :]:
                     begin(expert, one, number, int(states(stores[0], expert.kind)[0]["random"][0]) - number, self._loss)
             elif expert.kind == kinds.LANDMARKS:

@@ -91,3 +91,7 @@ def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_
     path = tmp_path / "out" / "model.c"
     path.write_text("/* what holds streamsvm's model and the rest of the firmware together */\n")
     call("export", tmp_path / "state", "--to", "c", "--out", tmp_path / "out", status=2, says="streamsvm did not write it")
+
+
+def test_formats_that_no_sink_writes(rows, tmp_path, call):
+    call(*LEARN, rows, "--to", tmp_path / "out.parquet", status=2, says="is CSV or JSON lines: name a .csv or .jsonl file")

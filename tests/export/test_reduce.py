@@ -10,7 +10,8 @@ from c_compilers import needs_compiler
 from edge_models import MAKERS, learned, matrix, memory, program
 from lists import first, of_each_kind
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier, SVMRegressor, edge
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, edge
+from streamsvm.edge.program import ProgramError
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.describe import program_of
@@ -139,3 +140,9 @@ def test_one_vector_is_moved_without_a_warning():
     small = reduced(program_of(model), 100).program
     assert len(small.steps[2].arrays["vectors"]) == 1
     assert np.isfinite(small.steps[3].arrays["weights"]).all()
+
+
+def test_a_model_without_vectors_may_be_too_large():
+    model = BSGDRegressor(budget=5, seed=0)
+    model.learn_one({f"a feature {j}": 1.0 for j in range(40)}, 0.0)
+    refused("without a support vector its tables have", reduced, program_of(model), 100, error=ProgramError)

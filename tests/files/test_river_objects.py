@@ -64,6 +64,8 @@ def test_what_is_learned_may_be_text_and_parameters_may_be_switches():
     for x in ({"a": "red", "b": 1.0}, {"a": "green", "b": None}):
         imputer.learn_one(x)
     assert loads(dumps(imputer)).transform_one({"a": None, "b": None}) == {"a": "green", "b": 1.0}
+    encoder = preprocessing.OrdinalEncoder(categories={"c": ["u", "v"]})
+    assert vars(loads(dumps(encoder)))["values"] == {"c": ["u", "v"]}
     codes = multiclass.OutputCodeClassifier(linear_model.LogisticRegression(), code_size=4, coding_method="random", seed=1)
     for i in range(9):
         codes.learn_one({"a": float(i)}, i % 3)

@@ -331,3 +331,16 @@ def test_memory_grows_by_label_as_the_docstring_says():
             found[label + 1] = model.nbytes
         assert found[2] == pytest.approx(two, rel=0.02)
         assert [found[k] for k in (3, 10, 26, 100)] == pytest.approx([base + each * k for k in (3, 10, 26, 100)], rel=0.03)
+
+
+def test_a_restart_between_labels_and_features_changes_no_byte():
+    models = []
+    for restarted in (False, True):
+        model = SVMClassifier("low", seed=0)
+        for i in range(30):
+            model.learn_one({"a": i % 7 * 0.3, "b": i % 5 * 0.2, "c": i % 3}, i % 3)
+        if restarted:
+            model = pickle.loads(pickle.dumps(model))
+        model.learn_one({"a": 1.0, "b": 2.0, "c": 1.0, "d": 1.0}, 1)
+        models.append(model)
+    assert pickle.dumps(models[0]) == pickle.dumps(models[1])
