@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.reduced_set import rows_between
+from streamsvm.core.between import rows_between
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program
 from streamsvm.edge.steps import vectors_of

@@ -128,6 +128,7 @@ def test_what_no_coefficient_makes_up_for_keeps_its_own(monkeypatch):
     np.testing.assert_array_equal(after.steps[2].arrays["weights"], before.steps[2].arrays["weights"])
 
 
+@pytest.mark.thorough
 def test_trees_and_random_features_stay_floats():
     names = [name for name in MAKERS if name.startswith(("HierarchicalSVC 7 of 2", "FOGD 0"))]
     assert len(names) == 2
