@@ -140,6 +140,8 @@ INSIDE = ("river/tree/", "river/proba/", "river/feature_extraction/", "river/com
 
 def use(model, folder, exports):
     """Use a model in all ways that it has; return what became of it, and where it ended if that is an error that says nothing."""
+    if isinstance(model, compose.Pipeline) and not model.steps:  # which river makes, and nothing can be asked of
+        return "of river", None
     ways = [lambda: predict(model, [0, 3]), lambda: learn(model), lambda: predict(model, range(12))]
     ways += [lambda: merge(model), lambda: streamsvm.save(model, folder / "again"), lambda: streamsvm.load(folder / "again")]
     ways += [lambda form=form: export(model, form, folder) for form in ("json", "c") if exports]

@@ -6,6 +6,7 @@ What is expected is not written down here. It is read off an object that the cla
 from __future__ import annotations
 
 import inspect
+import random
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -92,6 +93,8 @@ def _is_like(found: Any, usual: Any, within: bool = False) -> bool:
             plain = _PLAIN if isinstance(like, str) else ()  # beside texts, a dict may hold numbers
             return like is None or all(isinstance(value, plain) or _is_like(value, like, True) for value in values)
         return not isinstance(found, _PLAIN)
+    if isinstance(usual, random.Random):
+        return isinstance(found, random.Random)
     if isinstance(usual, set | tuple) or type(usual).__module__.startswith("river."):
         return not isinstance(found, _PLAIN)
     return True

@@ -1,7 +1,7 @@
 """Objects of river whose attributes are not such as river makes them are refused when they are read."""
 
 import pytest
-from river import compose, linear_model, multiclass, preprocessing
+from river import compose, ensemble, linear_model, multiclass, preprocessing
 
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
@@ -70,3 +70,12 @@ def test_what_is_learned_may_be_text_and_parameters_may_be_switches():
     for i in range(9):
         codes.learn_one({"a": float(i)}, i % 3)
     assert loads(dumps(codes)).predict_one({"a": 1.0}) == codes.predict_one({"a": 1.0})
+
+
+def test_what_makes_random_numbers_is_nothing_else():
+    model = ensemble.BaggingClassifier(linear_model.LogisticRegression(), n_models=2, seed=1)
+    model.learn_one({"a": 1.0}, True)
+    assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+    model._rng = 7
+    with pytest.raises(ModelFileError, match="_rng of a BaggingClassifier cannot be 7"):
+        dumps(model)
