@@ -92,7 +92,7 @@ def _is_like(found: Any, usual: Any, within: bool = False) -> bool:
             values = found.values() if isinstance(found, dict) else found
             plain = _PLAIN if isinstance(like, str) else ()  # beside texts, a dict may hold numbers
             return like is None or all(isinstance(value, plain) or _is_like(value, like, True) for value in values)
-        return not isinstance(found, _PLAIN)
+        return not isinstance(found, _PLAIN) and not callable(found)  # another container
     if isinstance(usual, random.Random):
         return isinstance(found, random.Random)
     if isinstance(usual, set | tuple) or type(usual).__module__.startswith("river."):

@@ -1,5 +1,7 @@
 """Objects of river whose attributes are not such as river makes them are refused when they are read."""
 
+import copy
+
 import pytest
 from river import compose, ensemble, linear_model, multiclass, preprocessing
 
@@ -78,4 +80,11 @@ def test_what_makes_random_numbers_is_nothing_else():
     assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
     model._rng = 7
     with pytest.raises(ModelFileError, match="_rng of a BaggingClassifier cannot be 7"):
+        dumps(model)
+
+
+def test_models_of_an_ensemble_are_in_a_list():
+    model = ensemble.BaggingClassifier(linear_model.LogisticRegression(), n_models=2, seed=1)
+    model.data = copy.deepcopy
+    with pytest.raises(ModelFileError, match="data of a BaggingClassifier cannot be"):
         dumps(model)
