@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What a model or one of its forms says of n rows."""
+    """Answers of a model, or of one of its forms, to n rows."""
 
     values: np.ndarray
     """Decision values or predicted numbers, float [n, outputs]."""

@@ -68,8 +68,9 @@ def run(arguments: argparse.Namespace) -> None:
             found = reduced(program, arguments.max_bytes, bits=bits)
             written = found.program
             print(printable(str(found)))
+        elif rounds:
+            written = quantised(program, arguments.bits, most)
         if rounds:
-            written = quantised(written, arguments.bits, most)
             print(printable(_bits_of(written)))
         with unwinding():
             paths = export(written, arguments.form, arguments.out, arguments.name, **options)
@@ -121,5 +122,4 @@ def _compare(program: Program, written: Program, rows: np.ndarray, which: str, s
     found = comparison(program, written, rows, single=single)
     print(printable(f"compared with the model on rows {which}: {found}"))
     if found.is_large:
-        much = f"{found.unit} differ by more than 3% of their deviation" if found.changed is None else "over 1% of labels differ"
-        warnings.warn(f"{much} on rows {which}: allow more bits or bytes", stacklevel=2)
+        warnings.warn(f"{found.limit} on rows {which}: allow more bits or bytes", stacklevel=2)

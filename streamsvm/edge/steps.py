@@ -31,13 +31,13 @@ import numpy as np
 #: Numbers of a value that are computed at once, in about so many bytes times 8.
 MOST_AT_ONCE = 2**21
 
-_LARGEST_KERNEL = 1e30
+LARGEST_KERNEL = 1e30
 _LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
 #: What is added to distances when they are compared, in float32; what they count as at least.
 ROUNDING, NEAREST_DISTANCE = np.float32(8192.0), 2.0**-15
 #: Numbers of an expert that differ by no more are equal to its vote.
 ALIKE = 2.0**-16
-_SAID, _SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of numbers is bounded
+SAID, SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of numbers is bounded
 _LEAD = 2.0**-40  # of the answer before others that are as probable
 _ABOVE_HALF = 0.5 + 2.0**-52
 
@@ -310,7 +310,7 @@ def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
     products = gamma * products + step.options["coef0"]
     if kind == "sigmoid":
         return np.tanh(products)
-    return np.minimum(np.maximum(products ** step.options["degree"], -_LARGEST_KERNEL), _LARGEST_KERNEL)
+    return np.minimum(np.maximum(products ** step.options["degree"], -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
 def _trees(step: Step, x: np.ndarray) -> np.ndarray:
@@ -404,12 +404,12 @@ def _experts(step: Step, x: np.ndarray) -> np.ndarray:
 def _number(step: Step, said: np.ndarray) -> np.ndarray:
     for m, corrected in enumerate(step.arrays["corrects"].tolist()):
         if corrected >= 0:
-            said[:, m] += np.clip(said[:, corrected], -_SAID_NUMBER, _SAID_NUMBER)
-    said = np.clip(said, -_SAID_NUMBER, _SAID_NUMBER)
+            said[:, m] += np.clip(said[:, corrected], -SAID_NUMBER, SAID_NUMBER)
+    said = np.clip(said, -SAID_NUMBER, SAID_NUMBER)
     votes, shares = step.arrays["votes"], step.arrays["shares"]
     voted = said @ votes / votes.sum()
     inputs = np.concatenate([np.ones((len(said), 1)), voted[:, None], said], axis=1)
-    stacked = np.clip(inputs @ step.arrays["weights"].T, -_SAID_NUMBER, _SAID_NUMBER) @ shares / shares.sum()
+    stacked = np.clip(inputs @ step.arrays["weights"].T, -SAID_NUMBER, SAID_NUMBER) @ shares / shares.sum()
     return (stacked, voted, said[:, step.options["best"]])[step.options["follows"]][:, None]
 
 
@@ -421,7 +421,7 @@ def _odds(step: Step, said: np.ndarray) -> np.ndarray:
     else:
         voted = (_first(said, ALIKE)[:, None] == np.arange(outputs)[:, None]) @ votes[:, None] / votes.sum()
     constant = np.full((n, outputs, 1), 1.0 if outputs == 1 else 0.0)
-    inputs = np.clip(np.concatenate([constant, voted, said], axis=2), -_SAID, _SAID)
+    inputs = np.clip(np.concatenate([constant, voted, said], axis=2), -SAID, SAID)
     stacked = inputs @ (shares @ step.arrays["weights"] / shares.sum())  # [n, outputs]
     sources = stacked, voted[:, :, 0], said[:, :, step.options["best"]]
     followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0

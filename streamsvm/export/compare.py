@@ -1,4 +1,4 @@
-"""What a program that was made smaller answers otherwise than the one that it was made of, and rows to ask both."""
+"""Comparison of a program that was made smaller with the one that it was made of, and rows to ask both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Comparison(NamedTuple):
     largest: float
     """Largest difference: of a probability, of a decision value where there are none, of a number, or of an anomaly score."""
     unit: str
-    """What that is a difference of, in the plural, such as ``"probabilities"``."""
+    """The kind of values that differ so much, in the plural, such as ``"probabilities"``."""
     away: float | None
     """Of numbers and scores, the root mean square difference, in deviations of those of the first program; None of labels."""
 
@@ -38,6 +38,13 @@ class Comparison(NamedTuple):
         if self.changed is not None:
             return self.changed > _MOST_CHANGED * self.rows
         return self.away is not None and self.away > _MOST_AWAY
+
+    @property
+    def limit(self) -> str:
+        """The limit beyond which differences are large, as a sentence that says that they are."""
+        if self.changed is not None:
+            return f"over {100.0 * _MOST_CHANGED:g}% of labels differ"
+        return f"{self.unit} differ by more than {100.0 * _MOST_AWAY:g}% of their deviation"
 
     def __str__(self) -> str:
         if self.changed is None:

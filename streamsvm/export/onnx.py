@@ -15,15 +15,13 @@ import numpy as np
 
 from streamsvm.core.checks import OnnxInputs, OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import ALIKE, NEAREST_DISTANCE, ROUNDING, Step, vectors_of
+from streamsvm.edge.steps import ALIKE, LARGEST_KERNEL, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER, Step, vectors_of
 from streamsvm.export.onnx_graph import Graph, as_given, made
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
 
-_LARGEST_KERNEL = 1e30
 _LARGEST = 1e18  # of a row, as in C
 _NEAR = 100.0  # gamma times squared lengths up to which distances are found from products: float32 then has them to 1e-5
-_SAID, _SAID_NUMBER = 3.0, 10.0
 _LEAD = 1e-5  # of the answer before others that are as probable: float32 has no less
 _ABOVE_HALF = 0.5 + 2.0**-23
 
@@ -188,7 +186,7 @@ def _kernel(graph: Graph, step: Step, x: str) -> str:
     products = graph.op("Add", graph.op("Mul", products, gamma), step.options["coef0"])
     if kind == "sigmoid":
         return graph.op("Tanh", products)
-    return _bounded(graph, graph.op("Pow", products, float(step.options["degree"])), _LARGEST_KERNEL)
+    return _bounded(graph, graph.op("Pow", products, float(step.options["degree"])), LARGEST_KERNEL)
 
 
 def _distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
@@ -266,7 +264,7 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
     else:
         sides = _one_hot(graph, _first(graph, said, ALIKE), outputs)
     voted = graph.op("MatMul", sides, _single(votes[:, None]))
-    bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), _SAID)
+    bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), SAID)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     mean = shares @ weights / shares.sum()  # stacks are linear
     stacked = graph.op("MatMul", bounded, _single(mean[1:, None]))
@@ -320,8 +318,8 @@ def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
             raise ProgramError("experts that correct experts that correct others have no form in ONNX")
-        x = graph.op("Add", x, graph.op("MatMul", _bounded(graph, x, _SAID_NUMBER), add))
-    x = _bounded(graph, x, _SAID_NUMBER)
+        x = graph.op("Add", x, graph.op("MatMul", _bounded(graph, x, SAID_NUMBER), add))
+    x = _bounded(graph, x, SAID_NUMBER)
     voted = graph.op("MatMul", x, _single(votes[:, None]))
     follows = step.options["follows"]
     if follows == 1:
@@ -330,7 +328,7 @@ def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         return graph.op("Gather", x, np.array([step.options["best"]]), axis=1)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _single(weights[:, 1:].T))
-    stacked = _bounded(graph, graph.op("Add", stacked, _single(weights[:, 0])), _SAID_NUMBER)
+    stacked = _bounded(graph, graph.op("Add", stacked, _single(weights[:, 0])), SAID_NUMBER)
     return graph.op("MatMul", stacked, _single(shares[:, None] / shares.sum()))
 
 

@@ -1,4 +1,4 @@
-"""What two programs answer otherwise is counted as by hand, on rows that lead to the vectors again."""
+"""Answers of two programs that differ are counted as by hand, on rows that lead to the vectors again."""
 
 import math
 

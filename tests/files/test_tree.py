@@ -157,7 +157,7 @@ def test_nothing_of_the_process_changes(tmp_path):
 
 
 def fates_of(module):
-    """What became of 300 changed files of a script."""
+    """Counts of what became of 300 changed files of a script."""
     script = Path(module.__file__)
     command = [sys.executable, script, "300", "0"]
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)

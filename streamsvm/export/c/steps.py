@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import ALIKE, Step, vectors_of
+from streamsvm.edge.steps import ALIKE, SAID, SAID_NUMBER, Step, vectors_of
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.neighbours import neighbours
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
-
-_SAID, _SAID_NUMBER = "3.0f", "10.0f"
 
 
 def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
@@ -28,10 +26,10 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
         text = _NUMBERS
         names |= {"weights": source.keep(f"stacks{i}", weights), "shares": source.keep(f"shares{i}", shares)}
         names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": str(len(weights))}
-        names |= {"said": _SAID_NUMBER, "width": str(weights.shape[1])}
+        names |= {"said": number(SAID_NUMBER), "width": str(weights.shape[1])}
     else:
         text = _ONE if outputs == 1 else _SEVERAL
-        names |= {"weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"), "said": _SAID}
+        names |= {"weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"), "said": number(SAID)}
         if outputs == 1:
             source.used |= {"exp", "log"}
             prior, share = step.options["prior"], step.options["share"]
