@@ -167,6 +167,12 @@ class MessageColumns(Sequence[Message]):
     largest: int
     """No message has a larger `size`."""
 
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> MessageColumns:
+        """Return messages, of which there is at least one, in columns."""
+        keys, timestamps, headers = zip(*messages, strict=True)
+        return cls(keys, timestamps, headers, max(message.size for message in messages))
+
     def __len__(self) -> int:
         return len(self.keys)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.endpoints import START_AFRESH, Record, Rows, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, MessageColumns, Record, Rows, StreamError
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.reading import Names, as_names
 
@@ -80,7 +80,8 @@ class Keeping:
                 found = [self.of(i, row_of(i)[0]) for i in range(first, end)]
         except ValueError:
             return None
-        return list(zip(*found, strict=True))
+        columns: list[Any] = list(zip(*found, strict=True))
+        return columns if self._message_of is None else [*columns[:-1], MessageColumns.of(columns[-1])]
 
     def joined(self, prediction: Any, values: Sequence[Any]) -> Record:
         """Return a prediction with what `of` returned for its row."""

@@ -90,14 +90,15 @@ def place(partition, offset, topic="rows"):
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, source_of, at_once):
-    send(producer, "rows")
+    n = 2000  # more than a poll gives, and enough that rows are taken together
+    send(producer, "rows", n)
     out = f"out {at_once}".replace(" ", "-")
     source = source_of("rows")
     model = BSGDClassifier(budget=10) if at_once else make_model()
     learned(source, KafkaSink(embedded.bootstrap, out, client=embedded.client), model, keep=["id"])
-    rows = {json.loads(message.value)["id"]: message for message in messages(embedded, "rows", 60)}
-    found = messages(embedded, out, 60)
-    assert len(found) == len(rows) == 60
+    rows = {json.loads(message.value)["id"]: message for message in messages(embedded, "rows", n)}
+    found = messages(embedded, out, n)
+    assert len(found) == len(rows) == n
     for message in found:
         value = json.loads(message.value)
         row = rows[value["id"]]
