@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from streamsvm.stream.endpoints import Rows
+from streamsvm.stream import Table
 from streamsvm.stream.text_numbers import laid_out
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 
@@ -36,11 +36,11 @@ class _Held(SchemaRegistry):
         self._schemas[1] = schema
 
 
-def tables(rng: np.random.Generator) -> tuple[Rows, Rows]:
+def tables(rng: np.random.Generator) -> tuple[Table, Table]:
     """The rows, with features named by texts and by numbers."""
-    X = rng.normal(size=(MANY, FEATURES)).astype(np.float32)
-    y = (X[:, 0] > 0).astype(int).tolist()
-    return Rows(tuple(f"f{j}" for j in range(FEATURES)), X, y), Rows(tuple(range(FEATURES)), X, y)
+    columns = list(rng.normal(size=(MANY, FEATURES)).astype(np.float32).T)
+    y = (columns[0] > 0).astype(int).tolist()
+    return Table(tuple(f"f{j}" for j in range(FEATURES)), columns, y), Table(tuple(range(FEATURES)), columns, y)
 
 
 def measured(call: Callable[[Any], object], values: Sequence[Any], rows: int, repeats: int) -> dict[str, float]:
@@ -67,14 +67,15 @@ def main() -> None:
     arrow, npy = ArrowCodec("y"), NpyCodec(FEATURES)
     by_name, by_number = ([rows.row(i) for i in range(MANY)] for rows in (named, numbered))
 
-    def poll(values: Sequence[bytes]) -> Rows:
+    def poll(values: Sequence[bytes]) -> Table:
         rows = packed.decode_values(values)
         assert rows is not None
         return rows
 
     def numbers(values: Sequence[bytes]) -> Any:
-        found = jsons.decode_numbers(*laid_out(values), named.names)
+        found = jsons.decode_numbers(*laid_out(values), list(named.names))
         assert found is not None
+        assert not found.odd
         return found
 
     def batches(value: bytes) -> list[Any]:

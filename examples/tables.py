@@ -345,6 +345,11 @@ A whole number of more than 17 digits is a float, and loses the last ones: ids o
 JSON, Parquet and Arrow have a type already: a number is a number, and so are booleans (0 and 1) and decimals; a null is missing.
 Fields of an object or a struct are columns of their own, named by their path: `payload.after.amount`. A list cannot be learned.
 
+A name means the same whatever wrote it. Blanks around it do not count; `1.0` is `1`, and `True` and `TRUE` are `true`, whether
+they come as text, as a number or as a boolean; a typed decimal is its text, and so are bytes. `007`, `01` and `1.10` stay as they
+are written, and so does any other text. Two things cannot be decided: a CSV file that is read without `--columns` has numbers and
+texts without their zeros (`007` is 7), and JSON tells a text from a number among the labels (`"1"` is a text, `1` a number).
+
 Below are ten tables, and what the command line says about each. `python examples/tables.py` writes this page, and a test compares
 it with a new run.
 """

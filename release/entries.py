@@ -35,8 +35,8 @@ TARGET = ROOT / "streamsvm" / "core" / "compiling" / "entries.json"
 GOLDEN = "golden"
 #: After the name of a learner of the command line: with a target instead of a label.
 REGRESSION = "regression"
-#: What reads a topic.
-KAFKA = "kafka"
+#: What reads topics, LIBSVM text and tables.
+SOURCES = "sources"
 #: Estimators of others.
 WRAPPERS = "BatchAdapter", "BatchClassifier", "BatchRegressor"
 #: Learners that nothing brings back to their budget.
@@ -167,20 +167,34 @@ def use_command_line(learner: str, regression: bool) -> None:
         main(["predict", str(path), "--label", "y", "--model", f"{folder}/state", "--to", f"{folder}/new.jsonl", "--quiet"])
 
 
-def use_kafka() -> None:
-    """Find the fields of a record and the numbers in JSON, as the source of a topic does."""
+def use_sources() -> None:
+    """Find the fields of a record and the numbers in JSON, as the source of a topic does; read LIBSVM text; encode a table."""
     from streamsvm.core.records import find_fields
+    from streamsvm.stream import LIBSVMSource
+    from streamsvm.stream.tables import TableEncoder
+    from streamsvm.stream.tables.chunk import Table
     from streamsvm.stream.text_numbers import JSONNumbers, laid_out
 
-    assert JSONNumbers("y").decode(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"]) == (np.array([[1.5]]), [0])
+    found = JSONNumbers("y").table(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"])
+    assert found is not None
+    assert found.y == [0]
     assert find_fields(np.frombuffer(b"\x0c" + bytes(6), np.uint8), 0, np.empty((1, 7), np.int64)) == 6
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.libsvm")
+        path.write_text("1 1:0.5\n0 1:1.5\n")
+        chunk = LIBSVMSource(path).read(2)
+        assert chunk is not None
+        assert chunk.table([1]) is not None
+    encoder = TableEncoder()
+    encoder.learn_one({"a": 1.0})
+    encoder.encode(Table(("a",), [np.ones(2)]), 0, 2, np.ones(2, bool), ["a"]).learn()
 
 
 def uses() -> list[str]:
     """Return what wheels have machine code of, by the names that `compile_ahead` knows."""
     from streamsvm.cli.parsing import LEARNERS
 
-    return [*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), KAFKA]
+    return [*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), SOURCES]
 
 
 def entries() -> dict[str, list[str]]:
@@ -199,14 +213,14 @@ def entries() -> dict[str, list[str]]:
 
 
 def use_any(name: str) -> None:
-    """Use an estimator, a learner of the command line, what reads a topic, or what the golden digests are of."""
+    """Use an estimator, a learner of the command line, what reads rows, or what the golden digests are of."""
     from streamsvm.cli.parsing import LEARNERS
 
     first, *regression = name.split()
     if first == GOLDEN:
         use_golden()
-    elif first == KAFKA:
-        use_kafka()
+    elif first == SOURCES:
+        use_sources()
     elif first in LEARNERS:
         use_command_line(first, bool(regression))
     else:

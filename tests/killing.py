@@ -28,7 +28,6 @@ def learn(url, options, folder, predictions, *others):
         CheckpointFolder,
         FileSink,
         LearningLoop,
-        batches_of,
         delayed_loop,
         make_model,
         open_source,
@@ -41,21 +40,18 @@ def learn(url, options, folder, predictions, *others):
     make_loop = LearningLoop
     if labels is not None:
         source, make_loop = delayed_loop(source, open_source(labels, **options), join, delayed)
-    take = batches_of(source).take
-    given = 0
+    read, given = source.read, 0
 
     def announced_rows(rows):
         nonlocal given
         if given == most:
             time.sleep(600)
-        found = take(rows if most is None else min(rows, most - given))
+        found = read(rows if most is None else min(rows, most - given))
         given += len(found or ())
         os.write(announcements.fileno(), b"." * len(found or ()))
         return found
 
-    if not hasattr(source, "take"):
-        source.place_of, source.raw_of = lambda _: source.place, lambda _: getattr(source, "raw", None)
-    source.take = announced_rows
+    source.read = announced_rows
     sink = None if predictions is None else FileSink(predictions)
     with CheckpointFolder(folder) as checkpoints:
         model = BSGDClassifier(30, seed=1) if at_once else make_model()

@@ -23,6 +23,7 @@ from unittest import mock
 import numpy as np
 
 from killing import FORKS
+from streamsvm.stream import Row, Sink
 
 N_FEATURES = 4
 EVERY = 250  # rows between two checkpoints
@@ -42,7 +43,7 @@ def open_place(kind, url, where):
     return checkpoints, checkpoints.open_sink(out)
 
 
-class Killer:
+class Killer(Sink):
     """A sink that kills this process at a row, or some time after a checkpoint was begun, and tells where that was."""
 
     def __init__(self, kill, checkpoints, sink, pipe):
@@ -50,7 +51,7 @@ class Killer:
         self.pipe, self.rows, self.saves, self.inside = pipe, 0, 0, False
         self.name, self.flush, self.seek, self.close = sink.name, sink.flush, sink.seek, sink.close
         self.write_row, self.save = sink.write, checkpoints.save
-        self.takes_messages = getattr(sink, "takes_messages", False)
+        self.takes_messages = sink.takes_messages
         checkpoints.save = self.saved
 
     def kill(self):
@@ -148,7 +149,6 @@ def kill_the_broker(url, broker, where, kills, seed):
 
 
 def publish_rows(bootstrap, topic, rows, seed=7):
-    from streamsvm.stream.endpoints import Row
     from streamsvm_kafka import Float32Codec, publish
 
     X = np.random.default_rng(seed).normal(size=(rows, N_FEATURES)).astype("f4")

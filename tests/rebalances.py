@@ -61,7 +61,7 @@ def rows_done(folder):
 
 
 def publish_rows(bootstrap, topic, lengths):
-    from streamsvm.stream.endpoints import Row
+    from streamsvm.stream import Row
     from streamsvm_kafka import Float32Codec, publish
 
     points = np.random.default_rng(7)

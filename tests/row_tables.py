@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamsvm.stream.endpoints import Rows
+from streamsvm.stream.tables.chunk import Table
 
 float32s = st.floats(width=32, allow_nan=True)
 tables = hnp.arrays("<f4", hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6), elements=float32s)
@@ -35,9 +35,16 @@ def npy(array: np.ndarray, **how: Any) -> bytes:
     return file.getvalue()
 
 
-def same(one: Rows, other: Rows) -> bool:
+def float32_table(names: tuple[Any, ...], X: Any, y: list[Any] | None = None) -> Table:
+    """A table of the columns of float32 [rows, columns]."""
+    return Table(names, list(np.asarray(X, np.float32).T), y)
+
+
+def same(one: Table, other: Table) -> bool:
     """Whether tables are equal, NaN included."""
-    return one.names == other.names and np.array_equal(one.X, other.X, equal_nan=True) and one.y == other.y
+    pairs = zip(one.columns, other.columns, strict=True)
+    are_same = (a == b if isinstance(a, list) else np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+    return (one.names, one.y) == (other.names, other.y) and all(are_same)
 
 
 def mutated(value: bytes, draw: random.Random) -> bytes:
@@ -68,7 +75,12 @@ def hostile_seeds() -> tuple[list[bytes], list[bytes]]:
         "b": pa.array([1, None, 3] * 8),
         "c": pa.array([True, None] * 12),
     }
-    columns |= {"d": pa.array([Decimal("1.5")] * 24), "e": pa.nulls(24), "y": pa.array(["x", "y", None] * 8)}
+    columns |= {
+        "d": pa.array([Decimal("1.5")] * 24),
+        "e": pa.nulls(24),
+        "f": pa.array(["u", None, "w"] * 8),
+        "y": pa.array(["x", "y", None] * 8),
+    }
     batch = pa.record_batch(columns)
     coded = pa.record_batch(columns | {"y": columns["y"].dictionary_encode()})
     arrays = [npy(np.arange(80.0).reshape(20, 4)), npy(np.asfortranarray(np.arange(80, dtype=">i2").reshape(20, 4)))]

@@ -27,6 +27,7 @@ from streamsvm.linear import OutOfCoreLinearSVC
 from streamsvm.stream import (
     BadRow,
     CheckpointFolder,
+    Chunk,
     CSVSource,
     DelayedLabels,
     DelayedLearningLoop,
@@ -35,10 +36,15 @@ from streamsvm.stream import (
     JoinedSource,
     LearningCurve,
     LearningLoop,
+    Position,
     PredictionLoop,
     Progress,
+    Row,
+    RowsChunk,
     Sink,
     Source,
+    Table,
+    TableChunk,
     open_source,
 )
 from streamsvm.stream.tables import TableEncoder
@@ -117,6 +123,32 @@ def run_a_loop(codec: streamsvm_kafka.Codec, watch: DriftWatch) -> None:
     for each in CSVSource("rows.csv", label="y"):
         if not isinstance(each, BadRow):
             assert_type(each[0], dict[Hashable, Any])
+
+
+class Zeros(Source):
+    """A source of your own."""
+
+    name = "zeros"
+    _n = 0
+
+    def read(self, most: int) -> Chunk:
+        self._n += most
+        one = RowsChunk([Row({"a": 0.0}, True)], "zero {}".format)
+        assert_type(one.row(0), Row | BadRow)
+        assert_type(one.table(["a"]), Table | None)
+        return one if most == 1 else TableChunk(Table(("a",), [np.zeros(most)], [True] * most), str, self.kept_names)
+
+    @property
+    def position(self) -> Position:
+        return {"n": self._n}
+
+    def seek(self, position: Position) -> None:
+        self._n = position["n"]
+
+
+def run_your_own(zeros: Zeros) -> None:
+    assert_type(LearningLoop(zeros, BSCAClassifier(), keep="a").run(9), Progress)
+    zeros.read("all")  # type: ignore[arg-type]
 
 
 def be_wrong() -> None:

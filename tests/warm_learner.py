@@ -6,14 +6,12 @@ import streamsvm_kafka  # noqa: F401 - imported for the processes to come
 from loops import delayed_loop, make_model
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, open_source
-from streamsvm.stream.endpoints import batches_of
 
 __all__ = [
     "BSGDClassifier",
     "CheckpointFolder",
     "FileSink",
     "LearningLoop",
-    "batches_of",
     "delayed_loop",
     "make_model",
     "open_source",

@@ -12,7 +12,7 @@ from streamsvm.files.model_file import ModelFileError
 from streamsvm.stream.checkpoint import (
     Checkpoint,
     CheckpointError,
-    CheckpointWriter,
+    Checkpoints,
     check_holds_model,
     check_says_rows,
     checkpoint_of,
@@ -37,7 +37,7 @@ def _check_name(name: str, place: str) -> None:
         raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
 
 
-class TopicCheckpoints(CheckpointWriter):
+class TopicCheckpoints(Checkpoints):
     """The checkpoints of a run in a model topic. Use it in the place of a `CheckpointFolder`.
 
     A checkpoint, the predictions and dead letters before it (of sinks from `open_sink`) and the offsets of the ``group`` are

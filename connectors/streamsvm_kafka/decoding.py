@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from streamsvm.stream.delayed.joined import FUTURE_SECONDS
-from streamsvm.stream.endpoints import BadRow, Message, MessageColumns, RawRows, Row, Rows, StreamError
-from streamsvm.stream.tables.values import at_path
-from streamsvm_kafka.clients.messages import NO_MESSAGES, Messages, TopicMessage
+from streamsvm.stream.endpoints import Source, StreamError
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
+from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec, check_headers
 from streamsvm_kafka.codecs.names import names_format
 
@@ -17,203 +19,213 @@ from streamsvm_kafka.codecs.names import names_format
 _BYTES_OF_PLACE = 150
 
 
-class MessageSource:
-    """The rows of messages, by a codec.
+class MessageChunk(Chunk):
+    """The rows of messages with one row each."""
 
-    Of a codec with many rows a message, one message is open at a time, and its rows are given in parts.
-    """
+    def __init__(self, source: MessageSource, messages: Messages) -> None:
+        self._source, self._messages = source, messages
+        self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows that were asked for, and what is kept of each
+        self._table: Table | None = None
+        self._was_asked = False  # for the table: whatever becomes known then, it has all rows
 
-    def __init__(self, name: str, topic: str, codec: Codec) -> None:
-        self.name: str = name
-        self._topic = topic
-        self._codec = codec
-        self._many = isinstance(codec, TableCodec)  # rows a message
-        self._table: Any = codec if self._many else None
-        self._packed = codec if isinstance(codec, PackedCodec) else None
-        self._messages: Messages = NO_MESSAGES  # of the rows that were given last
-        self._rows: Rows | None = None  # of the open message
-        self._next = self._first = 0  # of its rows: the next one, and the first of those given last
-        self._keep: list[str] = []  # columns to copy, and of an open message with many rows each of these
-        self._columns: list[Any] = []
-        self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
+    def __len__(self) -> int:
+        return len(self._messages)
 
-    @property
-    def place(self) -> str:
-        """The stream, and the partition and offset of the message that was given last."""
-        return self.place_of(-1)
+    def row(self, i: int) -> Row | BadRow:
+        return self._read(i)[0]
 
-    @property
-    def raw(self) -> bytes | None:
-        """The bytes of the message that was given last; None if it had many rows."""
-        return self.raw_of(-1)
-
-    @property
-    def has_names(self) -> bool:
-        """Whether the columns of rows have names."""
-        return hasattr(self._codec, "label")
-
-    @property
-    def _label(self) -> str | None:
-        return getattr(self._codec, "label", None)
-
-    @property
-    def _within(self) -> int:
-        """Rows that were given of a message that has more; 0 if there is none."""
-        return 0 if self._rows is None else self._next
-
-    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows, as `BatchSource.take` does.
-
-        They are those of the messages that are at hand, or of one message with many rows.
-        """
-        raise NotImplementedError
-
-    def _decode(self, messages: Messages, most: int) -> Sequence[Row | BadRow] | Rows:
-        """Return the rows of messages with one row each, or the first ones of one message with many, which stays open."""
-        self._messages = messages
-        if self._many:
-            return self._open(messages[0], most)
-        codec, plain = self._codec, len(messages) > 1 and messages.headers is None
-        if plain and self._packed is not None:
-            rows = self._packed.decode_values(messages.texts_of(0, len(messages)))
-            if rows is not None:
-                return rows
-
-        def read(i: int) -> Row | BadRow:
-            value: Any = messages.values[i]
-            try:
-                if messages.headers is not None and messages.headers[i]:
-                    check_headers(messages.headers[i], codec)
-                return codec.decode(value)
-            except ValueError as error:
-                return BadRow(self.place_of(i), value, str(error))
-
-        if not (plain and isinstance(codec, JSONCodec)):
-            return [read(i) for i in range(len(messages))]
-        return RawRows(
-            read,
-            lambda first, end: codec.decode_pairs(messages.texts_of(first, end)),
-            (0, len(messages)),
-            lambda first, end, names: codec.decode_numbers(*messages[first:end].texts, names),
-        )
-
-    def _open(self, message: TopicMessage, most: int) -> Sequence[BadRow] | Rows:
-        self._first, self._rows = 0, None
-        value: Any = message.value
-        # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
-        offset, skip = self._skip.pop(message.partition, (-1, 0))
-        skip = skip if offset == message.offset else 0
+    def _read(self, i: int) -> tuple[Row | BadRow, list[Any]]:
+        if (found := self._decoded.get(i)) is not None:
+            return found
+        codec, names, headers = self._source.codec, self._source.kept_names, self._messages.headers
+        value: Any = self._messages.values[i]
         try:
-            if message.headers:
-                check_headers(message.headers, self._codec)
-            rows = self._table.decode_rows(value)
-            if self._keep:
-                self._columns = self._table.columns_of(value, self._keep)
-            if skip > len(rows):
-                raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
+            if headers is not None:
+                check_headers(headers[i], codec)
+            found = codec.decode_kept(value, names)
         except ValueError as error:
-            return [BadRow(self.place_of(0), value, str(error))]
-        self._next = skip
-        return self._more(rows, most)
+            found = BadRow(self.place(i), value, str(error)), [None] * len(names)
+        self._decoded[i] = found
+        return found
 
-    def _more(self, rows: Rows, most: int) -> Rows:
-        """Return the next rows of the open message, which is closed with its last ones."""
-        self._first, self._next = self._next, min(self._next + most, len(rows))
-        self._rows = rows if self._next < len(rows) else None
-        return rows.part(self._first, self._next)
+    def table(self, known: Sequence[Hashable]) -> Table | None:
+        if not self._was_asked:
+            self._was_asked, self._table = True, self._decoded_together(known)
+            if self._table is None:
+                self._table = Table.of_rows([self.row(i) for i in range(len(self))])
+        return self._table
 
-    def keep(self, names: Iterable[str]) -> list[str]:
-        """Have `kept_of` copy these columns, as `Source` describes, and return their names and those of the message's place.
+    def _decoded_together(self, known: Sequence[Hashable]) -> Table | None:
+        codec, messages = self._source.codec, self._messages
+        if any(names_format(name) for headers in messages.headers or () for name, _ in headers):
+            return None
+        if isinstance(codec, PackedCodec):
+            values: Any = messages.values
+            return codec.decode_values(values)
+        return codec.decode_numbers(*messages.texts, list(known)) if isinstance(codec, JSONCodec) else None
 
-        Raise a StreamError if there are any, and the codec has rows without names.
-        """
-        self._keep = list(names)
-        if self._keep and not hasattr(self._codec, "columns_of" if self._many else "label"):
-            raise StreamError(
-                f"{self.name}: column {self._keep[0]!r} cannot be kept: codec={self._codec.name} has numbers without names. "
-                "Predictions have partition and offset of the message"
-            )
-        return [*self._keep, "partition", "offset", *["within"] * self._many]
+    def where(self, i: int) -> tuple[int, int]:
+        """Return the partition and the offset of the message of row number ``i``."""
+        return self._messages.partition_of(i), int(self._messages.offsets[i])
 
-    def kept_of(self, i: int) -> list[Any]:
-        """The columns to copy of row number ``i`` of those that were taken last, and the partition and offset of its message.
+    def place(self, i: int) -> str:
+        partition, offset = self.where(i)
+        return f"{self._source.name}: message at partition {partition}, offset {offset}"
 
-        Of a message with many rows, also the number of its rows before this one.
-        """
-        if self._many:
-            within = self._first + i
-            columns = [None if column is None else column[within].as_py() for column in self._columns] if self._keep else []
-            return [*columns, *self._place(0), within]
-        if not self._keep:
-            return self._place(i)
-        fields = self._fields_of(self._messages.texts_of(i, i + 1)[0])
-        return [*(at_path(fields, name) for name in self._keep), *self._place(i)]
+    def raw(self, i: int) -> bytes | None:
+        return self._messages.values[i]
 
-    def _place(self, i: int) -> list[int]:
-        return [self._messages.partition_of(i), int(self._messages.offsets[i])]
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        messages, names = self._messages[first:end], self._source.kept_names
+        rows = [self._read(i)[1] for i in range(first, end)] if names else []
+        return [*([row[j] for row in rows] for j in range(len(names))), messages.partition_list, messages.offsets.tolist()]
 
-    def _fields_of(self, value: bytes) -> dict[Any, Any]:
-        """Return features and label of a message, or if it is JSON, its fields as they came."""
-        if isinstance(self._codec, JSONCodec):
-            return self._codec.fields(value)
-        x, y = self._codec.decode(value)
-        return x | {self._label: y}
-
-    def kept_columns(self, first: int, end: int) -> list[Sequence[int]]:
-        """`kept_of` of the rows from one number to before another, in columns, where no columns are to be copied."""
-        if self._many:
-            n, (partition, offset) = end - first, self._place(0)
-            return [[partition] * n, [offset] * n, range(self._first + first, self._first + end)]
-        messages = self._messages[first:end]
-        return [messages.partition_list, messages.offsets.tolist()]
-
-    def message_of(self, i: int) -> Message:
-        """The key, time and headers of the message of row number ``i`` of those that were taken last.
+    def messages(self, first: int, end: int) -> MessageColumns:
+        """Return key, time and headers of the messages of rows.
 
         A header that says in which format the message is, and a time that is more than an hour ahead, are left out: a prediction
         is JSON, and a broker may refuse such a time. Further headers name the message: ``source-topic``, ``source-partition`` and
         ``source-offset``.
         """
-        return self.messages_of(i, i + 1)[0]
-
-    def messages_of(self, first: int, end: int) -> MessageColumns:
-        """`message_of` of the rows from one number to before another."""
-        n, messages = end - first, self._messages[:1] if self._many else self._messages[first:end]
-        latest = 1000 * (time.time() + FUTURE_SECONDS)
+        messages, latest = self._messages[first:end], 1000 * (time.time() + FUTURE_SECONDS)
         times = [moment if 0 <= moment <= latest else None for moment in messages.times.tolist()]
         places = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
-        topic = ("source-topic", self._topic.encode())
+        topic = ("source-topic", self._source.topic.encode())
         headers = [
             [topic, ("source-partition", b"%d" % partition), ("source-offset", b"%d" % offset)] for partition, offset in places
         ]
-        largest = len(self._topic) + _BYTES_OF_PLACE
+        largest = len(self._source.topic) + _BYTES_OF_PLACE
         if messages.headers is not None:
             own = [[(name, value or b"") for name, value in each if not names_format(name)] for each in messages.headers]
             headers = [[*each, *more] for each, more in zip(own, headers, strict=True)]
             largest += max(Message(None, None, each).size for each in own)
         keys: list[bytes | None] = [None] * len(messages) if messages.keys is None else messages.keys
         largest += 0 if messages.keys is None else max(len(key or b"") for key in keys)
-        if self._many:
-            keys, times, headers = keys * n, times * n, headers * n
         return MessageColumns(keys, times, headers, largest)
 
-    def place_of(self, i: int) -> str:
-        """The partition and offset of the message of row number ``i`` of those that were taken last."""
-        if not self._messages:
-            return f"{self.name}: before its first message"
-        row = f", row {self._first + i:,} of it" if self._many else ""
-        partition, offset = self._place(0 if self._many else i)
-        return f"{self.name}: message at partition {partition}, offset {offset}{row}"
+    def event(self, i: int) -> tuple[str | bytes | None, float | None]:
+        moment, keys = float(self._messages.times[i]) / 1000, self._messages.keys
+        key: str | bytes | None = None if keys is None else keys[i]
+        with contextlib.suppress(UnicodeDecodeError):  # as bytes then
+            key = key.decode() if isinstance(key, bytes) else key
+        return key, None if moment < 0 else moment
 
-    def raw_of(self, i: int) -> bytes | None:
-        """The bytes of the message of row number ``i`` of those that were taken last.
 
-        None if the message has many rows.
-        """
-        if not self._messages or self._many:
+class MessagePart(MessageChunk):
+    """Rows of one message that has many: those from one number to before another.
+
+    ``rows`` are all of them, and ``columns`` what is kept of these, as `TableCodec.decode_rows_kept` gives it. A message that
+    cannot be decoded has a ``reason``, and counts as one row.
+    """
+
+    def __init__(
+        self, source: MessageSource, message: Messages, rows: Table, columns: list[Any], first: int, most: int, reason: str = ""
+    ) -> None:
+        super().__init__(source, message)
+        self._rows, self._columns, self._first, self._reason = rows, columns, first, reason
+        #: Number of rows of the message that were given with these.
+        self.end: int = min(first + most, len(rows))
+        #: Whether it has no further ones.
+        self.is_last: bool = self.end == len(rows)
+
+    def following(self, most: int) -> MessagePart:
+        """Return the next rows of the message."""
+        return MessagePart(self._source, self._messages, self._rows, self._columns, self.end, most)
+
+    def __len__(self) -> int:
+        return self.end - self._first
+
+    def row(self, i: int) -> Row | BadRow:
+        if self._reason:
+            return BadRow(self.place(i), self._messages.values[0], self._reason)
+        return self._rows.row(self._first + i)
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        if self._table is None:
+            part, y = slice(self._first, self.end), self._rows.y
+            columns = [values[part] for values in self._rows.columns]
+            self._table = replace(self._rows, columns=columns, y=None if y is None else y[part])
+        return self._table
+
+    def where(self, i: int) -> tuple[int, int]:  # noqa: ARG002
+        return super().where(0)
+
+    def place(self, i: int) -> str:
+        return f"{super().place(0)}, row {self._first + i:,} of it"
+
+    def raw(self, i: int) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        n, (partition, offset), within = end - first, self.where(0), range(self._first + first, self._first + end)
+        columns = [[None] * n if column is None else column.slice(within.start, n).to_pylist() for column in self._columns]
+        return [*columns, [partition] * n, [offset] * n, within]
+
+    def messages(self, first: int, end: int) -> MessageColumns:
+        n, one = end - first, super().messages(0, 1)
+        return MessageColumns([*one.keys] * n, [*one.timestamps] * n, [*one.headers] * n, one.largest)
+
+    def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
+        return super().event(0)
+
+
+class MessageSource(Source):
+    """The rows of messages, by a codec.
+
+    Of a codec with many rows a message, one message is open at a time, and its rows are given in parts.
+    """
+
+    has_times = True
+
+    def __init__(self, name: str, topic: str, codec: Codec) -> None:
+        self.name: str = name
+        self.topic: str = topic
+        self.codec: Codec = codec
+        self.has_names: bool = codec.has_names
+        self._many = isinstance(codec, TableCodec)  # rows a message
+        self._part: MessagePart | None = None  # of the open message, the rows that were given last
+        self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
+
+    def _take(self, most: int) -> Messages | None:
+        """Return the next messages that are at hand, and are not null; None at the end."""
+        raise NotImplementedError
+
+    def read(self, most: int) -> Chunk | None:
+        if self._part is not None:
+            found = self._part.following(most)
+        elif (messages := self._take(1 if self._many else most)) is None:
             return None
-        return self._messages.values[i]
+        elif not isinstance(self.codec, TableCodec) or not len(messages):
+            return MessageChunk(self, messages)
+        else:
+            found = self._opened(self.codec, messages, most)
+        self._part = None if found.is_last else found
+        return found
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        while (rows := self.take(1)) is not None:
-            yield from [rows.row(i) for i in range(len(rows))] if isinstance(rows, Rows) else rows
+    def _opened(self, codec: TableCodec, messages: Messages, most: int) -> MessagePart:
+        message = messages[0]
+        value: Any = message.value
+        # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
+        offset, skip = self._skip.pop(message.partition, (-1, 0))
+        skip = skip if offset == message.offset else 0
+        try:
+            check_headers(message.headers, codec)
+            rows, columns = codec.decode_rows_kept(value, self.kept_names)
+            if skip > len(rows):
+                raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
+        except ValueError as error:
+            one = Table((), [], [None], odd=[0])
+            return MessagePart(self, messages, one, [None] * len(self.kept_names), 0, 1, str(error))
+        return MessagePart(self, messages, rows, columns, skip, most)
+
+    def keep(self, names: Sequence[str]) -> list[str]:
+        """Have chunks copy columns, and the place of each row: partition and offset of its message, and its number within that.
+
+        Raise a StreamError if columns are asked for, and the codec has rows without names.
+        """
+        if names and not self.has_names:
+            raise StreamError(
+                f"{self.name}: column {names[0]!r} cannot be kept: codec={self.codec.name} has numbers without names. "
+                "Predictions have partition and offset of the message"
+            )
+        return [*super().keep(names), "partition", "offset", *["within"] * self._many]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from streamsvm.core.checks import checked_count
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.decoding import MessageSource
@@ -40,7 +40,7 @@ class PartitionSource(MessageSource):
         super().__init__(name, topic, codec)
         self.offset: int = start
         self._partition = partition
-        self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": self._label, "partition": partition}
+        self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": codec.label, "partition": partition}
         self._beginning, self._end, self._lost_start, self._commit = beginning, end, lost_start, commit
         self._waiting = Backlog()
 
@@ -50,8 +50,8 @@ class PartitionSource(MessageSource):
 
         Within a message of many rows, also how many of them were given: ``"within": 250``.
         """
-        if within := self._within:
-            return {**self._identity, "offset": int(self._messages.offsets[-1]), "within": within}
+        if self._part is not None:
+            return {**self._identity, "offset": self._part.where(0)[1], "within": self._part.end}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
@@ -104,19 +104,16 @@ class PartitionSource(MessageSource):
         self._waiting.extend(messages if is_wanted.all() else messages.pick(is_wanted))
 
     @property
-    def waits(self) -> bool:
+    def holds_rows(self) -> bool:
         """Whether there are rows that were handed over and not given yet."""
-        return bool(len(self._waiting) or self._within)
+        return self._part is not None or len(self._waiting) > 0
 
-    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows of those that were handed over, as `BatchSource.take`; None where there are none left."""
-        if self._rows is not None:
-            return self._more(self._rows, most)
+    def _take(self, most: int) -> Messages | None:
         if not len(self._waiting):
             return None
-        messages = self._waiting.take(1 if self._many else most)
+        messages = self._waiting.take(most)
         self.offset = int(messages.offsets[-1]) + 1
-        return self._decode(messages, most)
+        return messages
 
     def saved(self) -> None:
         """Commit the position for the group."""
@@ -125,6 +122,3 @@ class PartitionSource(MessageSource):
     def stop(self) -> None:
         """Drop the messages that were handed over and not read yet."""
         self._waiting.clear()
-
-    def close(self) -> None:
-        """Do nothing: the connection is the worker's."""

@@ -169,7 +169,7 @@ class PartitionWorker:
     def _pass_markers(self) -> None:
         """Note how far partitions were read of which all messages were learned."""
         for number, each in self._assigned.items():
-            if each.source is not None and not each.source.waits:
+            if each.source is not None and not each.source.holds_rows:
                 each.passed = self._consumer.reached(number) or 0
 
     def stop(self) -> None:
@@ -331,7 +331,7 @@ class PartitionWorker:
         if each.source.offset >= each.end:
             return True
         try:  # markers of transactions and messages without a value are no rows
-            return not each.source.waits and (self._consumer.position(number) or 0) >= each.end
+            return not each.source.holds_rows and (self._consumer.position(number) or 0) >= each.end
         except KafkaError:  # it has gone meanwhile, or the broker
             return False
 
@@ -346,7 +346,7 @@ class PartitionWorker:
         if each.source is None or each.loop is None:
             return
         each.source.feed(messages)
-        while each.source.waits and not self._stopping.is_set():
+        while each.source.holds_rows and not self._stopping.is_set():
             n = ROWS_AT_ONCE if max_rows is None else min(ROWS_AT_ONCE, max_rows - self.rows)
             if n == 0:
                 return

@@ -19,7 +19,7 @@ from kafka.errors import (
 )
 
 from streamsvm.stream.endpoints import StreamError
-from streamsvm_kafka.clients.messages import Backlog, Messages, joined
+from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, joined
 from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
@@ -99,10 +99,10 @@ class TopicReader:
         """End the runs, and a wait for the next one. May be called from a signal handler or another thread."""
         self._stopping.set()
 
-    def runs(self, joined: bool) -> Iterator[Messages | None]:
-        """Give runs of messages, each of `most` at most; None where none came for a moment.
+    def runs(self, joined: bool) -> Iterator[Messages]:
+        """Give runs of messages, each of `most` at most; one of none where none came for a moment.
 
-        A part of a ``joined`` stream is given None only where it has read all that there is, and then at once. Its bounded passes
+        A part of a ``joined`` stream is given none only where it has read all that there is, and then at once. Its bounded passes
         have the order of the messages' times.
         """
         if self.ends is None:
@@ -129,7 +129,7 @@ class TopicReader:
         for partition in self.offsets:
             self._passed[partition] = self._consumer.reached(partition) or 0
 
-    def _endless(self, joined: bool) -> Iterator[Messages | None]:
+    def _endless(self, joined: bool) -> Iterator[Messages]:
         self._consumer.assign(self.offsets)
         now = time.monotonic()
         refresh, came, silent = now + REFRESH_SECONDS, now, False
@@ -156,7 +156,7 @@ class TopicReader:
             else:
                 silent = joined and (silent or self._caught_up() or time.monotonic() - came > BEHIND_SECONDS)
                 if silent or not joined:
-                    yield None
+                    yield NO_MESSAGES
 
     def _caught_up(self) -> bool:
         """Whether all that the broker has told of was read."""

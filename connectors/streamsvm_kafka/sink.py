@@ -10,7 +10,8 @@ from typing import Any, Self
 import orjson
 from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
-from streamsvm.stream.endpoints import START_AFRESH, Message, Position, Record, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
+from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
@@ -107,7 +108,7 @@ def is_too_large(error: BaseException) -> bool:
     return isinstance(error, MessageSizeTooLargeError) or MessageSizeTooLargeError.__name__ in str(error)
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """Writes predictions, or dead letters, as JSON messages to a topic.
 
     A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}``, and its key is the row number in digits. NaN,
@@ -149,25 +150,20 @@ class KafkaSink:
     {'topic': 'predictions'}
     """
 
-    #: Whether predictions are given the `Message` of their row.
-    takes_messages: bool = True
+    takes_messages = True
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
-        self._begin(_Writer(bootstrap, topic, client or {}), bootstrap, topic)
-        self._owns = True
+        self._writer: Sending = _Writer(bootstrap, topic, client or {})
+        self.name: str = f"kafka://{bootstrap}/{topic}"
+        self._topic, self._owns = topic, True
 
     @classmethod
     def over(cls, writer: Sending, bootstrap: str, topic: str) -> Self:
         """Make a sink whose messages are sent to a topic by an existing writer, which stays open."""
         sink = cls.__new__(cls)
-        sink._begin(writer, bootstrap, topic)
+        sink.name = f"kafka://{bootstrap}/{topic}"
+        sink._writer, sink._topic, sink._owns = writer, topic, False
         return sink
-
-    _owns = False  # the writer
-
-    def _begin(self, writer: Sending, bootstrap: str, topic: str) -> None:
-        self._writer, self._topic = writer, topic
-        self.name: str = f"kafka://{bootstrap}/{topic}"
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter; it is durable after `flush`.
@@ -194,8 +190,7 @@ class KafkaSink:
         try:
             texts = [_json_column(column) for column in columns[: len(names)]]
         except orjson.JSONEncodeError:  # which row it is, `write` says
-            for record in map(kind, *columns):
-                self.write(record)
+            super().write_many(kind, columns)
             return
         form = b"{%b}" % b",".join(b"%b:%%b" % orjson.dumps(name).replace(b"%", b"%%") for name in names)
         values = list(map(form.__mod__, zip(*texts, strict=True)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec
@@ -79,6 +79,7 @@ class KafkaSource(MessageSource):
 
     Examples
     --------
+    >>> from streamsvm.stream import Row
     >>> from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish
     >>> codec = JSONCodec(label="y")
     >>> with EmbeddedBroker() as broker:
@@ -102,7 +103,8 @@ class KafkaSource(MessageSource):
     ) -> None:
         super().__init__(f"kafka://{bootstrap}/{topic}", topic, codec)
         connection = Connection(bootstrap, client)
-        self._stop_at_end = stop_at_end
+        self.endless: bool = not stop_at_end
+        self.waits: bool = self.endless
         self._start = start_of(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
@@ -112,10 +114,10 @@ class KafkaSource(MessageSource):
             first = self._start or Start("earliest", "earliest")
             reader.offsets = reader.told.first(first, reader.beginnings, reader.newest)
         except BaseException:
-            self._disconnect()
+            self._consumer.close(CONNECT_SECONDS)
             raise
-        self._sought = False
-        self._runs: Iterator[Messages | None] | None = None
+        self._sought = self._joined = False
+        self._runs: Iterator[Messages] | None = None
 
     @property
     def position(self) -> Position:
@@ -128,16 +130,15 @@ class KafkaSource(MessageSource):
 
         Within a message of many rows, it also has the partition and how many of the rows were given: ``"within": {"0": 250}``.
         """
-        reader, within = self._reader, self._within
+        reader, part = self._reader, self._part
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
-        if within:
-            partition = turn = self._messages.partition_of(-1)
-            offsets[partition] = int(self._messages.offsets[-1])
-            inside = {"within": {str(partition): within}}
+        if part is not None:
+            turn, offset = part.where(0)
+            offsets[turn], inside = offset, {"within": {str(turn): part.end}}
         return {
-            "topic": self._topic,
+            "topic": self.topic,
             "topic_id": self._topic_id,
-            "label": self._label,
+            "label": self.codec.label,
             "partitions": {str(partition): offset for partition, offset in offsets.items()},
             "ends": reader.ends and {str(partition): end for partition, end in reader.ends.items()},
             "turn": turn,
@@ -187,61 +188,28 @@ class KafkaSource(MessageSource):
             following |= {partition: first[partition] for partition in lost if partition in first}
         self._reader.offsets, self._sought = following, True
         self._skip = {p: (offsets[p], n) for p, n in within.items() if p in offsets and p not in lost}
-        if self._stop_at_end and pass_ends:
+        if pass_ends and not self.endless:
             self._reader.ends = {
                 partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
             }
             self._reader.turn = turn
 
-    @property
-    def message_time(self) -> float | None:
-        """The time of the message that was given last, in seconds since 1970; None if it has none."""
-        time = self._messages.times[-1] if self._messages else -1
-        return None if time < 0 else float(time) / 1000
+    def join(self) -> None:
+        """Be read as a part of a `JoinedSource`.
 
-    @property
-    def message_key(self) -> str | bytes | None:
-        """The key of the message that was given last, as text, or as bytes if it is not UTF-8."""
-        key = None if not self._messages or self._messages.keys is None else self._messages.keys[-1]
-        try:
-            return None if key is None else key.decode()
-        except UnicodeDecodeError:
-            return key
-
-    @property
-    def endless(self) -> bool:
-        """Whether the stream never ends."""
-        return not self._stop_at_end
-
-    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        if self._rows is not None:
-            return self._more(self._rows, most)
-        for run in self._read(most, joined=False):
-            return [] if run is None else self._decode(run, most)
-        return None
-
-    def _read(self, most: int, joined: bool) -> Iterator[Messages | None]:
-        """Give the next runs of messages, as `TopicReader.runs`."""
-        if self._runs is None:
-            self._warn_of_removed()
-            self._runs = self._reader.runs(joined)
-        self._reader.most = 1 if self._many else most
-        return self._runs
-
-    def messages(self) -> Iterator[Row | BadRow | None]:
-        """Iterate as a part of a `JoinedSource`.
-
-        An endless stream gives None when it has nothing more to read. A bounded pass gives the messages of all partitions in
-        the order of their times, and keeps the order within a partition. A pass that resumes ends where it would have ended.
+        A bounded pass then has the messages of all partitions in the order of their times, and keeps the order within a
+        partition. A pass that resumes ends where it would have ended.
         """
         if self._many:
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
-        for run in self._read(1, joined=True):
-            if run is None:
-                yield None
-                continue
-            rows = self._decode(run, 1)
-            yield from [rows.row(0)] if isinstance(rows, Rows) else rows
+        self._joined = True
+
+    def _take(self, most: int) -> Messages | None:
+        if self._runs is None:
+            self._warn_of_removed()
+            self._runs = self._reader.runs(self._joined)
+        self._reader.most = most
+        return next(self._runs, None)
 
     def _warn_of_removed(self) -> None:
         beginnings, offsets = self._reader.beginnings, self._reader.offsets
@@ -273,19 +241,16 @@ class KafkaSource(MessageSource):
     def close(self) -> None:
         """Close the connection."""
         self._reader.told.finish()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
         self._consumer.close(CONNECT_SECONDS)
 
     def _check_topic(self, position: Position) -> None:
         if not {"topic", "topic_id", "label", "partitions", "ends", "turn"} <= position.keys():
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
-        if position["topic"] != self._topic:
+        if position["topic"] != self.topic:
             raise StreamError(f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, {START_AFRESH}")
-        if position["label"] != self._label:
+        if position["label"] != self.codec.label:
             raise StreamError(
-                f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {self._label!r}. "
+                f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {self.codec.label!r}. "
                 f"Ask for the same, {START_AFRESH}"
             )
 

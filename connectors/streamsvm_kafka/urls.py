@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,7 +18,7 @@ from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
-_COUNTED = [name for name, kind in CODECS.items() if "n_features" in signature(kind).parameters]  # of rows without names
+_COUNTED = [name for name, kind in CODECS.items() if not kind.has_names]
 _NAMED = [name for name in CODECS if name not in _COUNTED]
 _SOURCE_FORM = (
     f"kafka://host:port/topic?codec={_NAMED[0]} (or {', '.join(_NAMED[1:])}), or "

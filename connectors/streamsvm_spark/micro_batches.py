@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -17,7 +18,8 @@ from pyspark.sql import functions as F
 
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, Position, Row, Rows, StreamError, Weighted
+from streamsvm.stream.endpoints import Position, Source, StreamError
+from streamsvm.stream.tables.chunk import BadRow, Chunk, RowsChunk, Table, TableChunk, Weighted
 from streamsvm_spark.columns import RowsError, column_of, is_text, rows_of
 
 _BYTES = 2**23  # of rows that come to the driver at once: its Java holds several copies of them
@@ -130,32 +132,27 @@ _ANEW = (
 )
 
 
-class MicroBatches:
-    """The rows of micro-batches, one micro-batch after the other: a `BatchSource` that ends with each of them.
+class MicroBatches(Source):
+    """The rows of micro-batches, one micro-batch after the other: a source that ends with each of them.
 
     Its position is after a whole micro-batch. It has the query and the number of the micro-batch, so that one that comes again is
-    known. Without ``names``, features are 0, 1, ... With ``weight``, the column of weights, labels are given as `Weighted`. Rows
-    with nulls, or numbers that are not finite, are given as `BadRow` where ``skip``, else are an error. Labels may be texts where
-    ``classes``.
+    known. Without ``names``, features are 0, 1, ... ``weight`` is the column of weights. Rows with nulls, or numbers that are not
+    finite, are given as `BadRow` where ``skip``, else are an error. Labels may be texts where ``classes``.
     """
 
     name = "micro-batches of Spark"
-    raw = None
 
     def __init__(
         self, features: str, label: str, names: Sequence[str] | None, weight: str | None, *, skip: bool, classes: bool
     ) -> None:
-        #: The name of the column of weights; None: rows have none.
         self.weight: str | None = weight
         self._label, self._chunks = label, Chunks(features, label, *([] if weight is None else [weight]))
         self._names: tuple[Hashable, ...] | None = None if names is None else tuple(names)
         self._skip, self._classes = skip, classes
         self._query: str | None = None
         self._batch = -1
-        self._rows: Generator[tuple[int, Rows | list[BadRow]]] | None = None
-        self._at_hand: Rows | list[BadRow] = []
-        self._taken, self._first = 0, 0  # of those at hand; and the number of the first of them in the micro-batch
-        self._last = 0  # the number of the first row that was taken last
+        self._rows: Generator[Chunk] | None = None
+        self._most = 1  # rows of the next chunk
 
     def begin(self, frame: DataFrame, batch: int, query: str | None) -> bool:
         """Begin with the rows of a micro-batch. Return whether there is anything to do: it may be the last one once more.
@@ -173,7 +170,7 @@ class MicroBatches:
             )
             raise StreamError(f"{learned}: {problem}. Give the one that belongs to it. {_ANEW}")
         self._query, self._batch = query, batch
-        self._rows, self._at_hand, self._taken, self._first, self._last = self._read(frame), [], 0, 0, 0
+        self._rows = self._read(frame)
         return True
 
     def _problem(self, batch: int, query: str | None) -> str | None:
@@ -183,23 +180,37 @@ class MicroBatches:
             return "Spark's checkpointLocation is older than the model"
         return "the model's checkpoint is older than Spark's checkpointLocation" if batch > self._batch + 1 else None
 
-    def _read(self, frame: DataFrame) -> Generator[tuple[int, Rows | list[BadRow]]]:
-        """Give the rows of a frame with the number of the first; of a chunk first those that are good."""
+    def _read(self, frame: DataFrame) -> Generator[Chunk]:
+        """Give the rows of a frame; of those that Spark brings together first the good ones."""
         first = 0
-        for chunk in self._chunks.of(frame):
-            features, label, *weights = chunk.columns
+        for batch in self._chunks.of(frame):
+            features, label, *weights = batch.columns
             texts = self._classes and is_text(label.type)
             present = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if texts else label
             X, _, w, kept = rows_of(features, present, *weights, skip=self._skip)
             if len(X):
-                labels: list[Any] = label.filter(pa.array(kept)).to_pylist()
-                if weights:
-                    labels = list(map(Weighted, labels, w.tolist()))
-                yield first, Rows(self._names_of(X.shape[1]), X, labels)
-            if not kept.all():
-                bad = {i: _raw(*(column[i].as_py() for column in chunk.columns)) for i in np.flatnonzero(~kept).tolist()}
-                yield first, [BadRow(f"batch {self._batch}, row {first + i}", raw, _BAD) for i, raw in bad.items()]
-            first += len(chunk)
+                names, labels = self._names_of(X.shape[1]), label.filter(pa.array(kept)).to_pylist()
+                for part in self._parts(len(X)):
+                    table = Table(names, list(X[part].T), labels[part], w[part] if weights else None)
+                    yield _GoodRows(table, partial(self._place, first + part.start), self.kept_names)
+            raws = {i: _raw(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
+            bad = [BadRow(self._place(first, i), raw, _BAD) for i, raw in raws.items()]
+            for part in self._parts(len(bad)):
+                places = [row.place for row in bad[part]]
+                yield RowsChunk(bad[part], places.__getitem__, [row.raw for row in bad[part]], self.kept_names)
+            first += len(batch)
+
+    def _parts(self, n: int) -> Iterator[slice]:
+        """Give parts of so many rows, each with as many as are asked for then."""
+        begin = 0
+        while begin < n:
+            end = min(begin + self._most, n)
+            yield slice(begin, end)
+            begin = end
+
+    def _place(self, first: int, i: int) -> str:
+        # About which row: those that are left out are not counted.
+        return f"batch {self._batch}, row {first + i}"
 
     def _names_of(self, width: int) -> tuple[Hashable, ...]:
         if self._names is None:
@@ -208,36 +219,10 @@ class MicroBatches:
             raise RowsError(f"vectors are of {len(self._names)} and of {width} features: all must be of one length")
         return self._names
 
-    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
+    def read(self, most: int) -> Chunk | None:
         """Return the next rows of the micro-batch; None at its end."""
-        if self._taken == len(self._at_hand):
-            if self._rows is None or (found := next(self._rows, None)) is None:
-                return None
-            (self._first, self._at_hand), self._taken = found, 0
-        begin, self._last = self._taken, self._first + self._taken
-        self._taken = end = min(begin + most, len(self._at_hand))
-        return self._at_hand.part(begin, end) if isinstance(self._at_hand, Rows) else self._at_hand[begin:end]
-
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        while rows := self.take(1):
-            yield rows.row(0) if isinstance(rows, Rows) else rows[0]
-
-    def place_of(self, i: int) -> str:
-        """The micro-batch, and about which row: those that are left out are not counted."""
-        return f"batch {self._batch}, row {self._last + i}"
-
-    def raw_of(self, i: int) -> bytes | None:
-        """Return a row of those that were taken last as JSON."""
-        number = self._last - self._first + i
-        if not isinstance(self._at_hand, Rows):
-            return self._at_hand[number].raw
-        label = (self._at_hand.y or ())[number]
-        return _raw(self._at_hand.X[number].tolist(), *(label if isinstance(label, Weighted) else (label,)))
-
-    @property
-    def place(self) -> str:
-        """The row that was given last."""
-        return self.place_of(0)
+        self._most = most
+        return None if self._rows is None else next(self._rows, None)
 
     @property
     def position(self) -> Position:
@@ -263,13 +248,19 @@ class MicroBatches:
         self._query, self._batch = query, batch
         self._names = self._names if names is None else tuple(names)
 
-    def stop(self) -> None:
-        """Do nothing: a query is stopped by Spark."""
-
     def close(self) -> None:
         """Have the workers drop the rows of a micro-batch that was not read to its end."""
         if self._rows is not None:
             self._rows.close()
+
+
+class _GoodRows(TableChunk):
+    """Rows of a micro-batch that can be learned."""
+
+    def raw(self, i: int) -> bytes:
+        """Return a row as JSON."""
+        x, y = self._rows.row(i)
+        return _raw(list(x.values()), *(y if isinstance(y, Weighted) else (y,)))
 
 
 def _raw(*cells: Any) -> bytes:

@@ -56,7 +56,7 @@ class StreamLearner:
         bools; for classifiers, also texts.
     weightCol
         Name of the column of weights, numbers from 0 on. None gives every row weight 1. The metric counts each row once,
-        whatever its weight. Rows with weights are learned one by one, which takes longer.
+        whatever its weight.
     featureNames
         Names of the vectors' entries in the model, for followers that read rows with names. None: 0, 1, ...
     handleInvalid
@@ -247,7 +247,7 @@ class StreamLearner:
         self.close()
 
 
-class _Refusing:
+class _Refusing(Sink):
     """A sink of dead letters that takes none: the first one ends the run."""
 
     name = "handleInvalid='error'"
@@ -258,9 +258,3 @@ class _Refusing:
 
     def flush(self) -> dict[str, Any]:
         return {}
-
-    def seek(self, position: Any) -> None:
-        pass
-
-    def close(self) -> None:
-        pass

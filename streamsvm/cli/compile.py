@@ -16,7 +16,7 @@ from streamsvm.core.compiling.machine_code import in_use, status
 
 def run(arguments: argparse.Namespace) -> bool:
     """Run the command; False, for it was not interrupted."""
-    uses = arguments.names or [name for name in names() if name.split()[0] in {*LEARNERS, "kafka"}]
+    uses = arguments.names or [name for name in names() if name.split()[0] in {*LEARNERS, "sources"}]
 
     def say(done: int, functions: int, name: str) -> None:
         if sys.stderr is None:

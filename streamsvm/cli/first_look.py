@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.column_kinds import (
     ENOUGH,
@@ -24,8 +26,8 @@ from streamsvm.cli.column_kinds import (
     parted,
 )
 from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
-from streamsvm.stream import BadRow, Row, Rows, open_source
-from streamsvm.stream.endpoints import Weighted, WrappedSource
+from streamsvm.stream import open_source
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Weighted
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import is_date
 
@@ -79,7 +81,7 @@ def look(
             row.x if label is None else row.x | {label: row.y} for row in itertools.islice(given, ROWS)
         ]
         forms = _settled(rows, given, {label, *table.encoder.get("dates", ())})
-        names = [*getattr(source, "columns", ()), *(str(name) for row in rows for name in row), *dropped]
+        names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
     if text_format == "csv" and "decimal" not in options:
         pointed = _pointed(path, label, options, rows, columns)
@@ -166,46 +168,52 @@ def _described(
     return columns
 
 
-class FirstRow(WrappedSource):
-    """A source that comes once, such as a pipe or a topic: its first row is looked at when it comes.
+def first_row(
+    label: str | None, table: Table, show: Callable[[str], None], *, is_text: bool, rows_may_fail: bool = False
+) -> Callable[[Chunk], Chunk]:
+    """Return what looks at the first row of a source that comes once, such as a pipe or a topic: a function of its chunks.
 
     Parameters
     ----------
-    source
-        The source; all else is asked of it.
     label
         Name of the label.
     table
         How its rows are read.
     show
         Called with the table that is shown.
+    is_text
+        Whether the rows come as text. Else, those that are a table of numbers need no look.
     rows_may_fail
         Whether a row that cannot be used is left out.
     """
+    looked = False
 
-    def __init__(
-        self, source: Any, label: str | None, table: Table, show: Callable[[str], None], rows_may_fail: bool = False
-    ) -> None:
-        super().__init__(source)
-        self._label, self._table, self._show, self._rows_may_fail = label, table, show, rows_may_fail
-        self._looked = False
+    def look_at(chunk: Chunk) -> Chunk:
+        nonlocal looked
+        if looked:
+            return chunk
+        looked, row = True, chunk.row(0)
+        if isinstance(row, BadRow) or (not is_text and _is_of_numbers(chunk)):
+            return chunk
+        y = row.y.y if isinstance(row.y, Weighted) else row.y
+        values = {str(name): value for name, value in (row.x if label is None or y is None else row.x | {label: y}).items()}
+        named = (*table.encoder.get("categorical", ()), *table.encoder.get("dates", ()))
+        names = [*values, *named, *([] if label is None else [label])]
+        columns = _described([values], names, label, table)
+        columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
+        place = chunk.place(0)
+        show(drawn(place, 1, columns))
+        asks = not (table.encoder or rows_may_fail)
+        if asks and (error := unanswered(place, columns, table)) is not None:
+            raise error
+        return chunk
 
-    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
-        row = None if isinstance(rows, Rows) else rows[0]  # a table of numbers needs no look
-        if isinstance(row, Row) and not self._looked:
-            y = row.y.y if isinstance(row.y, Weighted) else row.y
-            labelled = self._label is not None and y is not None
-            values = {str(name): value for name, value in (row.x | {self._label: y} if labelled else row.x).items()}
-            named = (*self._table.encoder.get("categorical", ()), *self._table.encoder.get("dates", ()))
-            names = [*values, *named, *([] if self._label is None else [self._label])]
-            columns = _described([values], names, self._label, self._table)
-            columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
-            self._show(drawn(self.place_of(0), 1, columns))
-            asks = not (self._table.encoder or self._rows_may_fail)
-            if asks and (error := unanswered(self.place_of(0), columns, self._table)) is not None:
-                raise error
-        self._looked = True
-        return rows
+    return look_at
+
+
+def _is_of_numbers(chunk: Chunk) -> bool:
+    found = chunk.table(())
+    return found is not None and bool(found.columns) and all(isinstance(values, np.ndarray) for values in found.columns)
 
 
 def unanswered(

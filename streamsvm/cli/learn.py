@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import printable
-from streamsvm.cli.first_look import FirstRow, drawn, look, tried, unanswered
+from streamsvm.cli.first_look import drawn, first_row, look, tried, unanswered
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
@@ -29,6 +29,7 @@ from streamsvm.cli.tables import Table, table_of
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.open import open_checkpoints, open_worker
 
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
@@ -55,8 +56,11 @@ def learn(job: LearnJob) -> bool:
         model = job.make_model(encoder=table.encoder)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints))
         display = stack.enter_context(Display(job.output))
+        if not looked:
+            how = {"is_text": job.format is not None, "rows_may_fail": job.rows_may_fail}
+            source = WrappedSource(source, first_row(job.label_in_rows, table, display.table, **how))
         loop = (LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer))(
-            source if looked else FirstRow(source, job.label_in_rows, table, display.table, job.rows_may_fail),
+            source,
             model,
             sink=sink,
             checkpoints=checkpoints,

@@ -79,6 +79,7 @@ def _first(models: Any, job: PredictJob) -> Checkpoint | None:
 
 def _show(end: Predicted, before: int, output: Output) -> None:
     facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
+    facts |= end.unfamiliar.facts
     if output.quiet:
         print(json.dumps({"event": "end", **facts}))
         if not output.json:
@@ -86,4 +87,6 @@ def _show(end: Predicted, before: int, output: Output) -> None:
     counted = "".join(f"  {count:,} {kind}" for kind, count in end.refused.items())
     refused = f"  {sum(end.refused.values()):,} refused{counted}" if counted else ""
     now = f", {end.predicted - before:,} of them in this run" if before else ""
+    for sentence in end.unfamiliar.sentences:
+        output.say(sentence, "unfamiliar")
     output.say(f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{refused}", "end", **facts)

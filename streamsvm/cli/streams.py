@@ -7,89 +7,78 @@ import logging
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import Table
-from streamsvm.stream import BadRow, JoinedSource, Row, Rows, Sink, Source, StreamError, WeightedSource, open_sink, open_source
+from streamsvm.stream import JoinedSource, Sink, Source, WeightedSource, open_sink, open_source
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
+from streamsvm.stream.tables.chunk import Table as Columns
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_TO_STOP = 1.0
 
 
-class WithoutKey(WrappedSource):
-    """A source whose rows lose the columns that are no features, for a model that has learned with joined labels or weights.
+class WithoutMarks(ChangedChunk):
+    """Rows without labels and weights that are marks of missing values, of streams that are not read as tables."""
 
-    Parameters
-    ----------
-    source
-        The source; all else is asked of it.
-    names
-        The columns: a key and perhaps an event time, or a weight.
-    """
+    def __init__(self, chunk: Chunk, reading: Reading, weight: str | None = None) -> None:
+        super().__init__(chunk)
+        self._reading, self._weight = reading, weight
+        self._marked: Columns | None = None  # the table that is `_table` without marks
+        self._table: Columns | None = None
 
-    def __init__(self, source: Any, names: Iterable[str]) -> None:
-        super().__init__(source)
-        self._names = frozenset(names)
-
-    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
-        if isinstance(rows, Rows):
-            kept = [column for column, name in enumerate(rows.names) if name not in self._names]
-            return Rows(tuple(rows.names[column] for column in kept), rows.X[:, kept], rows.y)
-        return [row if isinstance(row, BadRow) else self._without(row) for row in rows]
-
-    def keep(self, names: Sequence[str]) -> list[str]:
-        """Have the source copy columns, as `Source` describes; raise a StreamError if it cannot."""
-        if names and not hasattr(self._source, "keep"):
-            raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept, because its source copies no columns")
-        return [*self._source.keep(names)] if hasattr(self._source, "keep") else []
-
-    def kept_of(self, i: int) -> Sequence[Any]:
-        """Return what the source copies; nothing if it cannot."""
-        return self._source.kept_of(i) if hasattr(self._source, "keep") else []
-
-    def _without(self, row: Row) -> Row:
-        return Row({name: value for name, value in row.x.items() if name not in self._names}, row.y)
-
-
-class WithoutMarks(WrappedSource):
-    """A source without labels and weights that are marks of missing values, for streams that are not read as tables."""
-
-    def __init__(self, source: Any, missing: Sequence[str], weight: str | None = None) -> None:
-        super().__init__(source)
-        self._reading, self._weight = Reading(missing=missing), weight
-
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        return (row if isinstance(row, BadRow) else self._without(*row) for row in self._source)
-
-    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
-        if isinstance(rows, Rows):
-            return rows
-        return [row if isinstance(row, BadRow) else self._without(*row) for row in rows]
-
-    def _without(self, x: Any, y: Any) -> Row:
+    def row(self, i: int) -> Row | BadRow:
+        row = self._chunk.row(i)
+        if isinstance(row, BadRow):
+            return row
+        x, y = row
         if self._weight in x and self._reading.label(x[self._weight]) is None:
             x = {name: value for name, value in x.items() if name != self._weight}
         return Row(x, self._reading.label(y))
 
+    def table(self, known: Sequence[Hashable]) -> Columns | None:
+        found = self._chunk.table(known)
+        if found is not None and found is not self._marked:
+            columns, label = list(found.columns), self._reading.label
+            for at in [at for at, name in enumerate(found.names) if name == self._weight]:
+                values = columns[at]
+                if isinstance(values, np.ndarray):
+                    columns[at] = np.array(list(map(label, values.tolist())), np.float64)
+                else:
+                    columns[at] = list(map(label, values))
+            y = None if found.y is None else list(map(label, found.y))
+            self._marked, self._table = found, replace(found, columns=columns, y=y)
+        return None if found is None else self._table
 
-def without_key(source: Any, saved: Any) -> Any:
+
+def without_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
+    """Return a source without labels and weights that are such marks."""
+    reading = Reading(missing=missing)
+    return WrappedSource(source, lambda chunk: WithoutMarks(chunk, reading, weight)) if missing else source
+
+
+def without_key(source: Source, saved: Checkpoint) -> Source:
     """Return a source as the model of a checkpoint needs it: without key and time by which its rows were joined, and weight."""
     position = saved.header.get("position")
     found = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*found, saved.header.get("weight")) if isinstance(name, str)]
-    return WithoutKey(source, names) if names else source
+    return WrappedSource(source, lambda chunk: WithoutColumns(chunk, names)) if names else source
 
 
 @contextlib.contextmanager
 def open_streams(
-    job: Job, table: Table, usual_label: str | None = None, checkpoints: Any = None
+    job: Job, table: Table, usual_label: str | None = None, checkpoints: Checkpoints | None = None
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
     """Open the source, the sink, None if none is named, and what ``--on-error`` names by a URL; close all at the end.
 
@@ -98,7 +87,8 @@ def open_streams(
     """
     with contextlib.ExitStack() as stack:
         how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start}
-        how |= {"group": job.group if isinstance(job, LearnJob) and not getattr(checkpoints, "group", None) else None}
+        committed = checkpoints is not None and checkpoints.group
+        how |= {"group": job.group if isinstance(job, LearnJob) and not committed else None}
         how |= {"label": usual_label, "label_needed": False} if job.label is None else {"label": job.label}
         if isinstance(job, LearnJob) and job.labels is not None:
             source = _joined(job, job.labels, table, how, stack)
@@ -107,16 +97,14 @@ def open_streams(
             read_as_table = None if job.format is None else weight
             source = open_source(job.source, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
             stack.callback(source.close)
-            if job.format is None and (missing := table.encoder.get("missing")):
-                source = WithoutMarks(source, missing, weight)
-            if job.format is None and weight is not None:
-                source = WeightedSource(source, weight)
+            if job.format is None:
+                source = without_marks(source, table.encoder.get("missing", ()), weight)
+                source = source if weight is None else WeightedSource(source, weight)
 
         def opened(spec: str) -> Sink:
-            sink_of = getattr(checkpoints, "sink_of", None)
-            sink = None if sink_of is None else sink_of(spec, **job.options_of(spec))
-            if sink is None:
-                sink = open_sink(spec, **job.options_of(spec))
+            options = job.options_of(spec)
+            sink = None if checkpoints is None else checkpoints.sink_of(spec, **options)
+            sink = open_sink(spec, **options) if sink is None else sink
             stack.callback(sink.close)
             return sink
 
@@ -143,8 +131,7 @@ def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], st
         start = job.start if "://" in place else None
         source = open_source(place, **(how | {"format": kind, "start": start} | more), **job.options_of(place), **options)
         stack.callback(source.close)
-        missing = table.encoder.get("missing", ()) if found else ()
-        found.append(WithoutMarks(source, missing) if missing else source)
+        found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn, cast
 
 import narwhals.stable.v2 as nw
@@ -48,16 +48,24 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
         return np.require(values, dtype, ["C", "W"]), names, frame
 
 
-def as_rows(X: Any) -> tuple[Iterator[dict[Hashable, Any]], Any]:
-    """Return the rows of a frame as mappings, whatever the types of its columns, and the narwhals frame for results.
+def as_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
+    """Return the names and the values of the columns of a frame, and the narwhals frame for results.
 
-    It is a ValueError if X is no frame.
+    Numbers and booleans are arrays, NaN if they are missing; other values are objects. It is a ValueError if X is no frame.
     """
     try:
         frame = dataframe.into_frame(X)
     except TypeError:
         raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
-    return (cast("dict[Hashable, Any]", dict(row)) for row in frame.iter_rows(named=True)), frame
+    columns: list[np.ndarray | list[Any]] = []
+    for name in frame.columns:
+        series = frame[name]
+        kind = series.dtype
+        if kind.is_float() or ((kind.is_integer() or kind == nw.Boolean) and not series.null_count()):
+            columns.append(series.to_numpy())
+        else:
+            columns.append(series.to_list())
+    return list(frame.columns), columns, frame
 
 
 def as_series(values: np.ndarray, like: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rows of text with numbers, each read by one compiled call for many: JSON objects with known names, and cells between marks.
+"""Rows of text, each read by one compiled call for many: JSON objects with known names, cells between marks, pairs of LIBSVM.
 
 What a row is else, or may be, is not read: no byte is believed, and what is read has exactly the values that a parser of JSON and
 Python's `float` give.
@@ -32,7 +32,7 @@ _TRIES = 8
 _FAR = 10_000
 _HALF, _ONE, _LOW = np.uint64(32), np.uint64(1), np.uint64((1 << 32) - 1)
 _SPACE, _NEWLINE, _RETURN, _TAB = b" \n\r\t"
-_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH, _MINUS, _PLUS, _POINT, _ZERO, _NINE = b'",:{}\\-+.09'
+_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH, _MINUS, _PLUS, _POINT, _ZERO, _NINE, _HASH = b'",:{}\\-+.09#'
 _EXPONENT, _TRUE, _FALSE, _NULL, _U, _L = b"etfnul"
 _LOWER = 32  # the bit that makes a letter a small one
 
@@ -205,8 +205,10 @@ def _put(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q: Any) 
 
 
 @compiled
-def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, order: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Read JSON objects up to the first one that is not read; return their number.
+def read_objects(
+    data: Any, begins: Any, ends: Any, first: Any, names: Any, stops: Any, order: Any, X: Any, bits: Any, labels: Any
+) -> Any:
+    """Read JSON objects from number ``first`` on, up to one that is not read; return its number.
 
     An object has a number or null for some of the names, in any order, and perhaps a label. ``data`` is uint8, and each object
     lies there from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are the names with their quotes,
@@ -219,7 +221,7 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
     columns, known = X.shape[1], stops.shape[0]
     seen = np.full(known, -1, dtype=np.int64)
     most_tries = _TRIES * known  # of names that come in any order there would be as many as their square
-    for i in range(begins.shape[0]):
+    for i in range(first, begins.shape[0]):
         at, end, found, tries = begins[i], ends[i], 0, 0
         labels[i, 0] = labels[i, 1] = -1
         X[i, :] = np.nan
@@ -235,8 +237,8 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
             name = -1
             for k in range(-1, known):
                 guess = order[found] if k < 0 else k
-                first = stops[guess - 1] if guess else 0
-                size = stops[guess] - first
+                begin = stops[guess - 1] if guess else 0
+                size = stops[guess] - begin
                 if size > end - at:
                     continue
                 tries += 1
@@ -244,7 +246,7 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
                     return i
                 same = True
                 for j in range(size):
-                    if data[np.uint64(at + j)] != names[np.uint64(first + j)]:
+                    if data[np.uint64(at + j)] != names[np.uint64(begin + j)]:
                         same = False
                         break
                 if same:
@@ -290,41 +292,111 @@ def read_objects(data: Any, begins: Any, ends: Any, names: Any, stops: Any, orde
     return begins.shape[0]
 
 
-@compiled
-def read_cells(data: Any, begins: Any, ends: Any, mark: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Read rows of cells up to the first one that is not read; return their number.
+@compiled(forceinline=True)
+def _text_in_cell(data: Any, at: Any, end: Any, mark: Any) -> Any:
+    """Return where the text of a cell begins and ends, and the position behind the cell; -1 if its quotes need a closer look."""
+    if at < end and data[np.uint64(at)] == _QUOTE:
+        begin = at + 1
+        at = begin
+        while at < end and data[np.uint64(at)] != _QUOTE:
+            at += 1
+        closes = at < end and (at + 1 == end or data[np.uint64(at + 1)] == mark)
+        return begin, at, at + 1 if closes else -1
+    begin = at
+    while at < end and data[np.uint64(at)] != mark:
+        if data[np.uint64(at)] == _QUOTE:
+            return begin, at, -1
+        at += 1
+    return begin, at, at
 
-    A row has a number or nothing in each cell, and a ``mark``, which is no blank, between two. Its first cell goes to the column
-    ``columns[0]`` of ``X``, and so on; that with -1 is the label, and may be any text. The other arguments are those of
-    `read_objects`; a newline at the end of a row is left out.
+
+@compiled
+def read_cells(
+    data: Any, begins: Any, ends: Any, first: Any, mark: Any, columns: Any, texts: Any, X: Any, bits: Any, places: Any
+) -> Any:
+    """Read rows of cells from number ``first`` on, up to one that is not read; return its number and that of its cell.
+
+    A ``mark``, which is no blank, stands between two cells; a cell may be in quotes, and blanks before it are left out. Its
+    number goes to the column ``columns[cell]`` of ``X``, NaN if it is empty, and where its text begins and ends to
+    ``places[row, texts[cell]]``, int64 [rows, texts, 2]; -1 is nowhere. The other arguments are those of `read_objects`; a
+    newline at the end of a row is left out. The number of a cell is -1 if the row has more or fewer.
     """
-    for i in range(begins.shape[0]):
+    for i in range(first, begins.shape[0]):
         at, end = begins[i], ends[i]
-        labels[i, 0] = labels[i, 1] = -1
         while end > at and (data[np.uint64(end - 1)] == _NEWLINE or data[np.uint64(end - 1)] == _RETURN):
             end -= 1
         for cell in range(columns.shape[0]):
-            if columns[cell] < 0:
-                labels[i, 0] = at
-                while at < end and data[np.uint64(at)] != mark:
-                    at += 1
-                labels[i, 1] = at
-            elif at == end or data[np.uint64(at)] == mark:
-                X[i, columns[cell]] = np.nan
+            while at < end and data[np.uint64(at)] == _SPACE:
+                at += 1
+            if columns[cell] < 0 or texts[cell] >= 0 or (at < end and data[np.uint64(at)] == _QUOTE):
+                begin, stop, after = _text_in_cell(data, at, end, mark)
+                if after < 0:
+                    return i, cell
+                if texts[cell] >= 0:
+                    places[i, texts[cell], 0], places[i, texts[cell], 1] = begin, stop
             else:
-                while at < end and data[np.uint64(at)] == _SPACE:
+                begin, stop, after = at, end, -1
+            if columns[cell] >= 0:
+                at = begin
+                while after >= 0 and at < stop and data[np.uint64(at)] == _SPACE:  # in quotes
                     at += 1
-                negative, _, w, q, at = _number(data, at, end)
-                if at < 0 or not _put(X, bits, i, columns[cell], negative, w, q):
-                    return i
-                while (
-                    at < end
-                    and data[np.uint64(at)] != mark
-                    and (data[np.uint64(at)] == _SPACE or data[np.uint64(at)] == _TAB or data[np.uint64(at)] == _RETURN)
-                ):
-                    at += 1
+                if at == stop or (after < 0 and data[np.uint64(at)] == mark):
+                    X[i, columns[cell]] = np.nan
+                else:
+                    negative, _, w, q, at = _number(data, at, stop)
+                    if at < 0 or not _put(X, bits, i, columns[cell], negative, w, q):
+                        return i, cell
+                    while (
+                        at < stop
+                        and (after >= 0 or data[np.uint64(at)] != mark)  # which may be a tab
+                        and (data[np.uint64(at)] == _SPACE or data[np.uint64(at)] == _TAB or data[np.uint64(at)] == _RETURN)
+                    ):
+                        at += 1
+                    if at < stop and (after >= 0 or data[np.uint64(at)] != mark):
+                        return i, cell
+                if after < 0:
+                    after = at
+            at = after
             is_last = cell == columns.shape[0] - 1
-            if is_last != (at == end) or (not is_last and data[np.uint64(at)] != mark):
+            if is_last != (at >= end):
+                return i, -1
+            at += 1
+    return begins.shape[0], -1
+
+
+@compiled
+def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
+    """Read rows of a label and pairs index:value, from number ``first`` on, up to one that is not read; return its number.
+
+    The value of an index goes to the column ``columns[index]`` of ``X``, which is -1 for an index that is not known; a row with
+    such a one is not read, nor one with a comment. A column that a row does not have is NaN. The other arguments are those of
+    `read_objects`, and a label may be any text.
+    """
+    for i in range(first, begins.shape[0]):
+        at, end = _after_blanks(data, begins[i], ends[i]), ends[i]
+        X[i, :] = np.nan
+        labels[i, 0] = at
+        while at < end and data[np.uint64(at)] > _SPACE:
+            if data[np.uint64(at)] == _COLON or data[np.uint64(at)] == _HASH:
                 return i
             at += 1
+        labels[i, 1] = at
+        if at == labels[i, 0]:
+            return i
+        at = _after_blanks(data, at, end)
+        while at < end:
+            begin, index = at, np.int64(0)
+            while at < end and _ZERO <= data[np.uint64(at)] <= _NINE and index < columns.shape[0]:
+                index = 10 * index + np.int64(data[np.uint64(at)] - _ZERO)
+                at += 1
+            if at == begin or at >= end or data[np.uint64(at)] != _COLON or index >= columns.shape[0] or columns[index] < 0:
+                return i
+            if not np.isnan(X[i, columns[index]]):
+                return i
+            negative, _, w, q, at = _number(data, at + 1, end)
+            if at < 0 or not _put(X, bits, i, columns[index], negative, w, q):
+                return i
+            if at < end and data[np.uint64(at)] > _SPACE:
+                return i
+            at = _after_blanks(data, at, end)
     return begins.shape[0]

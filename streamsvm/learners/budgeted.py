@@ -154,8 +154,10 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
         decide_many(decisions.decide, self._at_hand, matrix, columns, what, out)
 
-    def _take_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray) -> None:
-        rows = self._outputs, X, columns, targets, answers
+    def _take_rows(
+        self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray, answers: np.ndarray
+    ) -> None:
+        rows = self._outputs, X, columns, targets, weights, answers
         if predict_then_learn(decisions.decide, self._rule, self._at_hand, *rows) < len(X):
             self._complain_of_strategy()
 

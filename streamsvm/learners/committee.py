@@ -292,8 +292,10 @@ class Committee(ScalingEstimator):
         self._connect()
         decide_many(committee.decide, self._at_hand, matrix, columns, what, decisions)
 
-    def _take_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray) -> None:
-        predict_then_learn(committee.decide, self._rule, self._at_hand, self._outputs, X, columns, targets, answers)
+    def _take_rows(
+        self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray, answers: np.ndarray
+    ) -> None:
+        predict_then_learn(committee.decide, self._rule, self._at_hand, self._outputs, X, columns, targets, weights, answers)
 
     def _connect(self) -> None:
         committee.connect(self._store, {expert.kind for expert in self._team}, self._answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,16 +64,13 @@ class ScalingEstimator(OnlineEstimator):
         v, used = self._store.views, self._store.used
         return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
-    def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
-        """Return rows as `predict_then_learn` takes them: [n_rows, features seen].
-
-        Each row is read once. The result is None if a row has a feature that was not learned yet, or a value that is not a
-        number.
-        """
-        return self._features.matrix(rows, n_rows)
-
     def predict_then_learn(
-        self, X: np.ndarray, names: Sequence[Hashable] | None, y: Sequence[Any], probability: bool
+        self,
+        X: np.ndarray,
+        names: Sequence[Hashable],
+        y: Sequence[Any],
+        probability: bool,
+        weights: np.ndarray | None = None,
     ) -> tuple[list[Any], list[float | None] | None] | None:
         """Predict each row and then learn it, in one compiled call.
 
@@ -85,11 +82,13 @@ class ScalingEstimator(OnlineEstimator):
         X
             The rows, float [n, features].
         names
-            The names of the columns. None: those of `lay_out`.
+            The names of the columns.
         y
             The n labels or targets. A row with None is only predicted.
         probability
             Whether to return the probabilities of the predicted labels too.
+        weights
+            The weights of the n rows, float64, at least 0. A row of weight 0 is only predicted. None: each is 1.
 
         Returns
         -------
@@ -111,20 +110,17 @@ class ScalingEstimator(OnlineEstimator):
             return None
         if (targets := self._known_targets(y)) is None:
             return None
-        if names is None:
-            if X.shape[1] != len(self._features):
-                raise ValueError(f"X has {X.shape[1]} columns, and lay_out gives {len(self._features)}")
-            columns = np.arange(X.shape[1])
-        else:
-            columns = self._features.columns_of(names, False)
-            if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
-                return None
+        columns = self._features.columns_of(names, False)
+        if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
+            return None
         X = np.require(X, self._dtype, ["C", "W"])
         if first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
         self._get_ready(len(X))
         answers = np.empty((len(X), 2 if probability else 1))
-        self._take_rows(X, columns, targets, answers)
+        if weights is None:
+            weights = np.ones(len(X))
+        self._take_rows(X, columns, np.where(weights > 0.0, targets, np.nan), weights, answers)
         return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
 
     @property
@@ -135,7 +131,9 @@ class ScalingEstimator(OnlineEstimator):
         """
         return not (self._capped or self._weighs_classes)
 
-    def _take_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray) -> None:
+    def _take_rows(
+        self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray, answers: np.ndarray
+    ) -> None:
         """Predict and learn rows that are not refused, as `streamsvm.core.steps.rule.predict_then_learn` does."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from streamsvm.core.progress import shown_rows
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, plan
 from streamsvm.linear.mixing import mixing_writer
 from streamsvm.linear.names import LabelCodes, names_to_save
-from streamsvm.stream.endpoints import BadRow
+from streamsvm.stream.tables.chunk import BadRow
 
 
 def write_rows(

@@ -9,20 +9,14 @@ from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import (
-    BadRow,
-    BatchSource,
     DeadLetter,
     JoinedPrediction,
-    Message,
     Position,
     Prediction,
-    Row,
-    Rows,
     Sink,
     Source,
     StreamError,
     VersionedPrediction,
-    Weighted,
 )
 from streamsvm.stream.json_source import JSONLinesSource
 from streamsvm.stream.loop import LearningLoop
@@ -33,17 +27,18 @@ from streamsvm.stream.score import CurvePoint, LearningCurve
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource, LIBSVMSource
 from streamsvm.stream.stream_loop import Progress
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, RowsChunk, Table, TableChunk, Weighted
 from streamsvm.stream.weights import WeightedSource
 
 __all__ = [
     "ArrowSource",
     "Awaited",
     "BadRow",
-    "BatchSource",
     "CSVSource",
     "Checkpoint",
     "CheckpointError",
     "CheckpointFolder",
+    "Chunk",
     "CurvePoint",
     "DeadLetter",
     "DelayedLabels",
@@ -67,10 +62,12 @@ __all__ = [
     "PredictionLoop",
     "Progress",
     "Row",
-    "Rows",
+    "RowsChunk",
     "Sink",
     "Source",
     "StreamError",
+    "Table",
+    "TableChunk",
     "VersionedPrediction",
     "Weighted",
     "WeightedSource",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
-from decimal import Decimal
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from streamsvm.core.checks import plain
+import numpy as np
+
 from streamsvm.files.messages import missing_package
-from streamsvm.stream.endpoints import START_AFRESH, Position, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm.stream.sources import TableSource
+from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
 from streamsvm.stream.tables.reading import ReadingOptions
-from streamsvm.stream.tables.values import DEEPEST, at_path, flat
+from streamsvm.stream.tables.values import DEEPEST, at_path, flat, label_of
 
 #: The formats.
 KINDS = ("parquet", "arrow")
@@ -105,38 +106,63 @@ class ArrowSource(TableSource):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         self._paths = paths
-        self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
-        self._kept: list[Any] = []
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
         kept = [path for path in paths if dropped.isdisjoint(path)]
-        #: The columns that are read, in their order.
-        self.columns: list[str] = [path[-1] for path in kept]
+        self.columns: Sequence[str] = [path[-1] for path in kept]  # that are read, in their order
+        self._batch: tuple[Any, int] = None, 0  # that is being given, and how many rows of it were
+        self._batches: Iterator[Any] | None = None
         self._fields, self._is_nested = list(dict.fromkeys(path[0] for path in kept)), bool(within)
 
-    def __iter__(self) -> Iterator[Row]:
+    def read(self, most: int) -> Chunk | None:
         self._begun = True
-        label = self._label
         try:
-            for batch in self._batches(self._rows):
-                names = [name for name in batch.schema.names if name != label]
-                columns = [batch.column(name).to_pylist() for name in names]
-                labels = batch.column(label).to_pylist() if label in batch.schema.names else [None] * batch.num_rows
-                # Of no columns there is no row to zip.
-                for y, *cells in zip(labels, *columns, strict=True):
-                    if self._stopped:
-                        return
-                    self._rows += 1
-                    x = dict(zip(names, cells, strict=True))
-                    if self._keep:
-                        self._kept = [at_path(x, name) if y is None or name != label else y for name in self._keep]
-                    if self._is_nested:
-                        x = flat(x, dropped=self._reading.drop)
-                        y = y if label is None else x.pop(label, y)
-                    yield Row(self._reading.row(x.items()), self._reading.label(plain(y) if isinstance(y, Decimal) else y))
+            if self._batches is None:
+                self._batches = self._batches_after(self._rows)
+            batch, given = self._batch
+            while batch is None or given == batch.num_rows:
+                if self._stopped or (batch := next(self._batches, None)) is None:
+                    return None
+                given = 0
+            if self._stopped:
+                return None
+            part = batch.slice(given, most)
+            self._batch = batch, given + part.num_rows
+            chunk = BatchChunk(part, self, self._rows + 1)
+            self._rows += part.num_rows
+            return chunk
         except self._errors as error:
             raise StreamError(f"{self.name}, after row {self._rows:,}: {error}") from error
 
-    def _batches(self, skipped: int) -> Iterator[Any]:
+    def rows_of(self, batch: Any, first: int) -> tuple[list[Row], list[list[Any]]]:
+        """Return the rows of a batch, of which the first has a number, and what is kept of each."""
+        label, found, kept = self._label, [], []
+        try:
+            names = [name for name in batch.schema.names if name != label]
+            columns = [batch.column(name).to_pylist() for name in names]
+            labels = batch.column(label).to_pylist() if label in batch.schema.names else [None] * batch.num_rows
+        except self._errors as error:
+            raise StreamError(f"{self.name}, after row {first - 1:,}: {error}") from error
+        # Of no columns there is no row to zip.
+        for y, *cells in zip(labels, *columns, strict=True):
+            x = dict(zip(names, cells, strict=True))
+            if self.kept_names:
+                kept.append([at_path(x, name) if y is None or name != label else y for name in self.kept_names])
+            if self._is_nested:
+                x = flat(x, dropped=self._reading.drop)
+                y = y if label is None else x.pop(label, y)
+            found.append(Row(self._reading.row(x.items()), self._reading.label(label_of(y))))
+        return found, kept
+
+    def table_of(self, batch: Any, rows: Callable[[], list[Row]]) -> Table | None:
+        """Return a batch in columns; ``rows`` gives its rows where these say it better."""
+        if self._is_nested:
+            return Table.of_rows(rows())
+        names = [name for name in batch.schema.names if name != self._label and not self._reading.drops(name)]
+        columns = [self._reading.column(name, _values(batch.column(name))) for name in names]
+        y = [self._reading.label(label_of(y)) for y in _values_of_label(batch, self._label)]
+        return Table(tuple(names), columns, y)
+
+    def _batches_after(self, skipped: int) -> Iterator[Any]:
         # Batches of at most `_ROWS_AT_ONCE` rows, after so many rows; parts of the file that lie before them are not read.
         if self._kind == "parquet":
             groups = range(self._file.num_row_groups)
@@ -158,24 +184,14 @@ class ArrowSource(TableSource):
                     yield batch.slice(begin, _ROWS_AT_ONCE)
                 skipped -= min(skipped, batch.num_rows)
 
-    def keep(self, names: Iterable[str]) -> list[str]:
-        """Have `kept_of` copy these columns, as `Source` describes; raise a StreamError if the file does not have one of them."""
-        self._keep = list(names)
-        found = [path[0] for name in self._keep for path in self._paths if name in path]
-        if missing := [name for name in self._keep if not any(name in path for path in self._paths)]:
+    def keep(self, names: Sequence[str]) -> list[str]:
+        """Have chunks copy columns, as `Source.keep`; raise a StreamError if the file does not have one of them."""
+        found = [path[0] for name in names for path in self._paths if name in path]
+        if missing := [name for name in names if not any(name in path for path in self._paths)]:
             columns = ", ".join(path[-1] for path in self._paths)
             raise StreamError(f"{self.name}: there is no column {missing[0]!r} to keep. It has: {columns}")
         self._fields = list(dict.fromkeys([*self._fields, *found]))
-        return self._keep
-
-    def kept_of(self, i: int) -> list[Any]:  # noqa: ARG002
-        """The columns to copy of the row that was given last."""
-        return self._kept
-
-    @property
-    def place(self) -> str:
-        """The file and the number of the row that was given last."""
-        return f"{self.name}, row {self._rows:,}"
+        return super().keep(names)
 
     @property
     def position(self) -> Position:
@@ -203,6 +219,59 @@ class ArrowSource(TableSource):
     def close(self) -> None:
         """Close the file."""
         self._open.close()
+
+
+class BatchChunk(Chunk):
+    """Rows of a record batch."""
+
+    def __init__(self, batch: Any, source: ArrowSource, first: int) -> None:
+        self._batch, self._source, self._first = batch, source, first
+        self._rows: tuple[list[Row], list[list[Any]]] | None = None
+        self._table: Table | None = None
+
+    def __len__(self) -> int:
+        n: int = self._batch.num_rows
+        return n
+
+    def _read(self) -> tuple[list[Row], list[list[Any]]]:
+        if self._rows is None:
+            self._rows = self._source.rows_of(self._batch, self._first)
+        return self._rows
+
+    def row(self, i: int) -> Row:
+        return self._read()[0][i]
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        if self._table is None:
+            self._table = self._source.table_of(self._batch, lambda: self._read()[0])
+        return self._table
+
+    def place(self, i: int) -> str:
+        return f"{self._source.name}, row {self._first + i:,}"
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        return [list(values) for values in zip(*self._read()[1][first:end], strict=True)]
+
+
+def _values(column: Any) -> Values:
+    """Return the values of a column of pyarrow, in which NaN or None is missing."""
+    kind = str(column.type)
+    if kind in _FLOATS or (kind in _INTS and not column.null_count):  # as dates, whole numbers and floats are read differently
+        values: np.ndarray = column.to_numpy(zero_copy_only=False)
+        return values
+    if kind.startswith("dictionary<"):
+        texts = [*column.dictionary.to_pylist(), None]
+        return [texts[-1 if code is None else code] for code in column.indices.to_pylist()]
+    values_of: list[Any] = column.to_pylist()
+    return values_of
+
+
+def _values_of_label(batch: Any, label: str | None) -> list[Any]:
+    return list(batch.column(label).to_pylist()) if label in batch.schema.names else [None] * batch.num_rows
+
+
+_FLOATS = ("double", "float", "halffloat")
+_INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 
 def _paths(field: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

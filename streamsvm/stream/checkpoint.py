@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import Any, NamedTuple, Self, TypeVar, overload
 
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
@@ -30,6 +30,7 @@ from streamsvm.files.model_file import (
     to_bytes,
     write,
 )
+from streamsvm.stream.endpoints import Sink
 from streamsvm.stream.logs import tell_checkpoint
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -70,35 +71,32 @@ class CorruptCheckpointError(CheckpointError):
     """A checkpoint is not as it was written."""
 
 
-class Checkpoints(Protocol):
-    """The place of a run's checkpoints, into which one process at a time writes: a `CheckpointFolder`, or a topic.
+class Checkpoints:
+    """The place of a run's checkpoints, into which one process at a time writes: the base of a folder, and of a topic."""
 
-    It may have ``longest_seconds``: within which time after the checkpoint before one must be written.
-    """
+    path: Path | str
+    """The place, in messages."""
+    group: str | None = None
+    """The group whose offsets are committed with checkpoints; None if no offsets are."""
+    _trusted: bool
+    _trusting: str  # how classes of the user's own are trusted, in messages
 
     @property
-    def path(self) -> Path | str:
-        """The place, in messages."""
+    def longest_seconds(self) -> float | None:
+        """Within which time after a checkpoint the next one must be written; None if it may be any."""
+        return None
+
+    def sink_of(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
+        """Open a sink whose records count from the next checkpoint on; None if that of a URL is none of these."""
+        return None
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
         """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
-
-    def check(self, model: Any, metric: Any) -> None:
-        """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""
+        raise NotImplementedError
 
     def newest(self) -> Checkpoint | None:
         """Read the newest good checkpoint; None if there is none."""
-
-    def close(self) -> None:
-        """Let other processes write there."""
-
-
-class CheckpointWriter:
-    """What the places of checkpoints share: their bytes, and that they are closed after a ``with`` statement."""
-
-    path: Path | str
-    _trusted: bool
-    _trusting: str  # how classes of the user's own are trusted, in messages
+        raise NotImplementedError
 
     def check(self, model: Any, metric: Any) -> None:
         """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
@@ -244,7 +242,7 @@ def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     return checkpoint
 
 
-class CheckpointFolder(CheckpointWriter):
+class CheckpointFolder(Checkpoints):
     """A folder that holds the newest two good checkpoints of a run.
 
     Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.

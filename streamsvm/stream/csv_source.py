@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
+from streamsvm.core.text_numbers import read_cells
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, RawRows, Row, StreamError
+from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.sources import MOST_LINES, TextSource
+from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource
+from streamsvm.stream.tables.chunk import BadRow, Row, Table, Values
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
-from streamsvm.stream.text_numbers import CellNumbers, laid_out
+from streamsvm.stream.text_numbers import Odd, TextValues, laid_out
 
-#: Those of which lines can be split.
+#: Those of which lines can be split, and the encodings whose texts have as many bytes as letters, or can be cut anywhere.
 _DELIMITERS = ",;\t|"
+_ENCODINGS = ("utf-8", "iso8859-1", "cp1252", "ascii")
+_FEW_TEXTS = 8  # of a column in some lines, from which on it is no column of numbers
 
 
 class CSVSource(TextSource):
@@ -84,13 +91,13 @@ class CSVSource(TextSource):
     _names: list[str]
     _at: int  # of the label
     _features: list[str]
+    _longest_name = b""
     _first_line = _first_offset = 0  # of the row at hand
-    _last: dict[Any, Any]  # the row before it
+    _last: Callable[[], Any] = dict  # the features of the row before it
     _has_warned = False
-    _numbers: tuple[list[Hashable], CellNumbers] | None = None  # names of features, and what reads rows with these
+    _cells_of: _Cells
 
     def _begin(self) -> None:
-        self._last = {}
         self._table = self._reader_of_rows()
         names = self._cells()
         if self._fault:
@@ -102,16 +109,14 @@ class CSVSource(TextSource):
         if problem and names is not None:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
-        if names is not None and (missing := [name for name in self._keep if name not in self._names]):
+        if names is not None and (missing := [name for name in self.kept_names if name not in self._names]):
             raise self._error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
         self._reader.header = self._reader.offset
+        self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
         self._at = self._names.index(self._label) if self._label in self._names else -1
         self._features = [name for i, name in enumerate(self._names) if i != self._at]
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns, in their order; empty before the first row was read."""
-        return [] if self._table is None else list(self._names)
+        self.columns: Sequence[str] = list(self._names)
+        self._cells_of = _Cells(self)
 
     def _reader_of_rows(self) -> Any:
         return csv.reader(self._lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
@@ -131,7 +136,7 @@ class CSVSource(TextSource):
     def _warn_of_rows_within(self, width: int) -> None:
         # Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed.
         dates = self._reading.dates  # floats that were text
-        numbers = [name for name, value in self._last.items() if isinstance(value, float) and name not in dates]
+        numbers = [name for name, value in self._last().items() if isinstance(value, float) and name not in dates]
         if self._has_warned or not numbers:
             return
         end, line = self._reader.offset, self._line
@@ -168,75 +173,224 @@ class CSVSource(TextSource):
         if self._table is None:
             self._begin()
         names, width = self._names, len(self._names)
-        kept = [names.index(name) for name in self._keep if name in names]
+        kept = [names.index(name) for name in self.kept_names if name in names]
         while (cells := self._cells()) is not None:
             if self._line > self._first_line and len(cells) == width:
                 self._warn_of_rows_within(width)
-            if len(cells) != width or self._fault:
+            if len(cells) != width or self._fault or self._is_header(cells):
                 if cells or self._fault:  # no empty line
-                    yield self._bad_cells(_other_width(cells, width))
+                    yield self._bad_cells(self._problem(cells))
                 elif self._are_many_blank():
                     yield None
                 continue
             if kept:
                 self._kept = [cells[i] or None for i in kept]
             row = self._row_of(cells, self._is_plain)
-            self._last = row.x
+            self._last = partial(dict, row.x)
             self._row_given()
             yield row
 
+    def _is_header(self, cells: Sequence[str]) -> bool:
+        return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
+
+    def _problem(self, cells: Sequence[str]) -> str:
+        if len(cells) == len(self._names):
+            return "the line that names the columns stands here again"
+        return f"{len(cells)} cells for {len(self._names)} columns: {shown(','.join(cells))}"
+
     def _row_of(self, cells: list[str], is_plain: bool) -> Row:
-        y: Any = cells.pop(self._at) if self._at >= 0 else ""
+        y = self.label_of(cells.pop(self._at) if self._at >= 0 else "")
         reads = float if is_plain else number  # float takes more for numbers than is plain
         if self._reads:
-            y = self._reading.label(y)
-            x = self._reading.row(zip(self._features, cells, strict=True), reads)
-            return Row(x, None if y is None else parse_label(y))
+            return Row(self._reading.row(zip(self._features, cells, strict=True), reads), y)
+        x: dict[Any, Any]
         try:
             x = dict(zip(self._features, map(reads, cells), strict=True))
         except ValueError:
             x = {name: _cell(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
-        return Row(x, parse_label(y))
+        return Row(x, y)
 
-    def _rows_at_hand(self, most: int) -> list[bytes]:
-        if self._keep or self._reads or self._ended or self._encoding != "utf-8" or self._delimiter not in _DELIMITERS:
-            return []
+    def _lines_at_hand(self, most: int) -> LinesChunk | None:
+        if self._encoding not in _ENCODINGS or self._delimiter not in _DELIMITERS:
+            return None
         if self._table is None:
             self._begin()
         lines = self._reader.whole_lines(most)
+        if len(self._names) == 1:  # an empty line, which is no row, looks like an empty cell
+            lines = list(itertools.takewhile(lambda line: line.rstrip(b"\r\n"), lines))
         text = b"".join(lines)
-        # Without quotes, cells are what is between delimiters.
-        if b'"' in text or b"\n" in lines:
-            return []
-        if b"\r" in text and (b"\r\n" in lines or text.count(b"\r") != text.count(b"\r\n")):
-            return []
-        return lines if max(map(len, lines), default=0) <= csv.field_size_limit() else []
+        if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
+            return None
+        if not lines or max(map(len, lines)) > csv.field_size_limit():
+            return None
+        chunk = self._cells_of.read(lines, self._line + 1)
+        self._last = chunk.last if chunk.lines else self._last
+        return chunk if chunk.lines else None
 
-    def _raw_rows(self, lines: list[bytes]) -> RawRows:
-        rows = super()._raw_rows(lines)
-        self._last = next((row.x for row in reversed(rows) if isinstance(row, Row)), self._last)
-        return rows
+    def is_row(self, line: bytes) -> bool:
+        """Whether a line is a row by itself, though it may be one that cannot be read."""
+        if not line.rstrip(b"\r\n"):
+            return False
+        if b'"' not in line:
+            return True
+        try:
+            self.cells_of(line.decode(self._encoding, errors="replace"))
+        except ValueError as error:
+            return "unexpected end" not in str(error)
+        return True
+
+    def names_columns(self, line: bytes) -> bool:
+        """Whether a line is one that names the columns."""
+        try:
+            return self._is_header(self.cells_of(line.decode(self._encoding)))
+        except ValueError:
+            return False
+
+    def label_of(self, text: str) -> Any:
+        """Return the label of a cell."""
+        y = self._reading.label(text) if self._reads else text
+        return None if y is None else parse_label(y)
+
+    def cells_of(self, line: str) -> list[str]:
+        """Return the cells of a line, a row by itself."""
+        if '"' not in line:
+            return [cell.lstrip(" ") for cell in line.rstrip("\r\n").split(self._delimiter)]
+        try:
+            return next(csv.reader([line], strict=True, delimiter=self._delimiter, skipinitialspace=True), [])
+        except csv.Error as error:
+            raise ValueError(str(error)) from None
+
+    def _copied(self, line: str) -> Sequence[Any]:
+        cells = self.cells_of(line)
+        return (
+            [cells[self._names.index(name)] or None for name in self.kept_names]
+            if len(cells) == len(self._names) and not self._is_header(cells)
+            else [None] * len(self.kept_names)
+        )
 
     def _parse(self, line: str) -> Row | None:
-        cells = [cell.lstrip(" ") for cell in line.rstrip("\r\n").split(self._delimiter)]
-        if len(cells) != len(self._names):
-            raise ValueError(_other_width(cells, len(self._names)))
+        cells = self.cells_of(line)
+        if len(cells) != len(self._names) or self._is_header(cells):
+            raise ValueError(self._problem(cells))
         return self._row_of(cells, "_" not in line and line.isascii())
 
-    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
-        if self._numbers is None or self._numbers[0] != names:
-            known = {name: column for column, name in enumerate(names)}
-            if len(names) != len(self._features) or known.keys() != set(self._features):
-                return None
-            columns = [known[name] for name in self._features]
-            if self._at >= 0:
-                columns.insert(self._at, -1)
-            self._numbers = list(names), CellNumbers(self._delimiter, columns, parse_label)
-        return self._numbers[1].decode(*laid_out(lines))
+
+class CellsChunk(LinesChunk):
+    """Lines of CSV text that are a row each, with their cells in columns."""
+
+    def __init__(self, source: CSVSource, lines: list[bytes], first: int, table: Table, kept: list[list[Any]]) -> None:
+        super().__init__(source, lines, first)
+        self._table, self._copies = table, kept
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        return self._table
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        return [values[first:end] for values in self._copies]
+
+    def last(self) -> Any:
+        """Return the features of the last row that could be read."""
+        rows = map(self.row, reversed(range(len(self))))
+        return next((row.x for row in rows if isinstance(row, Row)), {})
 
 
-def _other_width(cells: list[str], width: int) -> str:
-    return f"{len(cells)} cells for {width} columns: {shown(','.join(cells))}"
+class _Cells:
+    """Reads lines of CSV text to columns.
+
+    A column holds numbers until some of its cells are texts; then these are read one by one, each once as long as it is
+    remembered.
+    """
+
+    def __init__(self, source: CSVSource) -> None:
+        self._source, reading = source, source._reading
+        self._label = TextValues(lambda text: source.label_of(self._text(text)))
+        self._texts: dict[int, TextValues] = {}  # by the place of a column
+        self._dropped = {i for i, name in enumerate(source._names) if i != source._at and reading.drops(name)}
+        for i, name in enumerate(source._names):
+            if i != source._at and i not in self._dropped and not reading.holds_plain_numbers(name):
+                self._add_text(i)
+        self._plan()
+
+    def _add_text(self, place: int) -> None:
+        source = self._source
+        read = source._reading.cell_reader(source._names[place]) if source._reads else _cell_or_none
+        self._texts[place] = TextValues(lambda text: read(self._text(text)))
+
+    def _text(self, cell: str | bytes) -> str:
+        return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
+
+    def _plan(self) -> None:
+        source, n = self._source, len(self._source._names)
+        self._columns, self._places = np.full(n, -1), np.full(n, -1)
+        kept = {source._names.index(name) for name in source.kept_names}
+        numbers = [i for i in range(n) if i not in self._dropped and i not in self._texts and i != source._at]
+        texts = sorted({*self._texts, *kept, *([source._at] if source._at >= 0 else [])})
+        self._columns[numbers], self._places[texts] = np.arange(len(numbers)), np.arange(len(texts))
+        self._n_numbers, self._n_texts = len(numbers), len(texts)
+        self._features = [i for i in range(n) if i not in self._dropped and i != source._at]
+
+    def read(self, lines: list[bytes], first: int) -> CellsChunk:
+        """Return as many of the lines as are a row each, of which the first one has a number."""
+        source, n, (data, begins, ends) = self._source, len(lines), laid_out(lines)
+        again = {i for i, line in enumerate(lines) if source._longest_name in line and source.names_columns(line)}
+        X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
+        rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
+        odd, failed, i = Odd(n), Counter[int](), 0
+        while True:
+            i, cell = read_cells(rows, begins, ends, i, ord(source._delimiter), self._columns, self._places, X, bits, places)
+            if i == n:
+                break
+            if cell >= 0 and self._columns[cell] >= 0 and cell not in self._texts:
+                failed[int(cell)] += 1
+                if failed[int(cell)] >= _FEW_TEXTS:
+                    self._add_text(int(cell))
+                    self._plan()
+                    return self.read(lines, first)
+            if not source.is_row(lines[i]):  # the end of one, or its beginning, or none
+                n = i
+                break
+            X[i], places[i] = np.nan, 0
+            odd.add(i)
+            i += 1
+        for i in again:
+            if i < n:
+                odd.add(i)
+        return self._chunk(lines[:n], first, data, X[:n], places[:n], odd)
+
+    def _chunk(self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: Odd) -> CellsChunk:
+        source = self._source
+        try:
+            text: Any = data.decode(source._encoding)
+        except UnicodeDecodeError:
+            text = data
+            for i, line in enumerate(lines):
+                try:
+                    line.decode(source._encoding)
+                except UnicodeDecodeError:
+                    odd.add(i)
+                    places[i] = 0
+        text = text if len(text) == len(data) else data  # where a letter is a byte, texts are cut out of the text
+
+        def texts_of(cell: int) -> list[Any]:
+            return [text[begin:end] for begin, end in places[:, self._places[cell]].tolist()]
+
+        columns: list[Values] = []
+        for cell in self._features:
+            name = source._names[cell]
+            if cell in self._texts and (dates := source._reading.iso_dates(name, map(self._text, texts_of(cell)))) is not None:
+                columns.append(dates)
+            elif cell in self._texts:
+                columns.append(self._texts[cell].of(texts_of(cell), odd))
+            else:
+                numbers = X[:, self._columns[cell]]
+                columns.append(source._reading.column(source._names[cell], numbers) if source._reads else numbers)
+        y = self._label.of(texts_of(source._at), odd) if source._at >= 0 else None
+        names = tuple(source._names[cell] for cell in self._features)
+        kept = [[self._text(each) or None for each in texts_of(source._names.index(name))] for name in source.kept_names]
+        for i in odd.rows if kept else ():
+            for values, value in zip(kept, source.kept_of(lines[i]), strict=True):
+                values[i] = value
+        return CellsChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
 
 
 def _cell(text: str) -> float | str:
@@ -244,3 +398,12 @@ def _cell(text: str) -> float | str:
         return number(text)
     except ValueError:
         return text
+
+
+def _cell_or_none(text: str) -> float | str | None:
+    if not text.strip():
+        return None
+    found = _cell(text)
+    if found != found:
+        raise ValueError("NaN is no missing value here")
+    return found

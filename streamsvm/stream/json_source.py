@@ -7,13 +7,11 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import Row
-from streamsvm.stream.sources import TextSource
+from streamsvm.stream.sources import LinesChunk, TextSource
+from streamsvm.stream.tables.chunk import BadRow, Row, Table
 from streamsvm.stream.tables.reading import TextOptions
-from streamsvm.stream.tables.values import at_path, flat
+from streamsvm.stream.tables.values import at_path, flat, label_of
 from streamsvm.stream.text_numbers import JSONNumbers, laid_out
 
 _OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
@@ -30,18 +28,17 @@ class JSONLinesSource(TextSource):
         super().__init__(path, label, **reading)
         self._numbers = JSONNumbers(label)
 
-    def _rows_at_hand(self, most: int) -> list[bytes]:
-        if self._keep or self._reads or self._ended or self._encoding != "utf-8":
-            return []
+    def _lines_at_hand(self, most: int) -> LinesChunk | None:
         lines = self._reader.whole_lines(most)
-        return lines if {line[0] for line in lines} == {ord("{")} else []
+        # Other lines have no row, or are none.
+        other = next((i for i, line in enumerate(lines) if line[0] != _OPEN), len(lines))
+        return ObjectsChunk(self, lines[:other], self._line + 1) if other else None
 
-    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:
-        return self._numbers.decode(*laid_out(lines), names)
+    def numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> Table | None:
+        """Return lines as a table of numbers with columns of these names; None if they have to be read one by one."""
+        return None if self._reads or self._encoding != "utf-8" else self._numbers.table(*laid_out(lines), names)
 
-    def _parse(self, line: str) -> Row | None:
-        if line.isspace():
-            return None
+    def _fields(self, line: str) -> dict[str, Any]:
         hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
         try:
             x = json.loads(line)
@@ -49,13 +46,44 @@ class JSONLinesSource(TextSource):
             raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
         if not isinstance(x, dict):
             raise ValueError(f"not a JSON object{hint}: {shown(line)}")
-        if self._keep:
-            self._kept = [at_path(x, name) for name in self._keep]
+        return x
+
+    def _copied(self, line: str) -> Sequence[Any]:
+        x = self._fields(line)
+        return [at_path(x, name) for name in self.kept_names]
+
+    def _parse(self, line: str) -> Row | None:
+        if line.isspace():
+            return None
+        x: dict[Any, Any] = self._fields(line)
         if "{" in line[1:]:
             x = flat(x, self._label, self._reading.drop)
-        y = x.pop(self._label, None) if self._label is not None else None
+        y = label_of(x.pop(self._label, None)) if self._label is not None else None
         if self._reads:
             x, y = self._reading.row(x.items()), self._reading.label(y)
         if self._reads or "null" in line:
             x = {name: value for name, value in x.items() if value is not None}
         return Row(x, y)
+
+
+class ObjectsChunk(LinesChunk):
+    """Lines that are a JSON object each."""
+
+    _source: JSONLinesSource
+    _known: list[Hashable] | None = None  # for which the table was made
+    _table: Table | None = None
+    _rows: list[Row | BadRow] | None = None
+
+    def row(self, i: int) -> Row | BadRow:
+        return super().row(i) if self._rows is None else self._rows[i]
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:
+        if self._rows is None and self._known != known:
+            self._known, self._table = list(known), self._source.numbers_of(self.lines, known)
+            if self._table is None:
+                self._rows = [super(ObjectsChunk, self).row(i) for i in range(len(self))]
+                self._table = Table.of_rows(self._rows)
+        return self._table
+
+
+_OPEN = ord("{")

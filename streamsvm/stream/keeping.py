@@ -13,8 +13,9 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.endpoints import START_AFRESH, MessageColumns, Record, Rows, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError
+from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.tables.reading import Names, as_names
 
 #: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
@@ -26,69 +27,54 @@ MOST_OF_MESSAGE = 2**17
 class Keeping:
     """Makes predictions with what they are joined by: columns of the row, and of a topic partition, offset and message.
 
-    A source with ``keep`` copies columns as they came; of another one, they are those of the features. ``message_of`` of a source
-    is asked if the sink has ``takes_messages``. A StreamError says that a prediction has a field of such a name already.
+    The source says what its chunks copy. A sink with ``takes_messages`` gets the message of a row, too. A StreamError says that a
+    prediction has a field of such a name already.
     """
 
-    def __init__(self, source: Any, sink: Any, names: Sequence[str], record: type[Record]) -> None:
-        copying = getattr(source, "keep", None)
-        self._source, self._copies, self._names = source, copying is not None, names
+    def __init__(self, source: Source, sink: Sink, names: Sequence[str], record: type[Record]) -> None:
         #: The further fields of predictions.
-        self.names: list[str] = [*names] if copying is None else [*copying(names)]
-        self._message_of = getattr(source, "message_of", None) if getattr(sink, "takes_messages", False) else None
+        self.names: list[str] = source.keep(names)
+        self._asked, self._takes_messages = bool(names), sink.takes_messages and source.has_times
         taken = {*record._fields, *self.names[len(names) :]}
         if clash := [name for name in names if name in taken]:
             raise StreamError(
                 f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
             )
-        self.kind: Callable[..., Record] = _kind(record, self.names, self._message_of is not None)
+        self.kind: Callable[..., Record] = _kind(record, self.names, self._takes_messages)
 
     @property
     def is_needed(self) -> bool:
         """Whether predictions have anything of their rows."""
-        return bool(self.names or self._message_of is not None)
+        return bool(self.names or self._takes_messages)
 
-    def of(self, i: int, x: Any) -> list[Any]:
-        """Return what the prediction of a row gets: row number ``i`` of those taken last, with the features ``x``.
+    def columns(self, chunk: Chunk, first: int, end: int) -> list[Sequence[Any]]:
+        """Return what the predictions of rows get, by field, and their messages.
 
-        A RowError says that it is too long, or no text.
+        A RowError says that something of a row is too long, or no text.
         """
-        if self._copies:
-            values = self._source.kept_of(i)
-        else:
-            values = [x.get(name) for name in self.names] if isinstance(x, Mapping) else [None] * len(self.names)
-        found = kept_values(self.names, values) if self._names else list(values)
-        if self._message_of is not None:
-            found.append(message := self._message_of(i))
-            if message is not None and (size := message.size) > MOST_OF_MESSAGE:
-                text = f"key and headers of the message have {size:,} bytes; predictions can keep {MOST_OF_MESSAGE:,}"
-                raise RowError("too long", text)
-        return found
+        columns = chunk.kept(first, end)
+        if self._asked and not are_plain(columns):
+            rows = [kept_values(self.names, values) for values in zip(*columns, strict=True)]
+            columns = [list(values) for values in zip(*rows, strict=True)]
+        if not self._takes_messages:
+            return columns
+        if (messages := chunk.messages(first, end)) is None:
+            return [*columns, [None] * (end - first)]
+        if messages.largest > MOST_OF_MESSAGE and (size := max(message.size for message in messages)) > MOST_OF_MESSAGE:
+            text = f"key and headers of the message have {size:,} bytes; predictions can keep {MOST_OF_MESSAGE:,}"
+            raise RowError("too long", text)
+        return [*columns, messages]
 
-    def columns(self, rows: Any, first: int, end: int) -> list[Sequence[Any]] | None:
-        """Return what the predictions of rows get, by field; None where a row must be refused for it."""
-        if not self._names and (kept_columns := getattr(self._source, "kept_columns", None)) is not None:
-            messages = None if self._message_of is None else self._source.messages_of(first, end)
-            if messages is not None and messages.largest > MOST_OF_MESSAGE:
-                return None
-            return [*kept_columns(first, end), *([] if messages is None else [messages])]
-        try:
-            if self._copies:  # which needs no features: they would be read once more
-                found = [self.of(i, None) for i in range(first, end)]
-            else:
-                row_of = rows.row if isinstance(rows, Rows) else rows.__getitem__
-                found = [self.of(i, row_of(i)[0]) for i in range(first, end)]
-        except ValueError:
-            return None
-        columns: list[Any] = list(zip(*found, strict=True))
-        return columns if self._message_of is None else [*columns[:-1], MessageColumns.of(columns[-1])]
+    def of(self, chunk: Chunk, i: int) -> list[Any]:
+        """Return what the prediction of a row gets; a RowError as of `columns`."""
+        return [values[0] for values in self.columns(chunk, i, i + 1)]
 
     def joined(self, prediction: Any, values: Sequence[Any]) -> Record:
         """Return a prediction with what `of` returned for its row."""
         return self.kind(*prediction, *values)
 
 
-def keeping_of(source: Any, sink: Any, keep: Names, record: type[Record]) -> Keeping | None:
+def keeping_of(source: Source, sink: Sink | None, keep: Names, record: type[Record]) -> Keeping | None:
     """Return what makes predictions with the columns ``keep`` and what a topic adds; None if there is nothing to add.
 
     A ValueError says that there are no predictions.
@@ -142,6 +128,24 @@ def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
     return found
 
 
+def are_plain(columns: Sequence[Sequence[Any]]) -> bool:
+    """Whether columns hold short texts, whole numbers of 64 bits, bools and None alone, which predictions have as they are."""
+    length = 0
+    for values in columns:
+        kinds = set(map(type, values))
+        if not kinds <= _PLAIN:
+            return False
+        texts = [value for value in values if value.__class__ is str] if str in kinds else []
+        length += max(map(len, texts), default=0)
+        wholes = [value for value in values if value.__class__ is int] if int in kinds else [0]
+        if not ("".join(texts).isascii() and min(wholes) >= -(2**63) and max(wholes) < 2**63):
+            return False
+    return length <= MOST_KEPT
+
+
+_PLAIN = frozenset((str, int, bool, type(None)))
+
+
 def _kept(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
@@ -192,12 +196,3 @@ def _kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[...,
 
     found: Callable[..., Record] = Kept
     return found
-
-
-def write_all(sink: Any, kind: Callable[..., Record], columns: Sequence[Sequence[Any]]) -> None:
-    """Write ``map(kind, *columns)``, at once if the sink can."""
-    if (write_many := getattr(sink, "write_many", None)) is not None:
-        write_many(kind, columns)
-        return
-    for record in map(kind, *columns):
-        sink.write(record)

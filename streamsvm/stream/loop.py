@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,20 +15,21 @@ from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError, Weighted
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
 from streamsvm.stream.rows import (
     MOST_LABELS,
     SETTLED,
     GuardedModel,
     LabelRules,
     RowError,
+    Together,
     checked_number,
-    columns_of,
     gives_probabilities,
     listed,
 )
 from streamsvm.stream.score import LearningCurve, Score, ScoreError
 from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
+from streamsvm.stream.tables.chunk import Chunk, Weighted
 from streamsvm.stream.weights import check_takes_weights
 
 
@@ -171,10 +172,9 @@ class LearningLoop(StreamLoop[Progress]):
             )
         # Probabilities of all labels are asked for row by row.
         self._at_once = self._at_once and self._score.wants_labels
-        self._weight = getattr(source, "weight", None)
+        self._weight = source.weight
         if self._weight is not None:
             check_takes_weights(model, self._weight)
-            self._at_once = False
         self._labels = LabelRules(classes)
         most = getattr(last, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > most:
@@ -344,47 +344,57 @@ class LearningLoop(StreamLoop[Progress]):
 
         return take
 
-    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
-        score, known = self._score, self._labels.known
-        if (columns := columns_of(rows, self._guarded.last)) is None:
-            return None
-        ys = columns.y
+    def _knows(self, y: Any) -> bool:
+        return self._regression or y in self._labels.known
+
+    def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
+        ys = rows.y
         try:
             if self._regression:
                 ys = [None if y is None else checked_number(y) for y in ys]
-            elif not all(y in known or y is None for y in set(ys)):
-                return None
-        except (TypeError, RowError):
+        except RowError:
             return None
         probability = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
-        answers = self._guarded.last.predict_then_learn(columns.X, columns.names, ys, probability)
+        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, probability, rows.weights)
         if answers is None:
             return None
         predicted, probabilities = answers
-        labelled = len(ys) - ys.count(None)
-        self.learned += labelled
+        labelled = learned = len(ys) - ys.count(None)
+        if rows.weights is not None:
+            learned = sum(y is not None and w > 0.0 for y, w in zip(ys, rows.weights.tolist(), strict=True))
+        self.learned += learned
         self.unlabelled += len(ys) - labelled
-        self.empty += columns.empty
-        score.update_many(ys, predicted)
+        self.empty += rows.empty
+        self._score_many(ys, predicted)
         if self.drift is not None:
             for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):
                 if y is not None:
                     self.drift.update(y, prediction, i)
-        return Prediction, predicted, ys, probabilities or [None] * len(ys)
+        return predicted, ys, probabilities or [None] * len(ys)
 
-    def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
-        super()._take_one(rows, i)
+    def _take_one(self, chunk: Chunk, i: int) -> None:
+        super()._take_one(chunk, i)
+        if self.rows % self.curve.every == 0:
+            self._add_point(self.rows)
         if self.drift is not None and self.drift.due:
             self.drift.due = False
             self._guarded = GuardedModel(self.model.clone())
             self._take = self._taker(self._guarded)
 
-    def _add_point(self) -> None:
-        if self._score.counted:
-            self.curve.add(self.rows, self._score.value, self._score.windowed_value)
+    def _score_many(self, ys: list[Any], predicted: list[Any]) -> None:
+        """Score predictions, with the points of the curve that are due between them."""
+        first, n = 0, len(ys)
+        while first < n:
+            point = self.curve.next_after(self.rows + first) - self.rows
+            end = min(point, n)
+            self._score.update_many(ys[first:end], predicted[first:end])
+            if end == point:
+                self._add_point(self.rows + end)
+            first = end
 
-    def _next_point(self) -> int:
-        return self.curve.next_after(self.rows)
+    def _add_point(self, rows: int) -> None:
+        if self._score.counted:
+            self.curve.add(rows, self._score.value, self._score.windowed_value)
 
     @property
     def _worth_saving(self) -> bool:
@@ -427,8 +437,8 @@ class LearningLoop(StreamLoop[Progress]):
     def _delayed_counts(self) -> Mapping[str, int] | None:
         return None
 
-    def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
-        super()._take_all(rows)
+    def _take_all(self, chunk: Chunk) -> None:
+        super()._take_all(chunk)
         if not (self.learned or self._warned or self._refusals.total) and self.unlabelled >= SETTLED:
             self._warned = True
             text = (

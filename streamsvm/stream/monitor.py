@@ -20,7 +20,10 @@ from itertools import accumulate
 from typing import Any, Self
 
 from streamsvm.files.messages import missing_package, shown
+from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.prediction import Predicted
 from streamsvm.stream.rows import learner_of
+from streamsvm.stream.stream_loop import Progress, StreamLoop
 from streamsvm.stream.timings import BOUNDS, Histogram, Timings
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -94,7 +97,7 @@ class Monitor:
             raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
         names = [names] if isinstance(names, str) else names
         self.names: frozenset[str] = frozenset(name.lower().removesuffix(".") for name in (host, *names))
-        self._loop, self._several = loop, hasattr(loop, "loops")
+        self._loop, self._several = loop, not isinstance(loop, StreamLoop)
         self._families = partial(Families, core, self._several)
         self._last: dict[str, Any] = {}
         loop.timings = Timings()
@@ -137,7 +140,7 @@ class Monitor:
         for partition, count in (self._lag() or {}).items():
             found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
         found.histogram("predict_seconds", "Time to predict a row", timings.predict)
-        if self._several or hasattr(self._loop, "learned"):
+        if self._several or isinstance(self._loop, LearningLoop):
             found.histogram("learn_seconds", "Time to learn a row and score its prediction", timings.learn)
         found.about(self._source)
         return iter(found)
@@ -153,8 +156,8 @@ class Monitor:
 
     def _lag(self) -> dict[Any, int] | None:
         """Return the messages that wait to be read, by partition; None where the source does not tell."""
-        lag = getattr(self._loop if self._several else self._loop.source, "lag", None)
-        return None if lag is None else lag()
+        lag: dict[Any, int] | None = self._loop.lag() if self._several else self._loop.source.lag()
+        return lag
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows: facts, and points of the run so far."""
@@ -163,7 +166,7 @@ class Monitor:
         return {
             "source": self._source,
             "state": loop.state,
-            "metric": next((each.metric_name for each in named if hasattr(each, "metric_name")), None),
+            "metric": next((each.metric_name for each in named if isinstance(each, Progress)), None),
             "predict_seconds": {str(part): _finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
             "learn_seconds": {str(part): _finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
             "points": [*self._points, self._point()],
@@ -182,12 +185,13 @@ class Monitor:
     def _point(self) -> dict[str, Any]:
         loops, lag = self._loops(), self._lag()
         found = [self._progress(partition, loop) for partition, loop in loops.items()]
+        scored = [each for each in found if isinstance(each, Progress)]
         sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
         return {
             "seconds": round(time.monotonic() - self._began, 2),
             "rows": sum(each.rows for each in found),
-            "metric": _mean([(getattr(each, "metric", math.nan), each.rows) for each in found]),
-            "windowed": _mean([(getattr(each, "windowed", math.nan), 1) for each in found]),
+            "metric": _mean([(each.metric, each.rows) for each in scored]),
+            "windowed": _mean([(each.windowed, 1) for each in scored]),
             "lag": None if lag is None else sum(lag.values()),
             "refused": sum(sum(each.refused.values()) for each in found),
             "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
@@ -214,13 +218,6 @@ class Monitor:
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
 
 
-_COUNTERS = {
-    "rows": "Rows of the stream, those of earlier runs included",
-    "learned": "Rows that were learned",
-    "predicted": "Rows that were predicted",
-    "unlabelled": "Rows without a label, which were predicted only",
-    "empty": "Rows without any feature",
-}
 _GAUGES = {
     "n_support": ("support_vectors", "Support vectors of the model"),
     "nbytes": ("model_bytes", "Memory of the model"),
@@ -268,23 +265,16 @@ class Families:
             "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
         )
 
-    def add(self, loop: Any, progress: Any, partition: str = "") -> None:
+    def add(self, loop: StreamLoop[Any], progress: Progress | Predicted, partition: str = "") -> None:
         """Add the metrics of a loop, of which ``progress`` is a snapshot."""
         self._partition = partition
-        for name, text in _COUNTERS.items():
-            if hasattr(progress, name):
-                self.counter(name if name == "rows" else f"{name}_rows", text, getattr(progress, name))
+        self.counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
+        if isinstance(progress, Predicted):
+            self.counter("predicted_rows", "Rows that were predicted", progress.predicted)
+        else:
+            self._add_learning(progress)
         for kind, count in progress.refused.items():
             self.counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
-        if getattr(progress, "drifts", None) is not None:
-            self.counter("drifts", "Drifts that were found", progress.drifts)
-        if getattr(progress, "delayed", None) is not None:
-            self._add_delayed(progress.delayed)
-        if hasattr(progress, "metric"):
-            for window, value in (("all", progress.metric), (str(progress.window), progress.windowed)):
-                if math.isfinite(value):
-                    text = "The metric, over all rows and over the last ones"
-                    self.gauge("metric", text, value, name=progress.metric_name, window=window)
         learner = learner_of(loop.model)
         for name, (of, text) in _GAUGES.items():
             if hasattr(learner, name):
@@ -293,6 +283,20 @@ class Families:
             self.counter("merges", "Merges of support vectors", learner.n_merges)
         if loop.saved_rows is not None:
             self.gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
+
+    def _add_learning(self, progress: Progress) -> None:
+        """Add what only a loop has that learns."""
+        self.counter("learned_rows", "Rows that were learned", progress.learned)
+        self.counter("unlabelled_rows", "Rows without a label, which were predicted only", progress.unlabelled)
+        self.counter("empty_rows", "Rows without any feature", progress.empty)
+        if progress.drifts is not None:
+            self.counter("drifts", "Drifts that were found", progress.drifts)
+        if progress.delayed is not None:
+            self._add_delayed(progress.delayed)
+        for window, value in (("all", progress.metric), (str(progress.window), progress.windowed)):
+            if math.isfinite(value):
+                text = "The metric, over all rows and over the last ones"
+                self.gauge("metric", text, value, name=progress.metric_name, window=window)
 
     def _add_delayed(self, counts: Mapping[str, int]) -> None:
         """Add the metrics of labels that come from another stream."""

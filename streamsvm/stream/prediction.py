@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Unpack
@@ -16,10 +16,12 @@ from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_model
-from streamsvm.stream.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction, Weighted
+from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.stream.logs import event
-from streamsvm.stream.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, steps_of, takes_many
+from streamsvm.stream.rows import GuardedModel, Together, gives_probabilities, learner_of, listed, steps_of, takes_many
 from streamsvm.stream.stream_loop import LoopOptions, StreamLoop
+from streamsvm.stream.tables.chunk import Chunk, Weighted
+from streamsvm.stream.unfamiliar import Unfamiliar
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -136,6 +138,8 @@ class Predicted:
         Whether this is the end of the run, and whether `PredictionLoop.stop` ended it.
     refused
         Number of refused rows, by kind of reason.
+    unfamiliar
+        What the rows of this run have that the model has not met: columns and names, as ``facts`` and ``sentences``.
     """
 
     rows: int
@@ -145,6 +149,7 @@ class Predicted:
     ended: bool = False
     interrupted: bool = False
     refused: Mapping[str, int] = field(default_factory=dict)
+    unfamiliar: Unfamiliar = field(default_factory=lambda: Unfamiliar((), None))
 
 
 class PredictionLoop(StreamLoop[Predicted]):
@@ -222,6 +227,10 @@ class PredictionLoop(StreamLoop[Predicted]):
         self.predicted: int = 0
         self._mismatch = ""
         self._looked = False
+        #: What the rows of this run have that the model has not met.
+        self.unfamiliar: Unfamiliar = Unfamiliar(
+            _columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
+        )
         if self._checkpoints is not None and (found := self._checkpoints.newest()) is not None:
             try:
                 rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
@@ -245,6 +254,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             if not self._looked:
                 self._warn_of_columns()
             prepare, predictor, wants_probability, known = self._parts
+            self.unfamiliar.add_row(x)
             seen = x if prepare is None else prepare(x)
             probability = None
             if wants_probability:
@@ -260,19 +270,21 @@ class PredictionLoop(StreamLoop[Predicted]):
 
         return take
 
-    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
+    def _take_all(self, chunk: Chunk) -> None:
         self._follow_on()
-        if self._mismatch or not (self._at_once and self.predicted):
-            return None
-        if (columns := columns_of(rows, self._guarded.last)) is None:
-            return None
-        ys = [y.y if type(y) is Weighted else y for y in columns.y]
-        answers = self._guarded.last.predict_then_learn(columns.X, columns.names, [None] * len(ys), self._parts[2])
+        super()._take_all(chunk)
+
+    def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
+        return 0 if self._mismatch or not self.predicted else super()._take_part(chunk, first, end)
+
+    def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
+        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * len(rows.y), self._parts[2])
         if answers is None:
             return None
-        self.predicted += len(ys)
-        found = answers[0], ys, answers[1] or [None] * len(ys)
-        return (Prediction, *found) if self._follow is None else (VersionedPrediction, *found, [self.version] * len(ys))
+        self.predicted += len(rows.y)
+        self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(rows.y))
+        found = answers[0], rows.y, answers[1] or [None] * len(rows.y)
+        return found if self._follow is None else (*found, [self.version] * len(rows.y))
 
     def _follow_on(self) -> None:
         """Take the newest model, if there is a newer one."""
@@ -290,7 +302,7 @@ class PredictionLoop(StreamLoop[Predicted]):
     def _warn_of_columns(self) -> None:
         """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
         self._looked = True
-        columns = getattr(self.source, "columns", ())
+        columns = self.source.columns
         learned = _columns_of(self.model)
         missing = [name for name in learned if name not in columns] if columns else []
         if missing and len(missing) < len(learned):  # where all are missing, `_compare` says so
@@ -323,7 +335,7 @@ class PredictionLoop(StreamLoop[Predicted]):
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
         interrupted = ended and self._stopped
-        return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused)
+        return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused, self.unfamiliar)
 
 
 def _columns_of(model: Any) -> list[Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 import functools
+import itertools
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -15,7 +17,8 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_mapping, checked_target, plain
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, RawRows, Row, Rows
+from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
+from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import number
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -68,14 +71,27 @@ class GuardedModel:
         checker = last if hasattr(last, "check_one") else learner_of(last)
         #: Raises a ValueError where `last` would refuse to learn a row and its label; None if it cannot tell.
         self.check: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
+        #: Whether `last` is a learner of this library with nothing before it.
+        self.alone: bool = False
+        #: What is before `last`, if that is an encoder whose rows can be taken many at once; else None.
+        self.encoder: TableEncoder | None = None
+        if len(steps) == 1 and type(steps[0]) is TableEncoder and steps[0].scaler is None:
+            self.encoder = steps[0]
         if steps:
             self.prepare = self._prepare_learning if learns else self._prepare
         elif self.check is None or checker is not last:
             self.prepare = _checked
         else:  # a learner of this library, which checks all by itself
-            self.check = None
+            self.check, self.alone = None, True
+            self.prepare = None if learns else self._without_unknown_texts
         #: The same for such a learner, to be asked of labels that are new to it: if one is too many, it ignores the row.
         self.check_new: Callable[[Any, Any], None] | None = None if self.check else getattr(last, "check_one", None)
+
+    def _without_unknown_texts(self, x: Any) -> Any:
+        if not isinstance(x, Mapping) or all(map(is_number, x.values())):
+            return x
+        known = set(self.last.feature_names)
+        return {name: value for name, value in x.items() if name in known or is_number(value)}
 
     def _prepare(self, x: Any) -> Any:
         _check_row(x)
@@ -163,50 +179,115 @@ def gives_probabilities(model: Any) -> bool:
 
 
 def takes_many(guarded: GuardedModel, learns: bool) -> bool:
-    """Whether a model predicts, or also learns, many rows in one call: a learner of this library, with nothing before it."""
-    if guarded.prepare is not None or not hasattr(guarded.last, "predict_then_learn"):
+    """Whether a model predicts, or also learns, many rows in one call.
+
+    It is a learner of this library, with nothing or a `TableEncoder` before it.
+    """
+    if guarded.encoder is None and not guarded.alone:
         return False
-    return not learns or guarded.last.learns_many_at_once
+    return hasattr(guarded.last, "predict_then_learn") and (not learns or guarded.last.learns_many_at_once)
 
 
-class Columns(NamedTuple):
-    """Rows as `predict_then_learn` takes them."""
+class Together(NamedTuple):
+    """Rows that a model takes in one call, as `predict_then_learn` takes them."""
 
     X: np.ndarray
-    names: Sequence[Hashable] | None
-    y: Sequence[Any]
-    empty: int  # rows that have no feature
+    names: Sequence[Hashable]
+    y: list[Any]
+    weights: np.ndarray | None
+    empty: int
+    """The number of rows that have no feature."""
+    learn: Callable[[], None]
+    """Has the encoder learn the rows, once the learner has."""
+    table: Table
+    """The table in which the rows are."""
+    first: int
+    """The number of the first one there."""
 
 
-def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | None:
-    """Return rows as columns for a model that takes many; None where one could not be read, or brings something new."""
-    if isinstance(rows, Rows):
-        return _table(rows.X, rows.names, [None] * len(rows) if rows.y is None else rows.y)
-    if isinstance(rows, RawRows) and (numbers := rows.numbers(names := model.feature_names)) is not None:
-        return _table(numbers[0], names, numbers[1])
-    ys: list[Any] = []
-    empty = 0
+def together(
+    chunk: Chunk, first: int, end: int, guarded: GuardedModel, learns: bool, knows: Callable[[Any], bool]
+) -> Together | None:
+    """Return rows of a chunk from one number on, up to another, or to one that must be taken by itself; None if there are none.
 
-    def features() -> Iterator[Any]:
-        nonlocal empty
-        for x, y in pairs:
-            ys.append(y)
-            empty += not x
-            yield x
-
-    pairs: Iterable[Any] = rows.pairs() if isinstance(rows, RawRows) else rows
-    if pairs is rows and BadRow in set(map(type, rows)):
+    Such a row cannot be read, or brings a feature or a label that is new (one that ``knows`` denies), or a value that a model
+    refuses. Rows that are predicted only bring nothing new.
+    """
+    known = guarded.last.feature_names
+    table = chunk.table(known if guarded.encoder is None else ())
+    if table is None:
         return None
-    X = model.lay_out(features(), len(rows))
-    return None if X is None or len(ys) < len(rows) else Columns(X, None, ys, empty)
+    for alone in (table.odd, table.blank if guarded.encoder is None else ()):
+        at = bisect.bisect_left(alone, first)
+        end = min(end, alone[at] if at < len(alone) else end)
+    y = [None] * (end - first) if table.y is None else table.y[first:end]
+    weights = None if table.weights is None else table.weights[first:end]
+    if learns:
+        try:
+            if new := {each for each in set(y) if each is not None and not knows(each)}:
+                end = first + next(i for i, each in enumerate(y) if each in new)
+        except TypeError:  # a label that is none
+            return None
+    if guarded.encoder is not None:
+        end = _first_refused(table, first, end)
+    if first == end:
+        return None
+    if guarded.encoder is None:
+        X, names, empty, learn = *_numbers_of(table, first, end, known, learns), _nothing
+    else:
+        learned = np.array([each is not None for each in y[: end - first]]) if learns else np.zeros(end - first, bool)
+        if weights is not None:
+            learned &= weights[: end - first] > 0.0
+        X, names, empty, learn = guarded.encoder.encode(table, first, end, learned if learns else None, known)
+    n = len(X)
+    return Together(X, names, y[:n], None if weights is None else weights[:n], empty, learn, table, first) if n else None
 
 
-def _table(X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any]) -> Columns:
-    empty, missing = 0 if names else len(X), np.isnan(X)
-    if missing.any():
-        X, empty = np.where(missing, 0.0, X), int(missing.all(axis=1).sum())
-    # Compiled code takes rows that lie one behind the other, and may be written to.
-    return Columns(X, names, y, empty)
+def _nothing() -> None:
+    """Learn nothing: there is no encoder."""
+
+
+def _numbers_of(
+    table: Table, first: int, end: int, known: Sequence[Hashable], learns: bool
+) -> tuple[np.ndarray, list[Hashable], int]:
+    """Return the features of rows that are known, up to a row with another value; their names, and how many rows have none.
+
+    Where rows are not learned, other features are left out.
+    """
+    features, names, columns = set(known), [], []
+    for name, values in zip(table.names, table.columns, strict=True):
+        if not learns and name not in features:
+            continue
+        numbers, n = as_numbers(values[first:end])
+        end = first + n
+        if name in features:
+            names.append(name)
+            columns.append(numbers)
+        elif len(given := np.flatnonzero(numbers == numbers)):
+            end = first + int(given[0])
+    n = end - first
+    X = np.column_stack([numbers[:n] for numbers in columns]) if columns else np.empty((n, 0))
+    missing = np.isnan(X)
+    if (bad := np.abs(X) > _LARGEST).any():
+        n = int(np.argmax(bad.any(axis=1)))
+    empty = int(missing[:n].all(axis=1).sum())
+    X[missing] = 0.0
+    return X[:n], names, empty
+
+
+def _first_refused(table: Table, first: int, end: int) -> int:
+    """Return the number of the first of some rows that `check_numbers` refuses, ``end`` if it refuses none."""
+    for values in table.columns:
+        some = values[first:end]
+        numbers, n = as_numbers(some)
+        if isinstance(some, np.ndarray):
+            refused = np.flatnonzero(np.abs(numbers) > _LARGEST)
+            end = first + int(refused[0]) if len(refused) else end
+            continue
+        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= _LARGEST)).tolist() if some[i] is not None)
+        others = (i for i in range(n, len(some)) if is_number(some[i]) and not -_LARGEST <= some[i] <= _LARGEST)
+        end = first + next(itertools.chain(wrong, others), end - first)
+    return end
 
 
 def _check_row(x: Any) -> bool:

@@ -19,11 +19,11 @@ from streamsvm.core.checks import checked_count
 from streamsvm.files.locks import locks
 from streamsvm.files.messages import shown
 from streamsvm.files.model_file import sync_folder
-from streamsvm.stream.endpoints import START_AFRESH, Position, Record, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
 from streamsvm.stream.lines import FINGERPRINT_BYTES, digest
 
 
-class FileSink:
+class FileSink(Sink):
     """Writes each prediction, or dead letter, as a line of a file: CSV for ``.csv``, else JSON.
 
     A run that resumes cuts the file back to the checkpoint, so that it ends with one line for each row, however often it was
@@ -80,7 +80,7 @@ class FileSink:
         """Write one line; raise a StreamError if that fails."""
         self._write(record._fields, [[value] for value in record])
 
-    def write_many(self, kind: type[Record], columns: Sequence[Sequence[Any]]) -> None:
+    def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
         """Write a line for each of ``map(kind, *columns)``; raise a StreamError if that fails."""
         self._write(kind._fields, columns)
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from streamsvm.core.checks import checked_count
+from streamsvm.core.text_numbers import read_pairs
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Position, RawRows, Row, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.rows import parse_libsvm_label
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk, Table
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 from streamsvm.stream.tables.values import number
+from streamsvm.stream.text_numbers import Odd, TextValues, laid_out
 
+_MOST_SINGLY = 1024
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 
 
-class TableSource:
+class TableSource(Source):
     """A source whose rows have columns, read with `Reading`; it remembers the label and how columns are read."""
 
-    name: str
     _begun = False
 
     def __init__(self, label: str | None, reading: ReadingOptions) -> None:
@@ -54,16 +58,6 @@ class TableSource:
                 f"{self.name}: the checkpoint was learned from columns read with {then}, not with {now}. "
                 f"Ask for the same, {START_AFRESH}"
             )
-
-    def close(self) -> None:
-        """Close the file."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class TextSource(TableSource):
@@ -111,15 +105,37 @@ class TextSource(TableSource):
         self._fault = ""  # of the line that was read last
         self._is_plain = True  # whether the lines since it was set have only what Python and we read as the same numbers
         self._cut: bytes | None = None  # the beginning of a row that was too long to hold
-        self._keep: list[str] = []  # columns to copy, and their values in the row that was given last
-        self._kept: Sequence[Any] = ()
-        self._all: Iterator[Row | BadRow | None] | None = None  # rows, for `take`
-        self._ended = False  # whether they have
-        # Of those taken last: the line, the bytes, and the columns to copy.
-        self._taken: tuple[Sequence[int], Sequence[bytes], Sequence[Sequence[Any]]] = (), (), ()
+        self._all: Iterator[Row | BadRow | None] | None = None  # rows, one after the other
+        self._kept: Sequence[Any] = ()  # what is copied of the row that was given last
+        self._singly = 1  # rows that are read one after the other before many are tried again
+        self._ended = False
+        self.waits: bool = self._reader.is_pipe
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        return (row for row in self._given() if row is not None)
+    def read(self, most: int) -> Chunk | None:
+        """Return the next rows that are at hand, as `Source.read`."""
+        if most > 1 and not self._ended and (lines := self._lines_at_hand(most)):
+            self._singly = 1
+            return self._lines_given(lines)
+        if self._all is None:
+            self._all = self._given()
+        rows: list[Row | BadRow] = []
+        numbers: list[int] = []
+        raws: list[bytes] = []
+        kept: list[Sequence[Any]] = []
+        most, self._singly = min(most, self._singly), min(2 * self._singly, _MOST_SINGLY)
+        for row in self._all:
+            if row is not None:
+                rows.append(row)
+                numbers.append(self._line)
+                raws.append(self._raw)
+                kept.append([None] * len(self.kept_names) if isinstance(row, BadRow) else self._kept)
+            if row is None or len(rows) >= most or not self._reader.has_line:
+                break
+        else:
+            self._ended = True
+            if not rows:
+                return None
+        return RowsChunk(rows, lambda i: f"{self.name}, line {numbers[i]:,}", raws, self.kept_names, kept)
 
     def _given(self) -> Iterator[Row | BadRow | None]:
         """Give the rows, and None now and then between them where many lines have none."""
@@ -130,6 +146,8 @@ class TextSource(TableSource):
                 yield self._bad_row(str(error))
                 continue
             if row is not None:
+                if self.kept_names:
+                    self._kept = self._copied(line)
                 self._row_given()
                 yield row
             elif self._fault:
@@ -137,100 +155,54 @@ class TextSource(TableSource):
             elif self._are_many_blank():
                 yield None
 
-    def take(self, most: int) -> Sequence[Row | BadRow] | None:
-        """Return the next rows that are at hand, as `BatchSource.take` does."""
-        if lines := self._rows_at_hand(most):
-            return self._raw_rows(lines)
-        if self._all is None:
-            self._all = self._given()
-        rows: list[Row | BadRow] = []
-        numbers: list[int] = []
-        raws: list[bytes] = []
-        kept: list[Sequence[Any]] = []
-        self._taken = numbers, raws, kept
-        for row in self._all:
-            if row is None:
-                return rows
-            rows.append(row)
-            numbers.append(self._line)
-            raws.append(self.raw)
-            kept.append(self._kept)
-            if len(rows) >= most or not self._reader.has_line:
-                return rows
-        self._ended = True
-        return rows or None
-
-    def _rows_at_hand(self, most: int) -> list[bytes]:  # noqa: ARG002
-        """Return the next lines that are at hand, if each is known to be one row, or one that cannot be read; else none."""
-        return []
-
-    def _raw_rows(self, lines: list[bytes]) -> RawRows:
-        """Give out lines that are a row each; they are read when they are asked for."""
-        first, n = self._line + 1, len(lines)
-        self._begun = True
-        self._reader.give(lines)
-        self._line = self._row_line = self._line + n
-        self._rows += n
-        self._taken = range(first, first + n), lines, [()] * n
-
-        def read(i: int) -> Row | BadRow:
-            try:
-                if (row := self._parse(lines[i].decode())) is not None:
-                    return row
-                reason = "no row"
-            except UnicodeDecodeError as error:
-                reason = _not_text("utf-8", error)
-            except ValueError as error:
-                reason = str(error)
-            return BadRow(f"{self.name}, line {first + i:,}", lines[i], reason)
-
-        def pairs(begin: int, end: int) -> Iterator[tuple[Any, Any]]:
-            for row in map(read, range(begin, end)):
-                if isinstance(row, BadRow):
-                    return
-                yield row
-
-        return RawRows(read, pairs, (0, n), lambda begin, end, names: self._numbers_of(lines[begin:end], names))
-
-    def _numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> tuple[np.ndarray, list[Any]] | None:  # noqa: ARG002
-        """Return the numbers and labels of lines of `_rows_at_hand`, as `RawRows` asks for them."""
+    def _lines_at_hand(self, most: int) -> LinesChunk | None:  # noqa: ARG002
+        """Return the next lines that are at hand, if each is known to be one row, or one that cannot be read."""
         return None
 
-    @property
-    def is_pipe(self) -> bool:
-        """Whether the next row may have to be waited for."""
-        return self._reader.is_pipe
+    def _lines_given(self, chunk: LinesChunk) -> LinesChunk:
+        """Give out lines that are a row each."""
+        self._begun = True
+        self._reader.give(chunk.lines)
+        self._line = self._row_line = self._line + len(chunk)
+        self._rows += len(chunk)
+        return chunk
 
-    def place_of(self, i: int) -> str:
-        """The stream and the line of row number ``i`` of those that were taken last."""
-        return f"{self.name}, line {self._taken[0][i]:,}" if self._taken[0] else self.place
+    def row_of(self, line: bytes, place: str) -> Row | BadRow:
+        """Return the row of a line that is one."""
+        try:
+            if (row := self._parse(line.decode(self._encoding))) is not None:
+                return row
+            reason = "no row"
+        except UnicodeDecodeError as error:
+            reason = _not_text(self._encoding, error)
+        except ValueError as error:
+            reason = str(error)
+        return BadRow(place, line, reason)
 
-    def raw_of(self, i: int) -> bytes:
-        """The bytes of row number ``i`` of those that were taken last."""
-        return self._taken[1][i]
+    def kept_of(self, line: bytes) -> Sequence[Any]:
+        """Return what is copied of the row of a line."""
+        try:
+            return self._copied(line.decode(self._encoding))
+        except ValueError:
+            return [None] * len(self.kept_names)
+
+    def _copied(self, line: str) -> Sequence[Any]:
+        """Return the columns of a line that `keep` has asked for, as they came."""
+        raise NotImplementedError
 
     def _parse(self, line: str) -> Row | None:
         """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
         raise NotImplementedError
 
     @property
-    def place(self) -> str:
+    def _place(self) -> str:
         """The stream and the line that was read last."""
         return f"{self.name}, line {self._line:,}"
 
     @property
-    def raw(self) -> bytes:
+    def _raw(self) -> bytes:
         """The bytes of the row that was given last."""
         return self._reader.row if self._cut is None else self._cut
-
-    def keep(self, names: Iterable[str]) -> list[str]:
-        """Have `kept_of` copy these columns, as `Source` describes; only before the first row was read."""
-        self._keep = list(names)
-        return self._keep
-
-    def kept_of(self, i: int) -> Sequence[Any]:
-        """The columns to copy of row number ``i`` of those that were taken last."""
-        return self._taken[2][i] if self._taken[2] else self._kept
 
     @property
     def position(self) -> Position:
@@ -342,12 +314,12 @@ class TextSource(TableSource):
     def _bad_row(self, reason: str) -> BadRow:
         reason, self._fault = self._fault or reason, ""
         self._row_given()
-        bad = BadRow(self.place, self.raw, reason)
+        bad = BadRow(self._place, self._raw, reason)
         self._cut = None
         return bad
 
     def _error(self, message: str) -> StreamError:
-        return StreamError(f"{self.place}: {message}")
+        return StreamError(f"{self._place}: {message}")
 
 
 def _not_text(encoding: str, error: UnicodeDecodeError) -> str:
@@ -355,6 +327,32 @@ def _not_text(encoding: str, error: UnicodeDecodeError) -> str:
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
         "such as latin-1 or cp1252"
     )
+
+
+class LinesChunk(Chunk):
+    """Lines that are a row each, read by their source one by one as they are asked for."""
+
+    def __init__(self, source: TextSource, lines: list[bytes], first: int) -> None:
+        self.lines: list[bytes] = lines
+        self._source, self._first = source, first
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def row(self, i: int) -> Row | BadRow:
+        return self._source.row_of(self.lines[i], self.place(i))
+
+    def place(self, i: int) -> str:
+        return f"{self._source.name}, line {self._first + i:,}"
+
+    def raw(self, i: int) -> bytes:
+        return self.lines[i]
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        if not self._source.kept_names:
+            return []
+        found = [self._source.kept_of(line) for line in self.lines[first:end]]
+        return [list(column) for column in zip(*found, strict=True)]
 
 
 class LIBSVMSource(TextSource):
@@ -367,14 +365,21 @@ class LIBSVMSource(TextSource):
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
         super().__init__(path)
 
-    #: Whether columns have names.
     has_names = False
 
-    def keep(self, names: Iterable[str]) -> list[str]:
+    def keep(self, names: Sequence[str]) -> list[str]:
         """Raise a StreamError if columns are to be copied: LIBSVM text has none but numbers."""
         if names := list(names):
             raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept: LIBSVM text has numbers without names only")
-        return names
+        return super().keep(names)
+
+    def _lines_at_hand(self, most: int) -> LinesChunk | None:
+        lines = self._reader.whole_lines(most)
+        if lines and not self._line and lines[0].startswith(codecs.BOM_UTF8):
+            return None
+        # A line without a row ends them.
+        blank = next((i for i, line in enumerate(lines) if not _has_row(line)), len(lines))
+        return PairsChunk(self, lines[:blank], self._line + 1) if blank else None
 
     def _parse(self, line: str) -> Row | None:
         label, *cells = line.partition("#")[0].split() or [""]
@@ -397,7 +402,50 @@ class LIBSVMSource(TextSource):
         return Row(x, parse_libsvm_label(label))
 
 
-class IterableSource:
+class PairsChunk(LinesChunk):
+    """Lines of LIBSVM text."""
+
+    _found: tuple[list[Hashable], Table | None] = [], None
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:
+        """Return the rows with features of the names that are ``known``, which are odd if they have others."""
+        names: list[Any] = [name for name in known if type(name) is int and 0 <= name < _LARGEST_INDEX]
+        if not names:
+            return None
+        if self._found[0] != names:
+            self._found = names, self._read(names)
+        return self._found[1]
+
+    def _read(self, names: list[Any]) -> Table | None:
+        n, (data, begins, ends) = len(self.lines), laid_out(self.lines)
+        columns = np.full(max(names) + 1, -1)
+        columns[names] = np.arange(len(names))
+        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), Odd(n)
+        i, rows = 0, np.frombuffer(data, np.uint8)
+        while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
+            X[i], labels[i] = np.nan, 0
+            if odd.are_many(i):
+                return None
+            i += 1
+        texts = [data[begin:end] for begin, end in labels.tolist()]
+        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
+
+
+def _has_row(line: bytes) -> bool:
+    begin = line.lstrip()[:1]  # text has more blanks than bytes have
+    return (b"!" <= begin <= b"~" and begin != b"#") or bool(line.decode(errors="replace").partition("#")[0].strip())
+
+
+def _label_of(text: bytes) -> Any:
+    (label,) = text.decode().split()
+    return parse_libsvm_label(label)
+
+
+_LARGEST_INDEX = 1 << 24
+_LIBSVM_LABELS = TextValues(_label_of)
+
+
+class IterableSource(Source):
     """Rows of any iterable of ``(x, y)``, such as a river dataset.
 
     To resume, pass an iterable that starts from the beginning.
@@ -422,20 +470,18 @@ class IterableSource:
         self._iterator = iter(rows)
         self._rows = 0
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        for row in self._iterator:
-            self._rows += 1
-            try:
-                x, y = row
-            except (TypeError, ValueError):
-                yield BadRow(self.place, None, f"a row must be a pair (x, y), not {shown(row)}")
-                continue
-            yield Row(x, y)
-
-    @property
-    def place(self) -> str:
-        """The stream and the number of the row that was given last."""
-        return f"{self.name}, row {self._rows:,}"
+    def read(self, most: int) -> Chunk | None:  # noqa: ARG002 - what comes next may have to be waited for
+        given = next(self._iterator, _END)
+        if given is _END:
+            return None
+        self._rows += 1
+        place = f"{self.name}, row {self._rows:,}"
+        try:
+            x, y = given
+            row: Row | BadRow = Row(x, y)
+        except (TypeError, ValueError):
+            row = BadRow(place, None, f"a row must be a pair (x, y), not {shown(given)}")
+        return RowsChunk([row], lambda i: place, names=self.kept_names)  # noqa: ARG005
 
     @property
     def position(self) -> Position:
@@ -458,8 +504,5 @@ class IterableSource:
                 raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {wanted:,}")
         self._rows = wanted
 
-    def stop(self) -> None:
-        """Do nothing: there is no way to end a wait of an iterable."""
 
-    def close(self) -> None:
-        """Do nothing."""
+_END: Any = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
@@ -17,20 +17,16 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import (
     START_AFRESH,
-    BadRow,
-    BatchSource,
     Prediction,
     Record,
-    Row,
-    Rows,
     Sink,
     Source,
     StreamError,
-    batches_of,
 )
-from streamsvm.stream.keeping import check_kept, keeping_of, write_all
+from streamsvm.stream.keeping import check_kept, keeping_of
 from streamsvm.stream.refusals import Refusals
-from streamsvm.stream.rows import GuardedModel, reason_of, takes_many
+from streamsvm.stream.rows import GuardedModel, RowError, Together, reason_of, takes_many, together
+from streamsvm.stream.tables.chunk import BadRow, Chunk
 from streamsvm.stream.tables.reading import Names
 from streamsvm.stream.timings import Timings
 
@@ -104,7 +100,7 @@ class LoopOptions(TypedDict, Generic[P], total=False):
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 _ROWS_AT_ONCE = 1000  # the most that are taken together: a signal waits for them
-_FEW = 8  # rows that are taken one by one where one of them needs it
+_FEW, _SOME = 8, 32  # rows that are taken one by one; and that are tried together after one that was taken by itself
 
 
 class StreamLoop(Generic[P]):
@@ -114,7 +110,7 @@ class StreamLoop(Generic[P]):
     (`_checkpoint`), and what progress is (`_progress`).
     """
 
-    _record: type[Record] = Prediction  # the kind that `_taker` and `_take_rows` return
+    _record: type[Record] = Prediction  # the kind that `_taker` and `_take_together` return
 
     def __init__(
         self,
@@ -136,7 +132,7 @@ class StreamLoop(Generic[P]):
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
         if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
             raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
-        self._guarded = GuardedModel(model, learns)
+        self._guarded, self._learns = GuardedModel(model, learns), learns
         self.source: Source = source
         self.sink: Sink | None = sink
         self._keeping = keeping_of(source, sink, keep, self._record)
@@ -146,14 +142,15 @@ class StreamLoop(Generic[P]):
         self._saved_rows = -1
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
-        self._longest = getattr(checkpoints, "longest_seconds", None) or math.inf
+        self._longest = (None if checkpoints is None else checkpoints.longest_seconds) or math.inf
         self._at_once = takes_many(self._guarded, learns)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
         self._unusable = ""  # the reason why no further run is possible
-        self._batches: BatchSource | None = None
-        self._index, self._point = 0, -1  # of the row in the batch; and the rows at the next point
+        self._chunk: Chunk | None = None  # that was read last; None before the first
+        self._index = 0  # of the row in the chunk
+        self._has_read = False
         self._x: Any = {}  # the features of the row that was taken last by itself
         self._take: Callable[[Any, Any], Record | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
         self._running = False
@@ -179,7 +176,7 @@ class StreamLoop(Generic[P]):
         """
         if self._unusable:
             return self._unusable.removeprefix("has ").removeprefix("was ")
-        return "running" if self._running else "new" if self._batches is None else "ended"
+        return "running" if self._running else "ended" if self._has_read else "new"
 
     @property
     def saved_rows(self) -> int | None:
@@ -195,13 +192,17 @@ class StreamLoop(Generic[P]):
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 
-    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:  # noqa: ARG002
-        """Take rows at once, as `_taker` takes each. Return what goes into the sink: a kind of record, and each of its columns.
+    def _take_together(self, rows: Together) -> tuple[Any, ...] | None:  # noqa: ARG002
+        """Take rows at once, as `_taker` takes each. Return each column of what goes into the sink, a kind of record.
 
         The first column, the numbers of the rows, is left out. None, and nothing has happened, where rows must be taken one by
         one.
         """
         return None
+
+    def _knows(self, y: Any) -> bool:  # noqa: ARG002
+        """Whether a label is one that was learned before."""
+        return True
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
         """Return what a checkpoint holds: the model, the metric, and facts."""
@@ -213,13 +214,6 @@ class StreamLoop(Generic[P]):
     @property
     def _worth_saving(self) -> bool:
         return True
-
-    def _next_point(self) -> int:
-        """Return the number of rows after which `_add_point` is called next; -1 for never."""
-        return -1
-
-    def _add_point(self) -> None:
-        """Take a point of the learning curve."""
 
     def _check_end(self) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain."""
@@ -316,26 +310,25 @@ class StreamLoop(Generic[P]):
         return progress
 
     def _run(self, last: int | None, ends: bool) -> P:
-        self._take, self._point = self._taker(self._guarded), self._next_point()
+        self._take = self._taker(self._guarded)
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
-        if self._batches is None:
-            self._batches, self._saved_at = batches_of(self.source), time.monotonic()
+        if not self._has_read:
+            self._has_read, self._saved_at = True, time.monotonic()
         while not self._stopped and self.rows != last:
-            rows = self._batches.take(self._most(last))
-            if rows is None:
+            # The first row by itself: it is slow, for it may have to be compiled for.
+            if (chunk := self.source.read(1 if self.rows == first_row else self._most(last))) is None:
                 if ends and not self._stopped:
                     self._check_end()
                 break
-            self._take_all(rows)
-            if self.rows == self._point:
-                self._add_point()
-                self._point = self._next_point()
+            if len(chunk):
+                self._chunk = chunk
+                self._take_all(chunk)
             if self._checkpoints is not None and self._is_due():
                 self._save(self._checkpoints)
             if self._on_progress is not None:
                 now = time.perf_counter()
-                if rows_shown == first_row:  # the first row is slow, it may have been compiled for
+                if rows_shown == first_row:
                     last_shown, rows_shown = now, self.rows
                 elif now - last_shown >= _PROGRESS_SECONDS:
                     self._on_progress(self._progress((self.rows - rows_shown) / (now - last_shown), now - began))
@@ -353,11 +346,9 @@ class StreamLoop(Generic[P]):
         return progress
 
     def _most(self, last: int | None) -> int:
-        """Return how many rows may be taken together, so that a checkpoint, a point and the end come after the last of them."""
+        """Return how many rows may be taken together, so that a checkpoint and the end come after the last of them."""
         most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
-        if self._checkpoints is not None:
-            most = min(most, self._every - self.rows % self._every)
-        return min(most, self._point - self.rows) if self._point > self.rows else most
+        return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
 
     def _is_due(self) -> bool:
         """Whether a checkpoint is to be written now."""
@@ -366,35 +357,47 @@ class StreamLoop(Generic[P]):
         late = time.monotonic() - self._saved_at
         return late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving)
 
-    def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
-        n, first = len(rows), 0
-        if self.timings is not None and n:  # which are those of single rows
-            self._take_one(rows, 0)
+    def _take_all(self, chunk: Chunk) -> None:
+        n, first, most = len(chunk), 0, len(chunk)
+        if self.timings is not None:  # which are those of single rows
+            self._take_one(chunk, 0)
             first = 1
-        self._take_part(rows, first, n)
+        while first < n:
+            # After a row that had to be taken by itself, there may be others: few rows are tried first.
+            end = min(first + most, n)
+            taken = self._take_part(chunk, first, end) if self._at_once and end - first >= _FEW else 0
+            if taken < 0:  # as a whole they were refused, and perhaps not in parts
+                most = (end - first) // 2
+                continue
+            first += taken
+            most = 4 * most if first == end else max(2 * taken, _SOME)
+            if first < end:
+                self._take_one(chunk, first)
+                first += 1
 
-    def _take_part(self, rows: Sequence[Row | BadRow] | Rows, first: int, end: int) -> None:
-        """Take the rows of a part at once, or where that cannot be, each half in turn, and few of them one by one."""
-        if end - first < _FEW or not self._at_once:
-            for i in range(first, end):
-                self._take_one(rows, i)
-            return
-        part = rows.part(first, end) if isinstance(rows, Rows) else rows[first:end]
-        kept = () if self._keeping is None else self._keeping.columns(rows, first, end)
-        facts = None if kept is None else self._take_rows(part)
-        if facts is None or kept is None:
-            middle = (first + end) // 2
-            self._take_part(rows, first, middle)
-            self._take_part(rows, middle, end)
-            return
+    def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
+        """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""
+        rows = together(chunk, first, end, self._guarded, self._learns, self._knows)
+        n = 0 if rows is None else len(rows.X)
+        if rows is None or n < _FEW:
+            for i in range(first, first + n):
+                self._take_one(chunk, i)
+            return n
+        try:
+            kept = [] if self._keeping is None else self._keeping.columns(chunk, first, first + n)
+        except RowError:
+            return -1
+        if (facts := self._take_together(rows)) is None:
+            return -1
+        rows.learn()
         if self.sink is not None:
-            kind, *columns = facts
-            kind = kind if self._keeping is None else self._keeping.kind
-            write_all(self.sink, kind, [range(self.rows, self.rows + end - first), *columns, *kept])
-        self.rows += end - first
+            kind: Any = self._record if self._keeping is None else self._keeping.kind
+            self.sink.write_many(kind, [range(self.rows, self.rows + n), *facts, *kept])
+        self.rows += n
+        return n
 
-    def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
-        row, self._index = rows.row(i) if isinstance(rows, Rows) else rows[i], i
+    def _take_one(self, chunk: Chunk, i: int) -> None:
+        row, self._index = chunk.row(i), i
         if type(row) is BadRow:
             self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
         else:
@@ -403,13 +406,13 @@ class StreamLoop(Generic[P]):
             if self.timings is not None:
                 self.timings.began()
             try:
-                kept = None if self._keeping is None else self._keeping.of(i, x)
+                kept = None if self._keeping is None else self._keeping.of(chunk, i)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise
             except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
                 kind, reason = reason_of(error, x, self._guarded)
-                raw = None if self._batches is None else self._batches.raw_of(i)
+                raw = chunk.raw(i)
                 self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
@@ -421,7 +424,7 @@ class StreamLoop(Generic[P]):
     @property
     def _place(self) -> str:
         """The place of the row that is taken now."""
-        return self.source.place if self._batches is None else self._batches.place_of(self._index)
+        return self.source.name if self._chunk is None else self._chunk.place(self._index)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         model, metric, facts = self._checkpoint()
@@ -438,8 +441,7 @@ class StreamLoop(Generic[P]):
             **facts,
         )
         self._saved_rows, self._saved_at = self.rows, time.monotonic()
-        if (saved := getattr(self.source, "saved", None)) is not None:
-            saved()
+        self.source.saved()
 
 
 def _checked(name: str, method: str, position: Any) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, checked_weight
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import BadRow, Row, Rows, StreamError, Weighted, WrappedSource
+from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
 from streamsvm.stream.rows import SETTLED, RowError, steps_of
+from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, Table, Weighted
 from streamsvm.stream.tables.values import number
 
 
@@ -22,7 +24,7 @@ class WeightedSource(WrappedSource):
 
     `LearningLoop` hands the weight to the model. A row without one counts as 1. A row of weight 0 is predicted and scored, but
     not learned. The metric counts each row once, whatever its weight. A row whose weight is negative, not finite or no number is
-    given as a `BadRow`. Rows are learned one by one, which takes longer.
+    given as a `BadRow`.
 
     Parameters
     ----------
@@ -49,34 +51,25 @@ class WeightedSource(WrappedSource):
     [Row(x={'a': 1.0}, y=Weighted(y='yes', w=2.5)), Row(x={'a': 2.0}, y='no')]
     """
 
-    def __init__(self, source: Any, weight: str) -> None:
-        super().__init__(source)
-        #: The name of the column.
-        self.weight: str = weight
+    def __init__(self, source: Source, weight: str) -> None:
+        super().__init__(source, lambda chunk: WeightedChunk(chunk, weight), weight)
         self._rows = 0  # until one has a weight; -1 afterwards
-        if not getattr(source, "has_names", True):
+        if not source.has_names:
             raise StreamError(f"{source.name}: there is no column {weight!r} for the weight: its rows are numbers without names")
 
-    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows, as `BatchSource.take` does."""
-        rows = super().take(most)
-        if rows is None and self._rows > 0:
+    def read(self, most: int) -> Chunk | None:
+        chunk = super().read(most)
+        if chunk is not None and self.columns and self.weight not in self.columns:
+            raise StreamError(
+                f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(self.columns)}"
+            )
+        if chunk is None and self._rows > 0:
             self._warn()
-        return rows
-
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        while (rows := self.take(1)) is not None:
-            yield from [rows.row(i) for i in range(len(rows))] if isinstance(rows, Rows) else rows
-
-    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
-        columns = getattr(self._source, "columns", ())
-        if columns and self.weight not in columns:
-            raise StreamError(f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(columns)}")
-        given = map(rows.row, range(len(rows))) if isinstance(rows, Rows) else rows
-        found = [row if isinstance(row, BadRow) else self._weighted(i, row) for i, row in enumerate(given)]
-        if self._rows >= SETTLED:
-            self._warn()
-        return found
+        elif isinstance(chunk, WeightedChunk) and self._rows >= 0:
+            self._rows = -1 if chunk.has_weights() else self._rows + len(chunk)
+            if self._rows >= SETTLED:
+                self._warn()
+        return chunk
 
     def _warn(self) -> None:
         warn(
@@ -84,19 +77,50 @@ class WeightedSource(WrappedSource):
         )
         self._rows = -1
 
-    def _weighted(self, i: int, row: Row) -> Row | BadRow:
-        x, y = row
-        if not isinstance(x, Mapping) or self.weight not in x:
-            self._rows += self._rows >= 0
+
+class WeightedChunk(ChangedChunk):
+    """Rows whose weights are in one of their columns, which is no feature."""
+
+    def __init__(self, chunk: Chunk, name: str) -> None:
+        super().__init__(chunk)
+        self._name = name
+        self._read: tuple[Table | None, Table | None] = None, None  # a table of the chunk, and what was made of it
+
+    def row(self, i: int) -> Row | BadRow:
+        row = self._chunk.row(i)
+        if type(row) is BadRow or not isinstance(row[0], Mapping) or self._name not in row[0]:
             return row
-        self._rows = -1
+        x, y = row
         try:
-            w = weight_of(x[self.weight])
+            w = weight_of(x[self._name])
         except RowError as error:
-            return BadRow(self.place_of(i), self.raw_of(i), str(error))
+            return BadRow(self.place(i), self.raw(i), str(error))
         return Row(
-            {name: value for name, value in x.items() if name != self.weight}, y if y is None or w == 1.0 else Weighted(y, w)
+            {name: value for name, value in x.items() if name != self._name}, y if y is None or w == 1.0 else Weighted(y, w)
         )
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:
+        found = self._chunk.table([*known, self._name] if known else known)
+        if found is None or (values := found.column(self._name)) is None:
+            return found
+        if found is self._read[0]:
+            return self._read[1]
+        weights, odd = np.ones(len(found)), set(found.odd)
+        if isinstance(values, np.ndarray):
+            weights = np.where(np.isnan(values), 1.0, values)
+            odd.update(np.flatnonzero(~((weights >= 0.0) & (weights <= LARGEST_WEIGHT))).tolist())
+        else:
+            for i, value in enumerate(values):
+                try:
+                    weights[i] = weight_of(value)
+                except RowError:
+                    odd.add(i)
+        self._read = found, replace(found.without([self._name]), weights=weights, odd=sorted(odd))
+        return self._read[1]
+
+    def has_weights(self) -> bool:
+        """Whether a row has a weight."""
+        return any(isinstance(x := self._chunk.row(i)[0], Mapping) and self._name in x for i in range(len(self)))
 
 
 def weight_of(value: Any) -> float:

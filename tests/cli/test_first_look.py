@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +20,10 @@ from hypothesis import strategies as st
 from command_words import with_a_model
 from streamsvm import load
 from streamsvm.cli.arguments import add_table_flags
-from streamsvm.cli.first_look import look, tried, unanswered
+from streamsvm.cli.first_look import first_row, look, tried, unanswered
 from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted
-from streamsvm.stream import open_source
+from streamsvm.stream import BadRow, Row, RowsChunk, Table, TableChunk, open_source
 from streamsvm.stream.tables import TableEncoder
 
 CASES = {
@@ -88,6 +89,21 @@ def test_the_first_row_of_a_pipe_is_looked_at(text):
     if text[0] == "{":  # of which not all rows have all fields
         said = learn("--columns", "city:category,town:category")
         assert re.search(r"^  town +category +not in this row$", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("columns", "is_text", "looks"), [("numbers", False, 0), ("numbers", True, 1), ("texts", False, 1)])
+def test_a_table_of_numbers_needs_no_look(columns, is_text, looks):
+    shown = []
+    found = Table(("a",), [np.arange(3.0) if columns == "numbers" else ["x", "y", "z"]], [0, 1, 0])
+    look_at = first_row("y", table_of({}, None, "y"), shown.append, is_text=is_text, rows_may_fail=True)
+    for _ in range(2):
+        chunk = TableChunk(found, "row {}".format)
+        assert look_at(chunk) is chunk
+    assert [text.splitlines()[0] for text in shown] == ["first look at row 0"] * looks
+    look_at = first_row("y", table_of({}, None, "y"), shown.append, is_text=is_text, rows_may_fail=True)
+    look_at(RowsChunk([BadRow("row 0", None, "junk"), Row({"a": 1.0}, 1)], str))
+    look_at(RowsChunk([Row({"a": 1.0}, 1)], str))  # which is not the first
+    assert len(shown) == looks
 
 
 def test_numbers_as_text_and_wide_tables(file, call):

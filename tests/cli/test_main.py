@@ -108,7 +108,7 @@ def test_what_a_file_names_is_printed_escaped(file, tmp_path, call):
         (1, ["learn", path, "--label", "y"]),
         (0, dropped),
         (2, [*dropped, "--to", path]),
-        (1, ["predict", path, "--model", tmp_path / "state", "--to", f"{tmp_path / 'out'}{WILD}"]),
+        (1, ["predict", path, "--model", tmp_path / "state", "--label", f"z{WILD}", "--to", f"{tmp_path / 'out'}{WILD}"]),
         (1, ["predict", path, "--model", tmp_path / f"none{WILD}", "--to", "-"]),
     ):
         said = call(*words, status=status, says=r"\x1b[2J").stderr

@@ -10,12 +10,15 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from river import datasets
 
 from command_words import with_a_model
 from patience import PATIENCE, until
 from streamsvm.cli import streams
+from streamsvm.stream import Row, Table, TableChunk
+from streamsvm.stream.tables import Reading
 
 # What is said where a machine with other work takes more than a second to stop.
 SLOW_END = b"streamsvm: stopping after the step that is running; press Ctrl-C again to stop now\n"
@@ -186,3 +189,15 @@ def test_a_sink_spoils_neither_model_nor_config(rows, file, tmp_path, call):
         said = call("predict", rows, "--label", "y", *more, status=2).stderr
         assert "would write into" in said or "would overwrite" in said
     assert (model.read_bytes(), config.read_text()) == (before, "label = 'y'\n")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, None])
+def test_marks_of_missing_values_in_tables(kind):
+    weights = [-999.0, 2.0, 3.0, None]
+    table = Table(("a", "w"), [np.arange(4.0), weights if kind is None else np.array(weights, kind)], ["NA", -999, "b", "c"])
+    chunk = streams.WithoutMarks(TableChunk(table, str), Reading(missing=["NA", "-999"]), "w")
+    expected = [Row({"a": 0.0}), Row({"a": 1.0, "w": 2.0}), Row({"a": 2.0, "w": 3.0}, "b"), Row({"a": 3.0}, "c")]
+    assert [chunk.row(i) for i in range(4)] == expected
+    assert [chunk.table(()).row(i) for i in range(4)] == expected
+    assert chunk.table(()) is chunk.table(())
+    assert table.row(0) == Row({"a": 0.0, "w": -999.0}, "NA")

@@ -1,40 +1,67 @@
 """Numbers in text: those that Python's float gives, whatever the text is."""
 
+import csv
 import json
+import math
 import random
+import re
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.core.text_numbers import read_cells, read_objects
+from streamsvm.core.text_numbers import read_cells, read_objects, read_pairs
 
 
-def places(rows, before=0):
-    ends = before + np.cumsum([len(row) for row in rows])
-    return np.array([before, *ends[:-1]]), ends
+class Read:
+    """What is written of the rows that are read from a number on; the number of the one that is not, and of its cell."""
+
+    def __init__(self, read, rows, columns, texts, first=0, around=(b"1", b"1")):
+        begins = np.cumsum([len(around[0]), *map(len, rows)])
+        self.data = around[0] + b"".join(rows) + around[1]
+        self.X, places = np.full((len(rows), columns), 7.0), np.full((len(rows), texts, 2), -7)
+        found = read(np.frombuffer(self.data, np.uint8), begins[:-1], begins[1:], first, self.X, self.X.view(np.uint64), places)
+        self.row, self.cell = found if isinstance(found, tuple) else (found, None)
+        self.texts = [[self.data[begin:end] if begin >= 0 else None for begin, end in each] for each in places.tolist()]
+
+    def numbers(self, i):
+        return self.X[i].tobytes()
 
 
-def cells(rows, mark=b",", width=1, data=None):
-    """The rows that are read, and their numbers."""
-    X, labels = np.full((len(rows), width), 7.0), np.empty((len(rows), 2), np.int64)
-    data = np.frombuffer(b"1" + b"".join(rows) + b"1", np.uint8)
-    n = read_cells(data, *places(rows, 1), mark[0], np.arange(width), X, X.view(np.uint64), labels)
-    return int(n), X
+def cells(rows, mark=b",", kinds="n", **how):
+    """Read cells of some kinds: n is a number, t a text, b both, and - is left out."""
+    columns, texts = (
+        np.array([-1 if kind not in of else sum(each in of for each in kinds[:i]) for i, kind in enumerate(kinds)])
+        for of in ("nb", "tb")
+    )
+
+    def read(data, begins, ends, first, *out):
+        return read_cells(data, begins, ends, first, mark[0], columns, texts, *out)
+
+    return Read(read, rows, int(columns.max()) + 1, int(texts.max()) + 1, **how)
 
 
-def objects(rows, names, label=None):
-    """The rows that are read, their numbers, and the texts of their labels."""
-    X, places_of = np.full((len(rows), len(names)), 7.0), np.empty((len(rows), 2), np.int64)
-    text = b'{"a":1' + b"".join(rows) + b',"a":1}'
+def objects(rows, names, label=None, **how):
     known = [json.dumps(name).encode() for name in [*names, *([] if label is None else [label])]]
-    stops = np.cumsum([len(name) for name in known])
-    order = np.arange(len(known))
-    names = np.frombuffer(b"".join(known), np.uint8)
-    n = read_objects(np.frombuffer(text, np.uint8), *places(rows, 6), names, stops, order, X, X.view(np.uint64), places_of)
-    return int(n), X, [text[begin:end] if begin >= 0 else None for begin, end in places_of[:n].tolist()]
+    stops, order, text = np.cumsum([len(name) for name in known]), np.arange(len(known)), np.frombuffer(b"".join(known), np.uint8)
+
+    def read(data, begins, ends, first, X, bits, places):
+        return read_objects(data, begins, ends, first, text, stops, order, X, bits, places[:, 0])
+
+    return Read(read, rows, len(names), 1, around=(b'{"a":1', b',"a":1}'), **how)
+
+
+def pairs(rows, known, **how):
+    columns = np.full(max(known) + 1, -1)
+    columns[known] = np.arange(len(known))
+
+    def read(data, begins, ends, first, X, bits, places):
+        return read_pairs(data, begins, ends, first, columns, X, bits, places[:, 0])
+
+    return Read(read, rows, len(known), 1, **how)
 
 
 def numbers(rng):
@@ -61,8 +88,8 @@ def test_numbers_are_those_of_float():
     at = 0
     while at < len(texts):
         part = [text.encode() for text in texts[at : at + 5000]]
-        n, X = cells(part)
-        assert X[:n, 0].tobytes() == np.array([float(text) for text in part[:n]]).tobytes()
+        n = (found := cells(part)).row
+        assert found.X[:n].tobytes() == np.array([float(text) for text in part[:n]]).tobytes()
         read += n
         at += n + 1  # without the one that is left to others
     assert read > 20_000
@@ -83,8 +110,8 @@ def test_numbers_that_are_not_told_are_not_read():
         "00",
         "--1",
     ):
-        assert cells([b"1", text.encode(), b"1"])[0] == 1, text
-    assert cells([b"0e999999999999999999999", b"-0.000e-99999"])[1].tobytes() == np.array([[0.0], [-0.0]]).tobytes()
+        assert cells([b"1", text.encode(), b"1"]).row == 1, text
+    assert cells([b"0e999999999999999999999", b"-0.000e-99999"]).X.tobytes() == np.array([[0.0], [-0.0]]).tobytes()
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
@@ -92,9 +119,9 @@ def test_objects_as_json_writes_them(values):
     names = [f"x{i}" for i in range(len(values))]
     row = dict(zip(names, values, strict=True))
     for text in (json.dumps(row), json.dumps(row, indent=1), json.dumps(dict(reversed(row.items())), separators=(",", ":"))):
-        n, X, _ = objects([text.encode()], names)
+        n = (found := objects([text.encode()], names)).row
         if n:
-            assert X[0].tobytes() == np.array(values).tobytes()
+            assert found.numbers(0) == np.array(values).tobytes()
     if all(value == 0.0 or 1e-40 < abs(value) < 1e40 for value in values):
         assert n == 1
 
@@ -109,35 +136,133 @@ def test_objects_as_json_writes_them(values):
 )
 def test_objects_of_another_form_are_not_read(text):
     good = b'{"a": 1.5, "y": "b"}'
-    n, X, labels = objects([good, text.encode(), good], ["a"], "y")
-    assert n == 1
-    assert (X[0, 0], labels) == (1.5, [b'"b"'])
+    found = objects([good, text.encode(), good], ["a"], "y")
+    assert (found.row, found.X[0, 0], found.texts[0]) == (1, 1.5, [b'"b"'])
 
 
 def test_what_lies_around_a_row_is_not_of_it():
     rows = [b'{"a":', b"1}", b"12", b'"a"', b"nul", b"l"]
     for row in rows:
-        assert objects([row], ["a"])[0] == 0
-    assert cells([b"1,", b"2"], width=2)[0] == 1
-    assert cells([b"1,2", b"3"], width=2)[0] == 1
+        assert objects([row], ["a"]).row == 0
+    for rows in ([b"1,", b"2"], [b"1,2", b"3"], [b"1,2", b"1,2,3"], [b"1,", b'1,"2']):
+        assert cells(rows, kinds="nt").row == cells(rows, kinds="nn").row == 1
+    for row in (b"1 1:", b"1 1", b"1 ", b"1:"):
+        assert pairs([row], [1]).row == (row == b"1 ")
 
 
 def test_labels_are_left_to_the_caller():
     rows = [b'{"y": %s, "a": 1}' % label for label in (b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b"nope")]
-    n, X, labels = objects([*rows, b'{"a": 2}', b"{}"], ["a"], "y")
-    assert n == 9
-    assert labels == [b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b"nope", None, None]
-    assert X[:8, 0].tolist() == [1.0] * 7 + [2.0]
-    assert np.isnan(X[8, 0])
+    found = objects([*rows, b'{"a": 2}', b"{}"], ["a"], "y")
+    labels = [b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b"nope", None, None]
+    assert (found.row, [text for (text,) in found.texts]) == (9, labels)
+    assert found.X[:8, 0].tolist() == [1.0] * 7 + [2.0]
+    assert np.isnan(found.X[8, 0])
+
+
+def cells_of(row, mark):
+    """What Python reads of a row, None where it reads none."""
+    try:
+        (found,) = csv.reader([row.decode("latin-1")], strict=True, delimiter=mark.decode(), skipinitialspace=True)
+    except csv.Error:
+        return None
+    return found
+
+
+PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?[ \t\r]*")
+CELLS = ["0", "-1", "2.5", "1e5 ", "-0", "01", "+1", ".5", "1.", "nan", "1e400", "1_0", "1\t", "1 2", "1\xa0"]
+CELLS += ["", " ", "x", "Oslo x", "\xe9"]
+QUOTED = [*(f'"{cell}"' for cell in CELLS), '"a,b"', '"a;\tb"', '"a""b"', 'a"b', '"a"b', '"1" ', '"', '"" ']
+cell_texts = st.sampled_from([*CELLS, *QUOTED]) | st.floats(allow_nan=False).map(repr)
+kinds_of_cells = st.sampled_from(["n", "t", "nt", "tn", "nnb", "-nb", "n-t", "nnnn"])
+
+
+@given(st.data(), st.sampled_from([b",", b";", b"\t", b"|"]), kinds_of_cells)
+def test_cells_are_those_of_csv(data, mark, kinds):
+    row = st.lists(cell_texts, min_size=max(len(kinds) - 1, 1), max_size=len(kinds) + 1)
+    blanks, ends = st.sampled_from(["", "", " "]), st.sampled_from(["", "\n", "\r\n"])
+    texts = data.draw(st.lists(st.tuples(row, blanks, ends), min_size=1, max_size=5))
+    rows = [(mark.decode().join(blank + cell for cell in row) + end).encode("latin-1") for row, blank, end in texts]
+    i = 0
+    while i < len(rows):
+        found = cells(rows, mark, kinds, first=i)
+        assert np.all(found.X[:i] == 7.0)
+        for k in range(i, found.row):
+            read = cells_of(rows[k].rstrip(b"\r\n"), mark) or [""]
+            assert len(read) == len(kinds)
+            numbers = [float(cell) if cell.strip() else math.nan for cell, kind in zip(read, kinds, strict=True) if kind in "nb"]
+            assert found.numbers(k) == np.array(numbers).tobytes()
+            assert [text.decode("latin-1") for text in found.texts[k]] == [
+                cell for cell, kind in zip(read, kinds, strict=True) if kind in "tb"
+            ]
+        if (i := found.row) < len(rows):  # and for this row there is a reason
+            read = cells_of(rows[i].rstrip(b"\r\n"), mark)
+            if found.cell < 0:
+                assert read is None or len(read) != len(kinds)
+            elif read is not None and b'"' not in rows[i]:
+                assert kinds[found.cell] in "nb"
+                assert not PLAIN.fullmatch(cell := read[found.cell]) or not 1e-40 < abs(float(cell)) < 1e40
+        i += 1
+
+
+@given(st.data(), st.sampled_from([[1], [1, 2, 3], [3, 0, 2]]))
+def test_pairs_are_those_of_python(data, known):
+    label = st.sampled_from(["1", "-1", "+1", "a", "\xe9", "", "#", "1:2", '"'])
+    pair = st.tuples(st.sampled_from([0, 1, 2, 3, 4, "01", "x", "", 10**20]), cell_texts).map(lambda pair: f"{pair[0]}:{pair[1]}")
+    row = st.tuples(label, st.lists(pair, max_size=4), st.sampled_from(["", " ", "\n", " # 1", "#"]))
+    rows = [(" ".join([label, *cells]) + end).encode() for label, cells, end in data.draw(st.lists(row, min_size=1, max_size=5))]
+    i = 0
+    while i < len(rows):
+        found = pairs(rows, known, first=i)
+        for k in range(i, found.row):
+            label, *read = rows[k].decode().split()
+            x = {int(index): float(value) for index, _, value in (pair.partition(":") for pair in read)}
+            assert len(x) == len(read)
+            assert x.keys() <= set(known)
+            assert found.texts[k] == [label.encode()]
+            assert found.numbers(k) == np.array([x.get(name, math.nan) for name in known]).tobytes()
+        i = found.row + 1
+
+
+def test_what_is_usual_is_read():
+    rows = [b'1,Oslo,"2",,"a, b"\n', b' -2.5e3 ,,"", 7,""\r\n', b'"-0",x y,1e-5, "1",e']
+    found = cells(rows, kinds="ntnbt")
+    assert (found.row, found.cell) == (3, -1)
+    assert found.X.tobytes() == np.array([[1.0, 2.0, np.nan], [-2500.0, np.nan, 7.0], [-0.0, 1e-5, 1.0]]).tobytes()
+    assert found.texts == [[b"Oslo", b"", b"a, b"], [b"", b"7", b""], [b"x y", b"1", b"e"]]
+    assert cells([row.replace(b",", b"\t") for row in rows], b"\t", "ntnbt").row == 3
+    found = pairs([b"+1 2:0.5 1:-1e3\n", b"a\n", b"  b\t1:2 \r\n"], [1, 2])
+    assert (found.row, [text for (text,) in found.texts]) == (3, [b"+1", b"a", b"b"])
+    assert found.X.tobytes() == np.array([[-1000.0, 0.5], [np.nan, np.nan], [2.0, np.nan]]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("read", "good", "bad"),
+    [
+        (partial(cells, kinds="nt"), b"1,a", b"x,a"),
+        (partial(objects, names=["a"], label="y"), b'{"a": 1, "y": 2}', b'{"a": "1", "y": 2}'),
+        (partial(pairs, known=[1]), b"a 1:1", b"a 1:x"),
+    ],
+)
+def test_rows_are_read_from_any_of_them_on(read, good, bad):
+    rows = [good, bad, good, good, bad, bad, good]
+    for first in range(len(rows)):
+        found = read(rows, first=first)
+        assert found.row == next((i for i in range(first, len(rows)) if rows[i] == bad), len(rows))
+        assert found.X[:, 0].tolist()[:first] == [7.0] * first
+        assert all(found.X[first : found.row, 0] == 1.0)
+        assert found.texts[:first] == [[None]] * first
+    assert read([], first=0).row == 0
 
 
 @given(st.lists(st.binary(max_size=30) | st.text('{}[]",:.eE+-019 nulltrfas\n', max_size=30).map(str.encode), max_size=4))
 def test_any_bytes(rows):
     rows = [*rows, b'{"a":1}']
-    n, X, _ = objects(rows, ["a"], "y")
-    for row, (value,) in zip(rows[:n], X.tolist(), strict=False):
-        found = json.loads(row.replace(b'"y":n', b'"y":0')) if b"y" not in row else {}
-        assert found.get("a") is None or found["a"] == value
-    n, X = cells(rows)
-    for row, (value,) in zip(rows[:n], X.tolist(), strict=False):
+    found = objects(rows, ["a"], "y")
+    for row, (value,) in zip(rows[: found.row], found.X.tolist(), strict=False):
+        x = json.loads(row.replace(b'"y":n', b'"y":0')) if b"y" not in row else {}
+        assert x.get("a") is None or x["a"] == value
+    pairs(rows, [1, 3])
+    cells(rows, kinds="tbn")
+    found = cells(rows)
+    for row, (value,) in zip(rows[: found.row], found.X.tolist(), strict=False):
         assert np.isnan(value) or float(row) == value

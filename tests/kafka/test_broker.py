@@ -42,6 +42,10 @@ def rows_of(numbers):
     return [Row({"i": i}, i % 2) for i in numbers]
 
 
+def all_of(chunk):
+    return [chunk.row(i) for i in range(len(chunk))]
+
+
 @pytest.fixture
 def open_source(bootstrap):
     sources = []
@@ -84,12 +88,12 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
             end()
         endless, rows = open_source(topic, stop_at_end=False), []
         assert endless.lag() == {0: 6 + 1, 1: 34 + 1 + 40 + 1}  # with the markers, as nothing has been read
-        until(lambda: rows.extend(endless.take(1000)) or endless.lag() == {0: 0, 1: 0})
+        until(lambda: rows.extend(all_of(endless.read(1000))) or endless.lag() == {0: 0, 1: 0})
         assert len(rows) == 40
         position = endless.position
         bounded = open_source(topic)
         for _ in range(13):
-            bounded.take(1)
+            bounded.read(1)
         assert bounded.lag()[0] == 0
         assert bounded.lag()[1] > 30
         bounded = open_source(topic)
@@ -99,9 +103,9 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
         transactional.begin_transaction()
         transactional.send(topic, JSON.encode(Row({"i": 0}, 0)), partition=0)
         transactional.flush()
-        until(lambda: endless.take(1000) is not None and endless.lag() == {0: 1, 1: 0})  # of which a reader sees nothing yet
+        until(lambda: endless.read(1000) is not None and endless.lag() == {0: 1, 1: 0})  # of which a reader sees nothing yet
         transactional.commit_transaction()
-        until(lambda: rows.extend(endless.take(1000)) or (len(rows) == 41 and endless.lag() == {0: 0, 1: 0}))
+        until(lambda: rows.extend(all_of(endless.read(1000))) or (len(rows) == 41 and endless.lag() == {0: 0, 1: 0}))
 
 
 @pytest.mark.kafka_python
@@ -227,12 +231,13 @@ def test_malformed_message_is_a_bad_row(new_topic, open_source, producer):
         producer.send(topic, value, partition=1)
     producer.flush()
     opened = open_source(topic)
-    iterator = iter(opened)
-    assert next(iterator) == Row({"i": 0})
-    bad = next(iterator)
+    assert opened.read(1).row(0) == Row({"i": 0})
+    chunk = opened.read(1)
+    bad = chunk.row(0)
+    assert bad.place == chunk.place(0)
     assert bad.place.endswith(f"/{topic}: message at partition 1, offset 1")
     assert bad.reason.startswith("not JSON")
-    assert bad.raw == opened.raw == b'{"i": 1'
+    assert bad.raw == chunk.raw(0) == b'{"i": 1'
     assert opened.position["partitions"] == {"0": 0, "1": 2}
     again = open_source(topic)
     again.seek(opened.position)
@@ -255,8 +260,9 @@ def test_names_of_headers_that_are_no_text(new_topic, open_source, producer):
         producer.send(topic, b'{"i": %d}' % i, headers=some[i % 3])
     producer.flush()
     source = open_source(topic)
-    assert [row.x["i"] for row in source] == list(range(900))
-    assert source.message_of(0).headers[0] == ("\u00e9", b"2")
+    chunks = list(iter(lambda: source.read(1), None))
+    assert [chunk.row(0).x["i"] for chunk in chunks] == list(range(900))
+    assert chunks[-1].messages(0, 1)[0].headers[0] == ("\u00e9", b"2")
 
 
 def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer, monkeypatch):

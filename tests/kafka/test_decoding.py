@@ -4,13 +4,13 @@ import json
 import time
 from contextlib import ExitStack, closing
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from loops import make_model
 from patience import until
+from row_tables import float32_table
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
     DelayedLabels,
@@ -21,8 +21,8 @@ from streamsvm.stream import (
     PredictionLoop,
     StreamError,
 )
-from streamsvm.stream.endpoints import Message, Row, Rows
 from streamsvm.stream.keeping import MOST_OF_MESSAGE
+from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
 from streamsvm_kafka.clients import kafka_python
 
@@ -124,12 +124,10 @@ def test_which_headers_and_times_are_kept(producer, source_of):
     send(producer, "rows", 1, headers=[("Content-Type", b"application/json"), ("codec", b"json"), ("b", b"1")], key=b"\xff")
     send(producer, "rows", 1, timestamp_ms=NOW + 2 * 3_600_000)
     source = source_of("rows")
-    source.take(1)
-    found = source.message_of(0)
+    found = source.read(1).messages(0, 1)[0]
     assert found == Message(b"\xff", found.timestamp, [("b", b"1"), *place(0, 0)])
     assert abs(found.timestamp - NOW) < 3_600_000
-    source.take(1)
-    assert source.message_of(0) == Message(None, None, place(0, 1))
+    assert source.read(1).messages(0, 1)[0] == Message(None, None, place(0, 1))
 
 
 def test_marks_of_missing_weights_and_labels(embedded, producer, tmp_path, call):
@@ -231,13 +229,14 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
     again = JoinedSource(source_of("rows"), source_of("labels"), key="id")
     assert again.keep(["tag"]) == ["tag", "partition", "offset"]
     again.seek(json.loads(json.dumps(dict(source.position))))
-    for row, event in again:
+    while (chunk := again.read(1)) is not None:
+        row, event = chunk.row(0)
         if row:
-            assert again.kept_of(0) == [int(event.key) + 0.5, 0, int(event.key)]
+            assert chunk.kept(0, 1) == [[int(event.key) + 0.5], [0], [int(event.key)]]
             headers = [("h", b"1"), *place(0, int(event.key))]
-            assert again.message_of(0) == Message(b"k%d" % int(event.key), NOW + int(event.key), headers)
+            assert chunk.messages(0, 1)[0] == Message(b"k%d" % int(event.key), NOW + int(event.key), headers)
         else:
-            assert (again.kept_of(0), again.message_of(0)) == ([None] * 3, None)
+            assert (chunk.kept(0, 1), chunk.messages(0, 1)) == ([[None]] * 3, None)
     loop.run()
     out.close()
     for message in messages(embedded, "out", 40):
@@ -270,7 +269,6 @@ def test_a_corrupt_copy_in_a_position(producer, source_of, change):
 
 
 def test_numbers_of_a_table_are_copied_as_they_came():
-    rows = Rows(("id", "a"), np.array([[1.0, 2.0]], np.float32), ["u"])
-    value = ArrowCodec("y").encode_rows(rows)
-    first, second = ArrowCodec("y").columns_of(value, ["y", "b"])
+    value = ArrowCodec("y").encode_rows(float32_table(("id", "a"), [[1.0, 2.0]], ["u"]))
+    _, (first, second) = ArrowCodec("y").decode_rows_kept(value, ["y", "b"])
     assert (first.to_pylist(), second) == (["u"], None)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from streamsvm.stream.endpoints import BadRow, Row, Rows, StreamError
+from row_tables import float32_table
+from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
 from streamsvm_kafka.clients.record_batches import messages_of
 from streamsvm_kafka.partition_source import PartitionSource
@@ -29,7 +30,7 @@ def source_of(start=None, lost_start=None, codec=JSON, commit=lambda *_: None):
 def test_messages_before_the_position_are_no_rows():
     source = source_of(12)
     source.feed(messages_of([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")]))
-    assert source.waits
+    assert source.holds_rows
     assert source.position["offset"] == 12
     rows = list(source)
     assert rows[0] == Row({"a": 1}, 2)
@@ -64,14 +65,14 @@ def test_where_to_go_on_after_a_loss_is_said():
     assert source.offset == 30
 
 
-TABLE = NpyCodec(1).encode_rows(Rows((0,), np.zeros((3, 1), np.float32), [1] * 3))
+TABLE = NpyCodec(1).encode_rows(float32_table((0,), np.zeros((3, 1)), [1] * 3))
 
 
 def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
     source = source_of(codec=NpyCodec(1))
     source.seek({**source.position, "offset": 12, "within": 2})
     source.feed(messages_of([Record(14, TABLE)]))
-    assert len(source.take(10)) == 3
+    assert len(source.read(10)) == 3
 
 
 def test_a_message_is_committed_once_all_its_rows_were_given():
@@ -79,6 +80,6 @@ def test_a_message_is_committed_once_all_its_rows_were_given():
     source = source_of(codec=NpyCodec(1), commit=lambda *told: committed.append(told))
     source.feed(messages_of([Record(10, TABLE)]))
     for _ in range(2):
-        source.take(2)
+        source.read(2)
         source.saved()
     assert committed == [(3, 10), (3, 11)]

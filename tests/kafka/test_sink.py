@@ -48,7 +48,7 @@ def test_publishing_many_rows_a_message(embedded):
         until(both)
     found = [ArrowCodec("y").decode_rows(value) for value in values]
     assert [table.names for table in found] == [("a",), ("a", "b")]
-    assert [table.row(i) for table in found for i in range(len(table.X))] == rows
+    assert [table.row(i) for table in found for i in range(len(table))] == rows
 
 
 def test_publishing_many_rows_a_message_that_has_one():

@@ -250,13 +250,6 @@ def test_a_row_without_room_is_learned_as_one_with_room():
     assert snapshot(models[0]) == snapshot(models[1])
 
 
-def test_rows_as_they_are_laid_out_have_the_features_that_are_known():
-    model = BSGDClassifier(budget=2)
-    for i in range(9):
-        model.learn_one({"a": float(i), "b": 0.5 * i}, i % 2)
-    refused("X has 200 columns, and lay_out gives 2", model.predict_then_learn, np.ones((1, 200)), None, [None], False)
-
-
 def test_memory_grows_with_labels_alone():
     model, X = BSGDClassifier(budget=10), blobs(300, classes=30)[0]
     y = np.concatenate([np.arange(30), np.tile(np.arange(30), 9)])

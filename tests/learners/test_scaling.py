@@ -217,7 +217,7 @@ def test_a_large_mean_costs_nothing(make, offset):
     many = make(seed=0)
     many.learn_many(pd.DataFrame(X, columns=["north", "speed"]), y[:600])
     assert many.predict_many(pd.DataFrame([*far[600:]])).tolist() == answers[1]
-    if hasattr(many, "lay_out"):
+    if hasattr(many, "predict_then_learn"):
         together = learned_by(make(seed=0), zip(far[:9], y, strict=False))
         assert together.predict_then_learn(X[9:], ["north", "speed"], y[9:600], False)
         assert together.predict_many(pd.DataFrame([*far[600:]])).tolist() == answers[1]

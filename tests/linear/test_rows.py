@@ -6,7 +6,7 @@ from river import datasets
 
 from refused import refused
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, names, write_rows
-from streamsvm.stream.endpoints import Row
+from streamsvm.stream.tables.chunk import Row
 
 
 def test_rows_of_a_stream_are_learned_as_arrays_are(tmp_path):

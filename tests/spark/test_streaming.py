@@ -6,6 +6,7 @@ import pickle
 import shutil
 import threading
 import time
+from inspect import GEN_SUSPENDED, getgeneratorstate
 
 import numpy as np
 import pyarrow as pa
@@ -98,9 +99,9 @@ def in_the_second(*_, position, **__):
 KILLS = {
     "inside": (
         micro_batches.MicroBatches,
-        "take",
+        "read",
         False,
-        lambda source, _: source.position["batch"] == 1 and source._taken >= 50,
+        lambda source, _: source.position["batch"] == 1 and getgeneratorstate(source._rows) == GEN_SUSPENDED,
     ),
     "before the write": (CheckpointFolder, "save", False, in_the_second),
     "after the write": (CheckpointFolder, "save", True, in_the_second),
@@ -115,7 +116,7 @@ def kill(patch, owner, name, after, when):
         due = when(self, *arguments, **facts)
         if due and not after:
             raise KilledError
-        found = whole(self, *([min(*arguments, 50)] if name == "take" else arguments), **facts)
+        found = whole(self, *([min(*arguments, 50)] if name == "read" else arguments), **facts)
         if due:
             raise KilledError
         return found
@@ -156,17 +157,17 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
         monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 10)
         monkeypatch.setattr(micro_batches, "_BYTES", 1000)
     begun, going_on = threading.Event(), threading.Event()
-    take = micro_batches.MicroBatches.take
+    read = micro_batches.MicroBatches.read
 
-    def taken(source, most):
+    def slowly(source, most):
         begun.set()
         assert going_on.wait(60)
         if brought == "in chunks":  # Spark interrupts the thread a moment after the query has ended
             until(lambda: spark.sparkContext._jvm.java.lang.Thread.currentThread().isInterrupted())
-        return take(source, most)
+        return read(source, most)
 
     with StreamLearner(new_model(), tmp_path / "model") as learner, monkeypatch.context() as patch:
-        patch.setattr(micro_batches.MicroBatches, "take", taken)
+        patch.setattr(micro_batches.MicroBatches, "read", slowly)
         query = started(stream, learner, tmp_path / "spark")
         assert begun.wait(60)
         stopping = threading.Thread(target=query.stop)
@@ -181,15 +182,15 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
 
 
 def test_a_learner_that_is_closed_within_a_micro_batch(stream, tmp_path, monkeypatch, whole):
-    begun, take = threading.Event(), micro_batches.MicroBatches.take
+    begun, read = threading.Event(), micro_batches.MicroBatches.read
 
-    def taken(source, most):
+    def slowly(source, most):
         begun.set()
         time.sleep(0.05)  # so that 200 rows take a second
-        return take(source, min(most, 10))
+        return read(source, min(most, 10))
 
     with monkeypatch.context() as patch:
-        patch.setattr(micro_batches.MicroBatches, "take", taken)
+        patch.setattr(micro_batches.MicroBatches, "read", slowly)
         with StreamLearner(new_model(), tmp_path / "model") as learner:  # as Ctrl-C leaves it
             query = started(stream, learner, tmp_path / "spark")
             assert begun.wait(20)

@@ -1,8 +1,9 @@
 """Parquet and Arrow files as sources."""
 
+import math
 import subprocess
 import sys
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from chunks import check_table, chunks_of
 from reading import read
 from refused import raises
 from streamsvm.stream import ArrowSource, StreamError, open_source
@@ -55,9 +57,8 @@ def test_tables_resume_after_any_row(table_file):
 
 def test_what_a_file_refuses(table_file, tmp_path):
     with open_source(str(table_file), label="y") as source:
-        next(iter(source))
+        assert source.read(1).place(0).endswith("row 1")
         position = source.position
-        assert source.place.endswith("row 1")
         source.stop()
         assert list(source) == []
     for label, options, place, words in (
@@ -75,10 +76,61 @@ def test_what_a_file_refuses(table_file, tmp_path):
     raises("No such file", ArrowSource, tmp_path / f"none.{kind}", error=StreamError)
 
 
+TEXTS = ["Oslo", " Rome ", "NA", "", "7", "1,5", "2024-01-02", "nan"]
+WHOLE = [2024, 7, -1, 0, 20240131, 1, 99, 3]
+FLOATS = [0.5, -0.0, math.nan, math.inf, 7.0, 1e12, 1.0, -2.5]
+#: Values of eight rows by the type of their column.
+TYPES = {
+    **{kind: [abs(value) % 100 for value in WHOLE] for kind in ("int8", "uint8", "int16", "uint16", "uint32", "uint64")},
+    **dict.fromkeys(("int32", "int64"), WHOLE),
+    "float16": [0.5, -0.0, math.nan, math.inf, 7.0, 1.0, 2.0, -2.5],
+    **dict.fromkeys(("float32", "float64"), FLOATS),
+    **dict.fromkeys(("string", "large_string"), TEXTS),
+    "bool": [True, False] * 4,
+    "binary": [b"x", b""] * 4,
+    "date32": [date(2024, 1, day) for day in range(1, 9)],
+    **{f"timestamp[{unit}]": [datetime(2024, 1, day, 2, 3) for day in range(1, 9)] for unit in ("s", "ms", "us")},
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_columns_say_what_rows_do(tmp_path, kind, nulls):
+    columns = {
+        name: pa.array([None if nulls and i % 3 == 1 else value for i, value in enumerate(values)], pa.type_for_alias(name))
+        for name, values in TYPES.items()
+    }
+    columns |= {"codes": columns["string"].dictionary_encode(), "coded": columns["int64"].dictionary_encode()}
+    columns |= {
+        "list": pa.array([[1], None] * 4),
+        "null": pa.nulls(8),
+        "zoned": columns["timestamp[us]"].cast(pa.timestamp("us", "UTC")),
+    }
+    decimals = pa.array([Decimal(i) / 2 for i in range(8)], pa.decimal128(10, 3))
+    flat, path = pa.table({**columns, "decimal": decimals}), tmp_path / f"rows.{kind}"
+    inner = pa.table({"a": pa.array([{"b": i, "c": {"d": "x"}} if i % 2 else None for i in range(8)]), "y": decimals})
+    for table in (flat, inner):
+        write(path, table) if kind == "arrow" else parquet.write_table(table, path)
+        with ArrowSource(path) as source:
+            names = source.columns
+        ways = [{}, {"missing": ["NA", "7", "1", "nan"]}, {"decimal": ","}, {"categorical": names}, {"dates": names}]
+        ways += [
+            {"dates": dict.fromkeys(names, "ms"), "missing": ["7", "2024-01-02"]},
+            {"features": names[:3], "drop": names[4:]},
+        ]
+        for how in ways:
+            for most in (3, 100):
+                with ArrowSource(path, **how) as source:
+                    assert sum(len(check_table(chunk)) for chunk in chunks_of(source, most)) == 8
+        for label in names:
+            with ArrowSource(path, label, missing="7") as source:
+                assert all(check_table(chunk).y for chunk in chunks_of(source))
+
+
 def test_large_batches_are_held_in_pieces(tmp_path):
     path = write(tmp_path / "rows.arrow", pa.table({"n": list(range(5000)), "y": [0, 1] * 2500}))
     with ArrowSource(path, "y") as source:
-        assert max(batch.num_rows for batch in source._batches(1500)) == 1024
+        assert max(batch.num_rows for batch in source._batches_after(1500)) == 1024
         source.seek({**source.position, "rows": 1500})
         assert next(iter(source)).x == {"n": 1500}
 

@@ -1,5 +1,6 @@
 """Rows that are taken together leave the bytes of rows that are taken one by one."""
 
+import csv
 import inspect
 import itertools
 import json
@@ -13,13 +14,29 @@ from river import metrics, utils
 from river.datasets import synth
 
 import streamsvm
+from chunks import InChunks
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import KernelPerceptron
 from streamsvm.learners.scaling import ScalingEstimator
-from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
-from streamsvm.stream.endpoints import Prediction, RawRows, StreamError, VersionedPrediction
+from streamsvm.stream import (
+    CheckpointFolder,
+    FileSink,
+    IterableSource,
+    LearningLoop,
+    Prediction,
+    PredictionLoop,
+    Row,
+    RowsChunk,
+    StreamError,
+    TableChunk,
+    VersionedPrediction,
+    open_source,
+)
+from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.rows import GuardedModel, together
 from streamsvm.stream.score import Score
+from streamsvm.stream.tables import TableEncoder
 
 N = 600
 LEARNERS = [
@@ -27,48 +44,6 @@ LEARNERS = [
     for _, kind in inspect.getmembers(streamsvm, inspect.isclass)
     if issubclass(kind, ScalingEstimator) and hasattr(kind, "predict_one") and "OneClass" not in kind.__name__
 ]
-
-
-class InBatches(IterableSource):
-    """The rows of a stream, so many at a time, as lists, tables or rows that are read when they are asked for."""
-
-    def __init__(self, rows, kinds="list", seed=0):
-        super().__init__(rows, "batches")
-        self.all, self.taken, self.kinds = list(rows), [], kinds
-        self.random, self.silent = random.Random(seed), False
-
-    @property
-    def position(self):
-        return {"rows": self._rows}
-
-    def seek(self, position):
-        self._rows = position["rows"]
-
-    def take(self, most):
-        if self._rows >= len(self.all):
-            return None
-        self.silent = not self.silent
-        if self.silent:
-            return []
-        n = self.random.randint(1, most)
-        self.taken = self.all[self._rows : self._rows + n]
-        self._rows += len(self.taken)
-        if self.kinds == "list":
-            return self.taken
-        if self.kinds == "raw":
-            return RawRows(self.taken.__getitem__, self.pairs, (0, len(self.taken)))
-        names = list(dict.fromkeys(name for row in self.taken for name in row.x))
-        X = np.array([[row.x.get(name, math.nan) for name in names] for row in self.taken], np.float32)
-        return Rows(tuple(names), X.reshape(len(self.taken), len(names)), [row.y for row in self.taken])
-
-    def pairs(self, first, end):
-        return iter(self.taken[first:end])
-
-    def place_of(self, i):
-        return f"batches, row {self._rows - len(self.taken) + i + 1:,}"
-
-    def raw_of(self, i):
-        return None
 
 
 def float32(x):
@@ -97,32 +72,39 @@ def rows_of(n=N, regression=False, mixed=False):
     return rows
 
 
-def one_by_one(model, rows):
+def in_columns(rows):
+    names = list(dict.fromkeys(name for row in rows for name in row[0]))
+    return np.array([[row[0].get(name, 0.0) for name in names] for row in rows]), names
+
+
+def one_by_one(model, rows, weights=None):
     predictions = []
-    for x, y in rows:
+    for (x, y), w in zip(rows, [1.0] * len(rows) if weights is None else weights, strict=True):
         probabilities = None if isinstance(y, float) else max(model.predict_proba_one(x).values(), default=None)
         predictions.append((model.predict_one(x), probabilities))
-        if y is not None:
-            model.learn_one(x, y)
+        if y is not None and w > 0.0:
+            model.learn_one(x, y, w=w)
     return predictions
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", LEARNERS, ids=lambda kind: kind.__name__)
-def test_rows_that_are_predicted_and_learned_in_one_call(kind):
+def test_rows_that_are_predicted_and_learned_in_one_call(kind, weighted):
     regression = "Regressor" in kind.__name__
     parameters = {name: value for name, value in {"budget": 20, "seed": 3}.items() if name in inspect.signature(kind).parameters}
     rows, at_once = rows_of(regression=regression), 0
     if not regression:
         rows[300::7] = [Row(x, None) for x, _ in rows[300::7]]
     single, many = kind(**parameters), kind(**parameters)
-    expected, found, i = one_by_one(single, rows), [], 0
+    weights = np.array([1.0, 0.5, 0.0, 2.0] * (N // 4)) if weighted else np.ones(N)
+    expected, found, i = one_by_one(single, rows, weights), [], 0
     while i < len(rows):
-        part = rows[i : i + 1 + i % 50]
-        X = many.lay_out((row.x for row in part), len(part))
-        answers = None if X is None else many.predict_then_learn(X, None, [row.y for row in part], not regression)
+        part = rows[i : (end := i + 1 + i % 50)]
+        how = {"weights": weights[i:end]} if weighted else {}
+        answers = many.predict_then_learn(*in_columns(part), [row.y for row in part], not regression, **how)
         if answers is None:
             part = rows[i : i + 1]
-            found += one_by_one(many, part)
+            found += one_by_one(many, part, weights[i : i + 1])
         else:
             at_once += len(part)
             found += zip(answers[0], answers[1] or [None] * len(part), strict=True)
@@ -137,12 +119,14 @@ def test_rows_with_something_new_are_left_to_the_methods_for_one():
     for x, y in rows_of(50):
         model.learn_one(x, y)
     before, (x, y) = dumps(model), rows_of(1)[0]
-    for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
-        assert model.lay_out([x, row], 2) is None
+    for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: 1e39}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
+        chunk = RowsChunk([Row(x, y), Row(row, y)], str)
+        assert len(together(chunk, 0, 2, GuardedModel(model), True, {y}.__contains__).X) == 1
+        assert together(chunk, 1, 2, GuardedModel(model), True, {y}.__contains__) is None
     for value in (math.nan, math.inf, 1e39):
-        assert model.predict_then_learn(model.lay_out([x, {**x, 0: value}], 2), None, [y, y], False) is None
+        assert model.predict_then_learn(*in_columns([(x, y), ({**x, 0: value}, y)]), [y, y], False) is None
     for label in (2, "text", math.nan, [1]):
-        assert model.predict_then_learn(model.lay_out([x, x], 2), None, [y, label], False) is None
+        assert model.predict_then_learn(*in_columns([(x, y)] * 2), [y, label], False) is None
     table = np.ones((2, 2), np.float32)
     assert model.predict_then_learn(table, [0, 0], [y, y], False) is None
     assert model.predict_then_learn(table, [0, "new"], [y, y], False) is None
@@ -157,9 +141,11 @@ def left_by(folder, source, make, **options):
         loop = LearningLoop(source, make(), sink=sink, checkpoints=checkpoints, on_error=str(letters), error_share=1.0, **options)
         end = loop.run()
     newest = max((folder / "state").glob("*.ckpt"))
-    places = [json.loads(line)["place"].rpartition(", ")[2] for line in letters.read_text().splitlines()]
+    found = list(map(json.loads, letters.read_text().splitlines()))
+    places = [letter["place"].rpartition(", ")[2] for letter in found]
+    reasons = [(letter["row"], letter["kind"], letter["reason"]) for letter in found]
     counts = (end.rows, end.learned, end.unlabelled, end.empty, end.refused, end.metric, end.windowed)
-    return counts, newest.name, dumps(loop.model), out.read_bytes(), places, repr(loop.windowed), loop.curve.state
+    return places, counts, newest.name, dumps(loop.model), out.read_bytes(), reasons, repr(loop.windowed), loop.curve.state
 
 
 TARGETS = rows_of(regression=True)
@@ -167,36 +153,107 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "make", "how"),
+    ("kind", "make", "how"),
     [
         *(
-            (kinds, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
-            for kinds in ("list", "raw", "table")
+            (kind, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
+            for kind in (RowsChunk, TableChunk)
             for metric in (metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss)
         ),
         *(
-            ("list", lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
+            (RowsChunk, lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
             for model in (BSGDRegressor, BSCARegressor)
         ),
-        ("raw", lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),
-        ("raw", lambda: KernelRLSClassifier(20), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # takes one row at a time
+        (RowsChunk, lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),
+        (
+            RowsChunk,
+            lambda: KernelRLSClassifier(20),
+            {"rows": rows_of(150), "metric": metrics.Accuracy},
+        ),  # one row at a time
     ],
 )
-def test_a_loop_over_batches_leaves_what_a_loop_over_rows_does(tmp_path, kinds, make, how):
+def test_a_loop_over_chunks_leaves_what_a_loop_over_rows_does(tmp_path, kind, make, how):
     rows, metric = how["rows"], how["metric"]
     options = {name: value for name, value in how.items() if name not in ("rows", "metric")}
     found = []
-    for name, source in (("rows", IterableSource(rows, "batches")), ("batches", InBatches(rows, kinds))):
+    for name, source in (("rows", IterableSource(rows, "chunks")), ("chunks", InChunks(rows, kind))):
         (tmp_path / name).mkdir()
         found.append(left_by(tmp_path / name, source, make, metric=metric(), **options))
     assert found[0] == found[1]
-    _, _, unlabelled, empty, refused, *_ = found[0][0]
+    _, _, unlabelled, empty, refused, *_ = found[0][1]
     assert min(sum(refused.values()), unlabelled, empty) > 0 or rows is not MIXED["rows"]
 
 
-def test_checkpoints_of_batches_are_those_of_rows(tmp_path):
+WRONG = [1e39, "inf", "text", "2024-13-01", "1_0", True, "x" * 1100, "-0.5", "", None]
+
+
+def people(regression):
+    """Rows with names, dates and missing values, some of them wrong."""
+    rng = random.Random(5)
+    for i in range(N):
+        x = {
+            "age": round(rng.gauss(40.0, 9.0), 2),
+            "height": rng.choice([1.5, 1.8, None, -999]),
+            "code": rng.choice([1, 2.0, 7, "01"]),
+        }
+        x |= {"city": rng.choice(["Oslo", "Rome", " Rome", "NA", None, *("Bari" for _ in range(i // 100))]), "dropped": "a, b"}
+        x["since"] = rng.choice([f"2024-{i % 12 + 1:02d}-03", "2023-05-06T07:08", None])
+        y = x["age"] / 10 if regression else x["age"] > 40.0
+        if i > 60 and rng.random() < 0.05:
+            x[rng.choice(list(x))] = rng.choice(WRONG)
+        elif i > 60 and rng.random() < 0.03:
+            x, y = dict.fromkeys(x, rng.choice([None, "NA"])), rng.choice([y, None, "maybe"])
+        yield {**x, "y": y}
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("how", "reading"),
+    [
+        ({"missing": ["NA", "-999"], "dates": "since", "cycles": ["day", "year"], "max_values": 3}, {}),
+        ({"missing": "NA", "dates": "since", "when_missing": "indicator", "max_values": 0, "buckets": 3}, {"missing": "-999"}),
+        ({"when_missing": "drop", "decimal": "."}, {"dates": "since", "categorical": ["city", "code"], "missing": ["NA"]}),
+    ],
+)
+def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, how, reading):
+    path, rows = tmp_path / f"rows.{suffix}", list(people(regression))
+    with path.open("w", newline="") as file:
+        if suffix == "csv":
+            csv.writer(file).writerows([rows[0], *(row.values() for row in rows)])
+        else:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+    def model():
+        learner = (BSGDRegressor if regression else BSGDClassifier)(20, seed=0)
+        return TableEncoder(categorical=["city", "code"], drop="dropped", **how) | learner
+
+    def opened():
+        return open_source(str(path), label="y", **reading)
+
+    with opened() as source:
+        rows, found = list(source), []
+    for name, source in (("rows", IterableSource(rows)), ("chunks", opened())):
+        (tmp_path / name).mkdir()
+        found.append(left_by(tmp_path / name, source, model, window=50, checkpoint_every=130))
+        source.close()
+    assert found[0][1:] == found[1][1:]
+    first = 1 + (suffix == "csv")
+    assert found[1][0] == [f"line {row + first:,}" for row, *_ in found[1][5]] != []
+    _, learned, unlabelled, empty, *_ = found[0][1]
+    assert min(learned - N // 2, unlabelled, empty) > 0
+    alone = []  # rows that are taken by themselves
+    with opened() as source:
+        loop = LearningLoop(source, model(), on_error="skip", error_share=1.0)
+        take = loop._take_one
+        loop._take_one = lambda chunk, i: (alone.append(i), take(chunk, i))
+        loop.run()
+    assert len(alone) < N / 2
+
+
+def test_checkpoints_of_chunks_are_those_of_rows(tmp_path):
     files = []
-    for name, source in (("rows", IterableSource(rows_of(), "batches")), ("batches", InBatches(rows_of()))):
+    for name, source in (("rows", IterableSource(rows_of(), "chunks")), ("chunks", InChunks(rows_of()))):
         with CheckpointFolder(tmp_path / name) as checkpoints:
             LearningLoop(source, BSGDClassifier(20, seed=0), checkpoints=checkpoints, checkpoint_every=130).run()
         files.append({path.name: path.read_bytes() for path in (tmp_path / name).glob("*.ckpt")})
@@ -204,18 +261,18 @@ def test_checkpoints_of_batches_are_those_of_rows(tmp_path):
     assert len(files[0]) == 2
 
 
-def test_the_place_of_a_row_within_a_batch():
+def test_the_place_of_a_row_within_a_chunk():
     rows = rows_of(40)
     rows[17] = Row({**rows[17].x, 0: "text"}, 1)
-    with pytest.raises(StreamError, match=r"batches, row 18: feature 0 is 'text'"):
-        LearningLoop(InBatches(rows), BSGDClassifier(20, seed=0)).run()
+    with pytest.raises(StreamError, match=r"chunks, row 18: feature 0 is 'text'"):
+        LearningLoop(InChunks(rows), BSGDClassifier(20, seed=0)).run()
 
 
-def test_predictions_of_batches(tmp_path):
+def test_predictions_of_chunks(tmp_path):
     model, outputs = BSGDClassifier(20, seed=0), []
     for x, y in rows_of(100):
         model.learn_one(x, y)
-    for name, source in (("rows", IterableSource(MIXED["rows"])), ("batches", InBatches(MIXED["rows"]))):
+    for name, source in (("rows", IterableSource(MIXED["rows"])), ("chunks", InChunks(MIXED["rows"]))):
         with FileSink(tmp_path / name) as sink:
             end = PredictionLoop(source, model, sink, on_error="skip").run()
         outputs.append((end.predicted, (tmp_path / name).read_bytes()))
@@ -279,11 +336,11 @@ def test_checkpoints_by_time(tmp_path, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: now)
     written = []
 
-    class Slow(InBatches):
-        def take(self, most):
+    class Slow(InChunks):
+        def read(self, most):
             nonlocal now
             now += 0.4
-            return super().take(min(most, 10))
+            return super().read(min(most, 10))
 
     with CheckpointFolder(tmp_path) as checkpoints:
         save = checkpoints.save
@@ -303,21 +360,18 @@ def test_checkpoints_by_time(tmp_path, monkeypatch):
     assert written[-1][1] == 100
 
 
-class Counting(InBatches):
+class Counting(RowsChunk):
     """Counts how often rows are read."""
 
     reads = 0
 
-    def take(self, most):
-        rows = super().take(most)
-        return rows and RawRows(self.one, self.pairs, (0, len(rows)))
+    def row(self, i):
+        Counting.reads += 1
+        return super().row(i)
 
-    def one(self, i):
-        self.reads += 1
-        return self.taken[i]
-
-    def pairs(self, first, end):
-        return map(self.one, range(first, end))
+    def table(self, known):
+        Counting.reads += len(self)
+        return super().table(known)
 
 
 @pytest.mark.parametrize(
@@ -329,30 +383,30 @@ class Counting(InBatches):
     ],
     ids=["probabilities", "class weights", "no budget"],
 )
-def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric):
-    source = Counting(rows_of(4000))  # of the first ones, points of the learning curve leave few to be taken together
-    assert LearningLoop(source, model, metric).run().rows == source.reads == 4000
+def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric, monkeypatch):
+    monkeypatch.setattr(Counting, "reads", 0)
+    assert LearningLoop(InChunks(rows_of(4000), Counting), model, metric).run().rows == Counting.reads == 4000
 
 
 def test_a_model_that_learns_rows_one_by_one_predicts_many_at_once():
     model, rows = BSGDClassifier(budget=20, class_weight="balanced"), rows_of()
     for x, y in rows:
         model.learn_one(x, y)
-    X = model.lay_out([x for x, _ in rows], N)
+    X = in_columns(rows)
     found = [list(model.predict_proba_one(x).values()) for x, _ in rows]
     before = dumps(model)
-    assert model.predict_then_learn(X, None, [row.y for row in rows], True) is None
-    assert model.predict_then_learn(X, None, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, found)))
+    assert model.predict_then_learn(*X, [row.y for row in rows], True) is None
+    assert model.predict_then_learn(*X, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, found)))
     assert dumps(model) == before
 
 
 def test_before_its_first_row_a_run_writes_no_checkpoint():
-    class Slow(InBatches):
-        def take(self, most):
+    class Slow(InChunks):
+        def read(self, most):
             time.sleep(0.002)
-            return None if self._rows else super().take(2) if len(silences) > 9 else silences.append(0) or []
+            return None if self.done else super().read(2) if len(silences) > 9 else silences.append(0) or RowsChunk([], str)
 
-    class Place:
+    class Place(Checkpoints):
         path, longest_seconds = "place", 0.001
 
         def newest(self):

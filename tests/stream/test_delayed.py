@@ -468,3 +468,18 @@ def test_one_stream_is_not_two():
 
 def test_rows_without_times_ask_for_the_column():
     raises("time=NAME", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)
+
+
+def test_what_chunks_know_of_rows_and_labels():
+    source = joined([row("a", 0.0, b="x"), row(1.5, 2.0)], [label("a", 1.0)])
+    assert source.keep(["b", "t"]) == ["b", "t"]
+    bad, first, second = (source.read(9) for _ in range(3))  # which is read ahead
+    assert [(len(chunk), chunk.place(0), chunk.event(0)) for chunk in (first, second)] == [
+        (1, "rows, row 1", ("a", 0.0)),
+        (1, "labels, row 1", ("a", 1.0)),
+    ]
+    assert [chunk.kept(0, 1) for chunk in (first, second, bad)] == [[["x"], [0.0]], [[None], [None]], [[None], [None]]]
+    assert [chunk.kept(1, 1) for chunk in (first, second, bad)] == [[[], []]] * 3
+    assert [chunk.messages(0, 1) for chunk in (first, second, bad)] == [None] * 3
+    assert (bad.place(0), bad.row(0).place) == ("rows, row 2", "rows, row 2")
+    assert source.read(9) is None

@@ -1,7 +1,6 @@
 """Detectors of drift beside a loop: what they are fed, what is counted, the new model, and their state in checkpoints."""
 
 import io
-import itertools
 import json
 import math
 import random
@@ -11,6 +10,7 @@ from prometheus_client import CollectorRegistry, core, generate_latest
 from river import compose, drift, linear_model, preprocessing
 from river.datasets import synth
 
+from chunks import InChunks
 from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
@@ -70,28 +70,10 @@ def test_a_twin_finds_the_same(name, on_drift):
     assert dumps(loop.model) == dumps(model)
 
 
-class Many(IterableSource):
-    """Gives its rows many at a time."""
-
-    def take(self, most):
-        rows = list(itertools.islice(self._at_hand, min(most, 170)))
-        return rows or None
-
-    def __init__(self, rows):
-        super().__init__(rows)
-        self._at_hand = iter(self)
-
-    def place_of(self, i):
-        return self.place
-
-    def raw_of(self, i):
-        return None
-
-
 @pytest.mark.parametrize("on_drift", ["count", "anew"])
 def test_rows_that_are_taken_together(on_drift):
     found = []
-    for source in (IterableSource, Many):
+    for source in (IterableSource, InChunks):
         watch = DriftWatch(drift.ADWIN(), on_drift)
         loop = LearningLoop(source(rows_of()), BSGDClassifier(budget=30, seed=0), drift=watch)
         loop.run()

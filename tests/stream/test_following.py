@@ -12,6 +12,7 @@ from streamsvm.stream import (
     IterableSource,
     LearningLoop,
     PredictionLoop,
+    Sink,
     VersionedPrediction,
     load,
 )
@@ -45,7 +46,7 @@ def learner(tmp_path):
     learner.close()
 
 
-class Written(list):
+class Written(list, Sink):
     """A sink that keeps what it is given."""
 
     name = "list"
@@ -53,12 +54,6 @@ class Written(list):
 
     def flush(self):
         return {"records": len(self)}
-
-    def seek(self, position):
-        pass
-
-    def close(self):
-        pass
 
 
 def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):

@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from types import SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from river import preprocessing
 
+from chunks import InChunks
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
     CheckpointError,
@@ -29,14 +29,19 @@ from streamsvm.stream import (
     JSONLinesSource,
     LearningLoop,
     LIBSVMSource,
+    Prediction,
     PredictionLoop,
+    RowsChunk,
+    Sink,
     StreamError,
+    TableChunk,
     open_source,
 )
-from streamsvm.stream.endpoints import Prediction, RawRows, Row, Rows
+from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.keeping import MOST_KEPT, keeping_of, kept_values
 from streamsvm.stream.prediction import FollowedModel
 from streamsvm.stream.rows import RowError
+from streamsvm.stream.tables.chunk import ChangedChunk
 
 N = 60
 
@@ -139,46 +144,33 @@ def test_columns_of_parquet_and_arrow(tmp_path, kind):
         source.keep(["b"])
 
 
-class Tables(IterableSource):
-    """Rows in batches of a table, or as they are read, and with bytes that columns are copied from."""
+class Copied(ChangedChunk):
+    """Rows whose names are not among their features, but for one whose name is no text."""
 
-    def __init__(self, rows, kind, copies=True):
-        super().__init__(rows)
-        self.all, self.kind, self.first, self.copied = [Row(*row) for row in rows], kind, 0, []
-        if copies:
-            self.keep = self._keep
-            self.kept_of = lambda i: [f"id {self.first + i}" if self.all[self.first + i].x["b"] else "\ud800"]
+    def row(self, i):
+        return self._chunk.row(i)
 
-    def _keep(self, names):
-        assert names == ["id"]
-        return names
+    def table(self, known):
+        return self._chunk.table(known)
 
-    def take(self, most):
-        if self._rows == len(self.all):
-            return None
-        self.first, rows = self._rows, self.all[self._rows : self._rows + min(most, 37)]
-        self._rows += len(rows)
-        if self.kind == "table":
-            X = np.array([list(row.x.values()) for row in rows], np.float32)
-            return Rows(tuple(rows[0].x), X, [row.y for row in rows])
-        if self.kind == "raw":
-            return RawRows(rows.__getitem__, lambda first, end: iter(rows[first:end]), (0, len(rows)))
-        return rows
-
-    def place_of(self, i):
-        return f"row {self.first + i}"
-
-    def raw_of(self, i):
-        return None
+    def kept(self, first, end):
+        return [[self.place(i).partition(", ")[2] if self.row(i).x["b"] else "\ud800" for i in range(first, end)]]
 
 
-@pytest.mark.parametrize("kind", ["table", "raw", "list"])
-def test_batches_are_as_row_by_row(tmp_path, kind):
+def with_copies(rows, kind):
+    return WrappedSource(InChunks(rows, kind), Copied)
+
+
+KINDS = pytest.mark.parametrize("kind", [TableChunk, RowsChunk])
+
+
+@KINDS
+def test_rows_together_are_as_row_by_row(tmp_path, kind):
     rows = [({"a": float(i % 7), "b": float(i != 400)}, i % 7 > 3) for i in range(500)]
     refused, left = [], []
     for at_once in (True, False):
         with FileSink(tmp_path / f"{at_once}.jsonl") as sink:
-            loop = LearningLoop(Tables(rows, kind), BSGDClassifier(budget=10), sink=sink, keep="id", on_error="skip")
+            loop = LearningLoop(with_copies(rows, kind), BSGDClassifier(budget=10), sink=sink, keep="id", on_error="skip")
             assert loop._at_once
             loop._at_once = at_once
             loop.run()
@@ -186,31 +178,30 @@ def test_batches_are_as_row_by_row(tmp_path, kind):
         left.append(read(tmp_path / f"{at_once}.jsonl"))
     assert refused == [{"malformed": 1}] * 2  # half of a surrogate pair is no text
     assert left[0] == left[1]
-    assert [line["id"] for line in left[0]] == [f"id {i}" for i in range(500) if i != 400]
+    assert [line["id"] for line in left[0]] == [f"row {i + 1}" for i in range(500) if i != 400]
 
 
 def test_predictions_of_newer_models(tmp_path):
-    rows = [({"a": float(i % 7), "b": 1.0}, None) for i in range(100)]
+    rows = [({"a": float(i % 7), "b": 1.0}, None) for i in range(3000)]
     learner = BSGDClassifier(budget=10)
     learner.learn_one({"a": 1.0, "b": 1.0}, True)
-    follow = SimpleNamespace(newer=iter([None] * 10 + [FollowedModel(learner, 7)] + [None] * 200).__next__)
+    follow = SimpleNamespace(newer=iter([None] * 3 + [FollowedModel(learner, 7)] + [None] * 200).__next__)
     with FileSink(tmp_path / "out.jsonl") as sink:
-        PredictionLoop(Tables(rows, "list"), learner, sink, follow=follow, keep="id").run()
+        PredictionLoop(with_copies(rows, RowsChunk), learner, sink, follow=follow, keep="id").run()
     found = read(tmp_path / "out.jsonl")
     assert list(found[0]) == ["row", "y_pred", "y_true", "probability", "model", "id"]
-    assert [line["id"] for line in found] == [f"id {i}" for i in range(100)]
+    assert [line["id"] for line in found] == [f"row {i + 1:,}" for i in range(3000)]
     assert [line["model"] for line in found] == sorted(line["model"] for line in found)
     assert {line["model"] for line in found} == {0, 7}
 
 
-@pytest.mark.parametrize("kind", ["table", "raw", "list"])
+@KINDS
 def test_of_a_source_that_copies_nothing_columns_are_features(tmp_path, kind):
     rows = [({"a": float(i), "b": 1.0}, None) for i in range(100)]
     learner = BSGDClassifier(budget=10)
     learner.learn_one({"a": 1.0, "b": 1.0}, True)
-    source = Tables(rows, kind, copies=False)
     with FileSink(tmp_path / "out.jsonl") as sink:
-        PredictionLoop(source, learner, sink, keep=["a", "c"]).run()
+        PredictionLoop(InChunks(rows, kind), learner, sink, keep=["a", "c"]).run()
     assert [(line["row"], line["a"], line["c"]) for line in read(tmp_path / "out.jsonl")] == [(i, i, None) for i in range(100)]
 
 
@@ -300,9 +291,6 @@ def test_any_value_is_kept_as_plain_json_or_refused(found):
 
 
 def test_a_record_with_more_fields():
-    class Sink:
-        pass
-
     keeping = keeping_of(IterableSource([]), Sink(), ["class", "a b"], Prediction)
     made = keeping.joined(Prediction(3, 1, 0, 0.5), ["x", None])
     assert isinstance(made, Prediction)

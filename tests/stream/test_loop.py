@@ -199,17 +199,8 @@ def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
 
 
 def test_runs_of_one_loop():
-    class Once(IterableSource):
-        iterated = 0
-
-        def __iter__(self):
-            self.iterated += 1
-            return super().__iter__()
-
-    source = Once(bananas(300))
-    loop = LearningLoop(source, make_model())
+    loop = LearningLoop(IterableSource(bananas(300)), make_model())
     assert [loop.run(piece).rows for piece in (0, 1, 99, None, 5, None)] == [0, 1, 100, 300, 300, 300]
-    assert source.iterated == 1
     raises("max_rows must be at least 0, not -1", loop.run, -1)
     loop.stop()
     assert loop.run().interrupted

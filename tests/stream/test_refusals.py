@@ -12,7 +12,17 @@ from killing import whole_and_killed
 from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
+from streamsvm.stream import (
+    BadRow,
+    CheckpointError,
+    CheckpointFolder,
+    FileSink,
+    IterableSource,
+    LearningLoop,
+    RowsChunk,
+    StreamError,
+    load,
+)
 from streamsvm.stream.refusals import LONGEST_RAW, Refusals
 
 LEARNER = "bsgd,budget=20,max_classes=2"
@@ -310,11 +320,9 @@ def test_long_and_binary_rows_in_dead_letters(tmp_path):
 class HalfRead(IterableSource):
     """A source that cannot read one of its rows."""
 
-    raw = b"raw"
-
-    def __iter__(self):
-        for number, row in enumerate(super().__iter__()):
-            yield BadRow("there", b"\xff", "torn") if number == 3 else row
+    def read(self, most):
+        chunk = super().read(most)
+        return RowsChunk([BadRow("there", b"\xff", "torn")], str) if chunk and self.position["rows"] == 4 else chunk
 
 
 def test_bad_rows_of_a_source(tmp_path):

@@ -9,12 +9,15 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chunks import check_chunks, chunks_of
 from json_messages import NAMES, message
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
-from streamsvm.stream import CSVSource, FileSink, JSONLinesSource, LearningLoop
-from streamsvm.stream.text_numbers import CellNumbers, JSONNumbers, laid_out
+from streamsvm.stream import CSVSource, FileSink, JSONLinesSource, LearningLoop, LIBSVMSource
+from streamsvm.stream.text_numbers import JSONNumbers, laid_out
 
 pytestmark = pytest.mark.once
 
@@ -25,16 +28,16 @@ def test_what_is_read_is_what_json_reads(label):
     names = [*NAMES, "y"] if label is None else NAMES
     for _ in range(10_000):
         text = message(rng, label)
-        if (found := numbers.decode(*laid_out([text]), names)) is None:
+        if (found := numbers.table(*laid_out([text]), names)).odd:
             continue
         accepted += 1
         row = json.loads(text)
         y = None if label is None else row.pop(label, None)
         row = {name: value for name, value in row.items() if value is not None}
         assert row.keys() <= set(names)
-        assert found[0].tobytes() == np.array([[float(row.get(name, math.nan)) for name in names]]).tobytes()
+        assert np.array(found.columns).tobytes() == np.array([[float(row.get(name, math.nan))] for name in names]).tobytes()
         assert not any(isinstance(value, bool | str) for value in row.values())
-        assert (type(found[1][0]), found[1]) == (type(y), [y])
+        assert (type(found.y[0]), found.y) == (type(y), [y])
     assert accepted > 1000
 
 
@@ -119,7 +122,7 @@ def cells_of(rng, n, regression, at, mark):
 
 def runs_of(tmp_path, path, kind, regression, options):
     """What runs over a file leave whose lines are read one by one, and together."""
-    one_by_one = type("OneByOne", (kind,), {"_rows_at_hand": lambda self, most: []})
+    one_by_one = type("OneByOne", (kind,), {"_lines_at_hand": lambda self, most: None})
     for source_of in (one_by_one, kind):
         model = (BSGDRegressor if regression else BSGDClassifier)(20, seed=0)
         letters, predictions = tmp_path / "letters.jsonl", tmp_path / "predictions.jsonl"
@@ -154,33 +157,111 @@ def test_csv_leaves_the_bytes_of_its_rows_one_by_one(tmp_path, at, mark, regress
     assert math.isfinite(together[-1])
 
 
-def numbers_between(rows, mark, width):
-    found = CellNumbers(mark, range(width), str).decode(*laid_out([row.encode() for row in rows]))
-    return None if found is None else found[0]
+NUMBERS = ["0", "-2.5", "1e3", "0.1", "7", "", "1.209,28", "-3", "20240131", "1700000000000"]
+TEXTS = ["Oslo", "x y", '"q; z"', "7", "NA", "", '"NA"', "\xe9", "-999"]
+DATES = ["2024-01-02", "2024-01-03", "2024-01-02T03:04", "2024-02-30", "02.01.2024", "1700000000", ""]
+ODD_CELLS = [
+    *CELLS,
+    *TEXTS,
+    *DATES,
+    " nan ",
+    '"',
+    '"a',
+    'b"c',
+    '"1"x',
+    '" 1"',
+    '"1 "',
+    '" "',
+    '"\t"',
+    '"a\nb"',
+    "\x85",
+    "\xa01",
+    "\x1f",
+    "(1,5)",
+    "3 %",
+]
+WAYS = [
+    {},
+    {"missing": ["NA", "-999", "0"]},
+    {"decimal": ","},
+    {"categorical": "a"},
+    {"dates": "a"},
+    {"dates": {"a": "%d.%m.%Y"}, "missing": "2024-01-02"},
+    {"dates": {"a": "ms"}, "categorical": "b c"},
+    {"features": ["a"], "missing": "nan"},
+    {"drop": "a", "decimal": "."},
+]
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_numbers_of_csv_are_those_that_python_reads(cell):
-    plain = ["0", "1", "-1", "-0", "-0.0", "-0e3", "1e-05", "-1e-05", "1E-5", " 1", "1 ", "1\t", "1\r", "9007199254740993"]
-    found = numbers_between([f"{cell},1", "2,3"], ",", 2)
-    assert (found is not None) == (cell in (*plain, ""))
-    if found is not None:
-        assert found.tobytes() == np.array([[float(cell or "nan"), 1.0], [2.0, 3.0]]).tobytes()
+@st.composite
+def csv_texts(draw):
+    """Text of CSV, the number of columns, and what stands between them."""
+    mark, width = draw(st.sampled_from(",;\t|")), draw(st.integers(1, 3))
+    names = ["a", "b c", "d"][:width]
+    usual = [st.sampled_from(draw(st.sampled_from([NUMBERS, TEXTS, DATES, ODD_CELLS]))) for _ in names]
+    rows = st.tuples(*usual) | st.tuples(*usual) | st.tuples(*(st.sampled_from(ODD_CELLS) for _ in names))
+    others = st.sampled_from(["", " ", "\r", mark, mark * width, '"', mark.join(names), mark.join(f'"{name}"' for name in names)])
+    lines = draw(st.lists(rows.map(mark.join) | rows.map(mark.join) | others, min_size=1, max_size=40))
+    return draw(st.sampled_from(["\n", "\r\n"])).join([mark.join(names), *lines, ""]), names, mark
 
 
-def test_numbers_of_csv_that_are_missing():
-    nan = math.nan
-    for rows, expected in (
-        ([",,", "1,,2", ",3,"], [[nan, nan, nan], [1.0, nan, 2.0], [nan, 3.0, nan]]),
-        (["1,2,", ",,-4"], [[1.0, 2.0, nan], [nan, nan, -4.0]]),
-        (["1,-0,\n", ",1,\r\n"], [[1.0, -0.0, nan], [nan, 1.0, nan]]),
-    ):
-        assert numbers_between(rows, ",", 3).tobytes() == np.array(expected).tobytes()
-        semicolons = [row.replace(",", ";") for row in rows]
-        assert numbers_between(semicolons, ";", 3).tobytes() == np.array(expected).tobytes()
-    for rows in (["1e308,", "1,2"], ["1,2", "1e309,"], ["1", ","], ["1", "1,,2"], ["x,", "1,2"], [" ,1", ",2"], ["1,2", "1,2,3"]):
-        assert numbers_between(rows, ",", 2) is None
-    assert numbers_between(["1", ""], ",", 1).tobytes() == np.array([[1.0], [nan]]).tobytes()
+@pytest.mark.filterwarnings("ignore:.*looks like a row")
+@given(st.data(), csv_texts(), st.sampled_from(["utf-8", "utf-8", "latin-1", "cp1252", "ascii", "shift_jis"]))
+def test_columns_of_csv_say_what_its_rows_do(tmp_path_factory, data, text, encoding):
+    text, names, mark = text
+    written = text.encode(encoding, "replace")
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(text.index("\n") + 1, len(written)))
+        written = written[:at] + data.draw(st.sampled_from([b"\xff", b"\xef\xbb\xbf", b'"'])) + written[at:]
+    path = tmp_path_factory.mktemp("csv") / "rows.csv"
+    path.write_bytes(written)
+    label, keep = data.draw(st.sampled_from([None, *names[1:]])), data.draw(st.sets(st.sampled_from(names)))
+    how = data.draw(st.sampled_from([how for how in WAYS if "b c" not in how.values() or ("b c" in names and label != "b c")]))
+
+    def opened():
+        source = CSVSource(path, label, delimiter=mark, encoding=encoding, **how)
+        source.keep(sorted(keep))
+        return source
+
+    check_chunks(opened, data.draw(st.sampled_from([3, 1000])))
+
+
+VALUES = st.sampled_from(
+    ["0", "-1", "2.5", "-0.0", "1e400", "NaN", "true", "null", '"x"', '"1,5"', '"2024-01-02"', "[1]", '{"b": 1}', "1" * 30]
+)
+FIELDS = {"a": VALUES, "b": st.sampled_from(["1", "2.5", "null"]), "\xe9": st.sampled_from(["1", "-3"]), "y": VALUES}
+
+
+@given(st.data(), st.sampled_from([["a", "b", "\xe9"], ["b", "a", "none"], ["a", 1], []]), st.sampled_from(WAYS[:6]))
+def test_columns_of_json_lines_say_what_their_rows_do(tmp_path_factory, data, known, how):
+    rows = st.fixed_dictionaries({}, optional=FIELDS) | st.just({"a": "1", "b": "2", "\xe9": "3", "y": "0"})
+    lines = rows.map(lambda row: "{" + ", ".join(f'"{name}": {value}' for name, value in row.items()) + "}")
+    others = st.sampled_from(["", " ", "{", "[1]", "{}", ' {"a": 1}', '{"\\u0061": 1}', '{"a": 1, "a": 2}', '{"a": "\x80"}'])
+    text = "\n".join([*data.draw(st.lists(lines | lines | others, min_size=1, max_size=30)), ""])
+    path = tmp_path_factory.mktemp("json") / "rows.jsonl"
+    path.write_bytes(text.encode().replace(b"\xc2\x80", b"\xff"))
+
+    def opened():
+        source = JSONLinesSource(path, "y", **how)
+        source.keep(["a"])
+        return source
+
+    check_chunks(opened, data.draw(st.sampled_from([3, 1000])), known)
+
+
+@given(st.data(), st.sampled_from([[1, 2, 3], [3, 1], ["a", 2, 1.0, True], [-1], []]))
+def test_columns_of_libsvm_text_say_what_its_rows_do(tmp_path_factory, data, known):
+    label = st.sampled_from(["1", "-1", "+1", "1.0", "x", "\xe9", "1:2", "nan", "1_0", "a\xa0b", "\xa0"])
+    pairs = st.dictionaries(st.sampled_from([1, 2, 3]), st.floats(-2, 2).map(repr) | st.sampled_from(CELLS), max_size=3)
+    rows = st.tuples(label, pairs.map(lambda x: [f"{name}:{value}" for name, value in x.items()])).map(
+        lambda row: " ".join([row[0], *row[1]])
+    )
+    others = st.sampled_from(
+        ["", " ", "#", "# x", "\xa0", "\x1c", "\x1c# x", "1 1:1 1:1", "1 01:1", "1 1:2 # x", "1 \x1f1:2", "\ufeff1 1:2"]
+    )
+    path = tmp_path_factory.mktemp("libsvm") / "rows.svm"
+    path.write_bytes("\n".join([*data.draw(st.lists(rows | rows | others, min_size=1, max_size=30)), ""]).encode())
+    check_chunks(lambda: LIBSVMSource(path), data.draw(st.sampled_from([3, 1000])), known)
 
 
 @pytest.mark.parametrize("kind", [JSONLinesSource, CSVSource])
@@ -195,23 +276,23 @@ def test_usual_lines_are_read_without_a_dict_each(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(kind, "_parse", lambda self, line: parsed.append(line) or read(self, line))
     with kind(path, "y") as source:
         LearningLoop(source, BSGDClassifier(20)).run()
-    assert len(parsed) < 2000  # at the beginning, points of the learning curve are near each other
+    assert len(parsed) < 100
 
 
 def test_rows_that_come_after_the_end_are_for_the_next_run(tmp_path):
     path, line = tmp_path / "rows.jsonl", b'{"a": 1, "y": 0}\n'
     path.write_bytes(line * 3)
     with JSONLinesSource(path, "y") as source:
-        assert len(source.take(10)) == 3
-        assert source.take(10) is None
+        assert len(source.read(10)) == 3
+        assert source.read(10) is None
         with path.open("ab") as file:
             file.write(line)
-        assert source.take(10) is None
+        assert source.read(10) is None
         position = source.position
     with JSONLinesSource(path, "y") as source:
         source.seek(position)
-        rows = source.take(10)
-        assert (len(rows), source.place_of(0), source.raw_of(0)) == (1, f"{path}, line 4", line)
+        chunk = source.read(10)
+        assert (len(chunk), chunk.place(0), chunk.raw(0)) == (1, f"{path}, line 4", line)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
@@ -223,9 +304,9 @@ def test_rows_of_a_pipe_that_have_come_are_given_together(tmp_path, suffix, head
     with kind(path, "y") as source:
         writer = threading.Thread(target=path.write_bytes, args=(head + line * 50 + line[:-1],))
         writer.start()
-        while (rows := source.take(30)) is not None:
-            assert all(row == ({"a": 1.0}, 0) for row in rows)
-            counts.append(len(rows))
+        for chunk in chunks_of(source, 30):
+            assert all(chunk.row(i) == ({"a": 1.0}, 0) for i in range(len(chunk)))
+            counts.append(len(chunk))
         writer.join()
         assert sum(counts) == 51
         assert max(counts) > 1

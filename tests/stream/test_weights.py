@@ -10,8 +10,9 @@ import pytest
 from pyarrow import parquet
 from river import linear_model, metrics, neighbors, preprocessing
 
+from chunks import InChunks, check_table, chunks_of
 from saved import dumps
-from streamsvm import BSCARegressor, BSGDClassifier
+from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import (
     BadRow,
@@ -25,8 +26,9 @@ from streamsvm.stream import (
     LearningLoop,
     PredictionLoop,
     Row,
-    Rows,
+    RowsChunk,
     StreamError,
+    TableChunk,
     Weighted,
     WeightedSource,
     open_source,
@@ -89,28 +91,44 @@ def test_a_file(tmp_path, kind, reading):
     assert [line["w"] if kind != "csv" else line["w"] and float(line["w"]) for line in lines] == [w for _, _, w in rows_of()]
 
 
-def test_tables_and_rows_without_a_label():
-    X = np.array([[1.0, 0.5], [2.0, np.nan], [3.0, -1.0], [4.0, 1.0]], np.float32)
-
-    class Table(IterableSource):
-        def take(self, most):
-            self._rows += 1
-            return Rows(("a", "w"), X, ["u", "v", "u", None]) if self._rows == 1 else None
-
-        def place_of(self, i):
-            return f"row {i}"
-
-        def raw_of(self, i):
+@pytest.mark.parametrize("kind", [RowsChunk, TableChunk])
+def test_tables_and_rows_without_a_label(kind):
+    class WithBytes(kind):
+        def raw(self, i):
             return b"raw"
 
-    source = WeightedSource(Table([]), "w")
-    assert source.take(10) == [
+    xs = {"a": 1.0, "w": 0.5}, {"a": 2.0}, {"a": 3.0, "w": -1.0}, {"a": 4.0, "w": 1.0}, {"a": 5.0, "w": 2.0}
+    expected = [
         Row({"a": 1.0}, Weighted("u", 0.5)),
         Row({"a": 2.0}, "v"),
-        BadRow("row 2", b"raw", "weight -1.0 is no finite number of at least 0"),
+        BadRow("chunks, row 3", b"raw", "weight -1.0 is no finite number of at least 0"),
         Row({"a": 4.0}, None),
+        Row({"a": 5.0}, None),
     ]
-    assert source.take(10) is None
+    for most in (1, 100):
+        source = WeightedSource(InChunks(zip(xs, ["u", "v", "u", None, None], strict=True), WithBytes), "w")
+        rows, odd = [], 0
+        for chunk in chunks_of(source, most):
+            rows += [chunk.row(i) for i in range(len(chunk))]
+            odd += len(check_table(chunk).odd)
+        assert (rows, odd) == (expected, 1)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("kind", [RowsChunk, TableChunk])
+def test_rows_together_are_as_row_by_row(kind, regression):
+    rows = [({**x, "w": -1.0 if i % 50 == 7 else w}, x["a"] if regression else y) for i, (x, y, w) in enumerate(rows_of(400))]
+    for x, _ in rows[::5]:
+        del x["w"]
+    found = []
+    for source in (IterableSource(rows), InChunks(rows, kind)):
+        learner = (BSGDRegressor if regression else BSGDClassifier)(budget=20, seed=1)
+        loop = LearningLoop(WeightedSource(source, "w"), learner, on_error="skip")
+        end = loop.run()
+        found.append((dumps(loop.model), end.rows, end.learned, end.refused, end.metric, end.majority))
+    assert found[0] == found[1]
+    assert found[0][3] == {"malformed": 8}
+    assert loop._at_once
 
 
 @pytest.mark.parametrize(("cell", "w"), [("", 1.0), (None, 1.0), ("1e-3", 0.001), (np.float32(2.0), 2.0), (3, 3.0), ("-0", 0.0)])

@@ -64,11 +64,6 @@ class Messages(Sequence[TopicMessage]):
         pairs = zip(begins.tolist(), sizes.tolist(), strict=True)
         return [data[at : at + size] if size >= 0 else None for at, size in pairs]
 
-    def texts_of(self, first: int, end: int) -> list[bytes]:
-        """Return the values from one number to before another, none of which is null."""
-        found: Any = self.values[first:end]
-        return found
-
     @property
     def texts(self) -> tuple[bytes, np.ndarray, np.ndarray]:
         """The values behind each other: bytes, and int64 [n] where each begins and ends. None of them is null."""

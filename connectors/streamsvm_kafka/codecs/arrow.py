@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.files.messages import missing_package, shown
-from streamsvm.stream.endpoints import Rows
+from streamsvm.stream.tables.chunk import Table, Values
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
-from streamsvm_kafka.codecs.protocol import OneRow, check_length, check_memory
+from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_length, check_memory, labels_or_none
 
 _NUMBERS = ("int", "float", "bool", "decimal", "null")
 _LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits
@@ -22,9 +22,10 @@ class _Plan(NamedTuple):
     """How batches of one schema are read."""
 
     names: tuple[str, ...]
-    features: list[tuple[int, _Numbers]]  # the place of each column, and how its values are read
+    features: list[tuple[int, _Numbers | None]]  # the place of each column, and how its values are read; None: as objects
     label: int | None  # the place of the label's column
-    text: bool  # whether labels are text
+    objects: int  # number of those that are read as objects
+    text: bool  # whether a column is text, labels included
 
 
 class _Numbers(NamedTuple):
@@ -34,13 +35,14 @@ class _Numbers(NamedTuple):
     cast: Any  # the type of Arrow to which they are brought first; None: to none
 
 
-class ArrowCodec(OneRow):
+class ArrowCodec(TableCodec):
     """Codec of Arrow record batches, many rows in each message.
 
     A message is an Arrow stream (IPC) of one or several batches, which pyarrow reads (``streamsvm[files]``). A column is a
-    feature: numbers of any width, decimals or booleans, all read as float32. A null, or NaN, means that the row does not have
-    the feature. The label's column may be text, numbers or booleans, plain or dictionary-encoded. A null there, or NaN, is a
-    row without a label, as are all rows of a message without that column. The columns may differ from message to message.
+    feature: text, or numbers of any width, decimals or booleans, all read as float32 unless they are dictionary-encoded. A null,
+    or NaN, means that the row does not have the feature. The label's column may be text, numbers or booleans. A null there, or
+    NaN, is a row without a label, as are all rows of a message without that column. The columns may differ from message to
+    message.
 
     The metadata of a message says how much memory it needs before it is decoded. More than 64 MiB is an error, however well the
     message is compressed (LZ4, Zstandard). Columns of other types, two columns of one name, and a dictionary in parts are
@@ -59,19 +61,18 @@ class ArrowCodec(OneRow):
     Examples
     --------
     >>> codec = ArrowCodec(label="y")
-    >>> message = codec.encode_rows(Rows(("age", "height"), np.array([[31, 1.5], [40, np.nan]], np.float32), ["a", None]))
-    >>> codec.decode_rows(message)
-    Rows(names=('age', 'height'), X=array([[31. ,  1.5], [40. ,  nan]], dtype=float32), y=['a', None])
+    >>> codec.decode_rows(codec.encode_rows(Table(("age",), [np.array([31, np.nan], np.float32)], ["a", None])))
+    Table(names=('age',), columns=[array([31., nan], dtype=float32)], y=['a', None], ...)
 
     As other programs write it:
 
     >>> import pyarrow as pa
-    >>> batch = pa.record_batch({"age": [31, 40], "member": [True, None], "y": [0, 1]})
+    >>> batch = pa.record_batch({"age": [31, 40], "city": ["Oslo", None], "y": [0, 1]})
     >>> sink = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(sink, batch.schema) as stream:
     ...     stream.write_batch(batch)
     >>> codec.decode_rows(sink.getvalue().to_pybytes())
-    Rows(names=('age', 'member'), X=array([[31.,  1.], [40., nan]], dtype=float32), y=[0, 1])
+    Table(names=('age', 'city'), columns=[array([31., 40.], dtype=float32), ['Oslo', None]], y=[0, 1], ...)
     """
 
     name = "arrow"
@@ -87,8 +88,11 @@ class ArrowCodec(OneRow):
         self._errors = (pa.ArrowException, OSError, OverflowError, SystemError)
         self._plans: dict[bytes, _Plan] = {}  # by the metadata of the schema
 
-    def decode_rows(self, value: bytes) -> Rows:
+    def decode_rows(self, value: bytes) -> Table:
         """Decode a stream of batches; raise a ValueError if the message does not have the class's form."""
+        return self.decode_rows_kept(value, ())[0]
+
+    def decode_rows_kept(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:
         check_length(value)
         if value[:6] == b"ARROW1":
             raise ValueError("an Arrow file; a message is an Arrow stream (pyarrow.ipc.new_stream)")
@@ -105,18 +109,14 @@ class ArrowCodec(OneRow):
             reader = self._pa.ipc.open_stream(self._pa.py_buffer(value), options=self._options)
             if plan is None:
                 plan = self._planned(found.schema, reader.schema)
-            check_memory(found.rows + found.entries, len(plan.names), found.size * (5 if plan.text else 1))
-            return self._read(reader, plan, found.rows)
+            rows, size = found.rows + found.entries, found.size * (5 if plan.text else 1)
+            check_memory(rows, len(plan.names), size + rows * OBJECT_BYTES * plan.objects)
+            return self._read(reader, plan, found.rows, names)
         except self._errors as error:
             raise ValueError(f"not an Arrow stream: {error}") from None
 
-    def columns_of(self, value: bytes, names: Iterable[str]) -> list[Any]:
-        """Return columns of a message that `decode_rows` has decoded, as pyarrow has them; None for one that is not there."""
-        table = self._pa.ipc.open_stream(self._pa.py_buffer(value), options=self._options).read_all()
-        return [table.column(name) if name in table.column_names else None for name in names]
-
-    def encode_rows(self, rows: Rows) -> bytes:
-        """Encode rows as one batch of float32 columns.
+    def encode_rows(self, rows: Table) -> bytes:
+        """Encode rows as one batch, of float32 columns if the table is of such.
 
         Raise a ValueError if a name is not a text, or labels are of several types.
         """
@@ -124,15 +124,15 @@ class ArrowCodec(OneRow):
             if not isinstance(name, str):
                 raise ValueError(f"feature {shown(name)}: the name of an Arrow column is a text")
         names: list[Any] = list(rows.names)
-        columns = [self._pa.array(np.ascontiguousarray(column), from_pandas=True) for column in rows.X.T]
-        if rows.y is not None:
+        columns = [self._pa.array(column, from_pandas=True) for column in rows.columns]
+        if rows.y is not None and (self.label is not None or labels_or_none(rows.y, names)):
             if self.label is None:
                 raise ValueError("the rows have labels, but the codec has no name for them: give ArrowCodec(label=...)")
             if self.label in names:
                 raise ValueError(f"{self.label!r} is the name of the label and of a feature")
             names.append(self.label)
             try:
-                columns.append(self._pa.array(list(rows.y)))
+                columns.append(self._pa.array(rows.y))
             except (*self._errors, TypeError) as error:
                 raise ValueError(f"the labels cannot be written as an Arrow column: {error}") from None
         schema = self._pa.schema([(name, column.type) for name, column in zip(names, columns, strict=True)])
@@ -150,27 +150,27 @@ class ArrowCodec(OneRow):
         if column.name == self.label:
             if column.type not in (*_NUMBERS, "text"):
                 raise ValueError(f"column {name} of the label is of type {kind}: send text, numbers or booleans")
-        elif column.dictionary:
-            raise ValueError(f"column {name} has a dictionary, and is a feature: send its numbers, or drop the column")
-        elif column.type == "text":
-            raise ValueError(f"column {name} holds text, and features are numbers: drop the column, or send JSON or Avro rows")
-        elif column.type not in _NUMBERS:
+        elif column.type not in (*_NUMBERS, "text"):
             raise ValueError(f"column {name} is of type {kind}, and features are numbers: drop the column, or send numbers")
 
     def _planned(self, metadata: bytes, schema: Any) -> _Plan:
-        types, names, kinds = self._pa.types, schema.names, schema.types  # pyarrow makes the lists anew each time
+        names, kinds = schema.names, schema.types  # pyarrow makes the lists anew each time
+        texts = [self._is_text(kind) for kind in kinds]
         places = [place for place, name in enumerate(names) if name != self.label]
-        features = [(place, self._numbers_of(kinds[place])) for place in places]
+        objects = {place for place in places if texts[place] or self._pa.types.is_dictionary(kinds[place])}
+        features = [(place, None if place in objects else self._numbers_of(kinds[place])) for place in places]
         label = names.index(self.label) if self.label in names else None
-        kind = None if label is None else kinds[label]
-        if kind is not None and types.is_dictionary(kind):
-            kind = kind.value_type
-        text = kind is not None and (types.is_string(kind) or types.is_large_string(kind))
-        plan = _Plan(tuple(names[place] for place in places), features, label, text)
+        plan = _Plan(tuple(names[place] for place in places), features, label, len(objects), any(texts))
         if len(self._plans) >= _SCHEMAS:
             self._plans.clear()
         self._plans[metadata] = plan
         return plan
+
+    def _is_text(self, kind: Any) -> bool:
+        types = self._pa.types
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        found: bool = types.is_string(kind) or types.is_large_string(kind)
+        return found
 
     def _numbers_of(self, kind: Any) -> _Numbers:
         types = self._pa.types
@@ -184,56 +184,69 @@ class ArrowCodec(OneRow):
             return _Numbers(np.dtype(np.float64), self._pa.float64())
         return _Numbers(np.dtype(kind.to_pandas_dtype()), None)
 
-    def _read(self, reader: Any, plan: _Plan, rows: int) -> Rows:
-        X = np.empty((rows, len(plan.features)), np.float32)
+    def _read(self, reader: Any, plan: _Plan, rows: int, names: Sequence[str]) -> tuple[Table, list[Any]]:
+        columns: list[Values] = [[] if numbers is None else np.empty(rows, np.float32) for _, numbers in plan.features]
         y: list[Any] = []
-        known: tuple[Any, np.ndarray] | None = None  # the dictionary of the batch before, and its labels: many may have the same
+        kept: list[tuple[int, list[Any]]] = [(reader.schema.get_field_index(name), []) for name in names]
+        known: dict[int, tuple[Any, np.ndarray]] = {}  # by place, the dictionary of the batch before, and its entries
         begin = 0
         for batch in reader:
             batch.validate(full=True)  # pyarrow reads wherever the offsets of a damaged message say
             if batch.num_rows == 0:
                 continue
-            part = X[begin : begin + batch.num_rows]
+            end = begin + batch.num_rows
             with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 is infinite, and then the row is refused
-                for j, (place, numbers) in enumerate(plan.features):
+                for values, (place, numbers) in zip(columns, plan.features, strict=True):
                     column = batch.column(place)
-                    part[:, j] = np.nan if numbers.dtype is None else _values(column, numbers)
+                    if numbers is None or isinstance(values, list):
+                        values[begin:end] = self._objects(column, place, known)
+                        continue
+                    values[begin:end] = np.nan if numbers.dtype is None else _values(column, numbers)
                     if column.null_count:
-                        part[column.is_null().to_numpy(zero_copy_only=False), j] = np.nan
+                        values[begin:end][column.is_null().to_numpy(zero_copy_only=False)] = np.nan
             if plan.label is not None:
-                column = batch.column(plan.label)
-                if plan.text and not self._pa.types.is_dictionary(column.type):
-                    column = column.dictionary_encode()
-                if not self._pa.types.is_dictionary(column.type):
-                    y += self._labels(column)
-                else:
-                    if known is None or not _is_same(known[0], column.dictionary):
-                        known = column.dictionary, self._table(column.dictionary, plan.text)
-                    y += known[1][column.indices.cast(self._pa.int64()).fill_null(-1).to_numpy()].tolist()
-            begin += batch.num_rows
+                y += self._objects(batch.column(plan.label), plan.label, known)
+            for place, parts in kept:
+                parts += [] if place < 0 else [batch.column(place)]
+            begin = end
         if begin != rows:
             raise ValueError(f"not an Arrow stream: {begin} rows, not {rows}")
-        return Rows(plan.names, X, y if any(label is not None for label in y) else None)
+        if plan.label is None:
+            y = [None] * rows
+        table = Table(plan.names, columns, labels_or_none(y, plan.names))
+        return table, [self._pa.chunked_array(parts) if parts else None for _, parts in kept]
 
-    def _table(self, dictionary: Any, text: bool) -> np.ndarray:
-        """The labels of a dictionary, and behind them that of rows without one."""
-        entries = dictionary.to_pylist() if text else self._labels(dictionary)
+    def _objects(self, column: Any, place: int, known: dict[int, tuple[Any, np.ndarray]]) -> list[Any]:
+        """The values of a column as Python has them; None where there is none. Many batches may have one dictionary."""
+        is_dictionary = self._pa.types.is_dictionary(column.type)
+        if not is_dictionary and not self._is_text(column.type):
+            return self._plain(column)
+        if not is_dictionary:
+            column = column.dictionary_encode()
+        if place not in known or not _is_same(known[place][0], column.dictionary):
+            known[place] = column.dictionary, self._table(column.dictionary)
+        found: list[Any] = known[place][1][column.indices.cast(self._pa.int64()).fill_null(-1).to_numpy()].tolist()
+        return found
+
+    def _table(self, dictionary: Any) -> np.ndarray:
+        """The entries of a dictionary, and behind them that of rows without one."""
+        entries = dictionary.to_pylist() if self._is_text(dictionary.type) else self._plain(dictionary)
         table = np.empty(len(entries) + 1, object)
         table[:-1] = entries
         return table
 
-    def _labels(self, column: Any) -> list[Any]:
-        """The labels of a column that is no text; None where there is none."""
+    def _plain(self, column: Any) -> list[Any]:
+        """The values of a column that is no text as Python has them; None where there is none."""
         numbers = self._numbers_of(column.type)
         if numbers.dtype is None or not len(column):
             return [None] * len(column)
         values = _values(column, numbers)
-        labels: list[Any] = (values.astype(bool) if self._pa.types.is_boolean(column.type) else values).tolist()
+        found: list[Any] = (values.astype(bool) if self._pa.types.is_boolean(column.type) else values).tolist()
         missing = column.is_null(nan_is_null=True)
         if missing.true_count:
             for i in np.flatnonzero(missing.to_numpy(zero_copy_only=False)).tolist():
-                labels[i] = None
-        return labels
+                found[i] = None
+        return found
 
 
 def _is_same(dictionary: Any, other: Any) -> bool:

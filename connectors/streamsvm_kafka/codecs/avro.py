@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.files.messages import missing_package, shown
-from streamsvm.stream.endpoints import Row
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
+from streamsvm.stream.tables.chunk import Row
+from streamsvm.stream.tables.values import label_of
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, Codec, fields_of
 from streamsvm_kafka.codecs.registry import SchemaRegistry
 
 _FLAT = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
@@ -33,7 +34,7 @@ class _Flat(NamedTuple):
     names: frozenset[str]
 
 
-class AvroCodec:
+class AvroCodec(Codec):
     """Codec of Avro records with a schema registry, one row in each message.
 
     Messages are in Confluent's wire format: a zero, the id of the schema in four bytes, and the record. fastavro reads it
@@ -97,7 +98,7 @@ class AvroCodec:
             raise ValueError(f"not a record of schema {number}: {error or type(error).__name__}") from None
         if stream.tell() != len(value):
             raise ValueError(f"not a record of schema {number}: {len(value) - stream.tell()} bytes are left behind it")
-        y = fields.pop(self.label, None) if self.label is not None else None
+        y = label_of(fields.pop(self.label, None)) if self.label is not None else None
         if None in fields.values():
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y)

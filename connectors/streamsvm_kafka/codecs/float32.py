@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import Row, Rows
-from streamsvm_kafka.codecs.protocol import check_features, labels_of
+from streamsvm.stream.tables.chunk import Row, Table
+from streamsvm_kafka.codecs.protocol import PackedCodec, check_features, labels_of
 
 
-class Float32Codec:
+class Float32Codec(PackedCodec):
     """Codec of packed float32 numbers, one row in each message.
 
     A message is ``n_features`` little-endian float32 numbers, then the label as one more. Features are named 0 to
@@ -42,6 +42,7 @@ class Float32Codec:
     """
 
     name = "float32"
+    has_names = False
 
     def __init__(self, n_features: int) -> None:
         check_features(n_features)
@@ -60,12 +61,12 @@ class Float32Codec:
             x = {name: feature for name, feature in x.items() if feature == feature}
         return Row(x, label)
 
-    def decode_values(self, values: Sequence[bytes]) -> Rows | None:
+    def decode_values(self, values: Sequence[bytes]) -> Table | None:
         """Decode many packed rows together, each as `decode` does; None if one has another length."""
         if set(map(len, values)) - {self._layout.size}:
             return None
         table = np.frombuffer(b"".join(values), "<f4").reshape(len(values), self.n_features + 1)
-        return Rows(tuple(self._names), np.ascontiguousarray(table[:, :-1], np.float32), labels_of(table[:, -1]))
+        return Table(tuple(self._names), list(table[:, :-1].T), labels_of(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:
         """Encode a packed row.

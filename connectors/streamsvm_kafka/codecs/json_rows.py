@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import Row
-from streamsvm.stream.tables.values import flat
+from streamsvm.stream.tables.chunk import Row, Table
+from streamsvm.stream.tables.values import at_path, flat, label_of
 from streamsvm.stream.text_numbers import JSONNumbers
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, fields_of
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, Codec, fields_of
 
 
-class JSONCodec:
+class JSONCodec(Codec):
     """Codec of JSON objects, one row in each message.
 
     The object has a field for each feature and one for the label. A null is a missing feature. A message whose label field is
@@ -47,8 +47,11 @@ class JSONCodec:
         self.label = label
         self._numbers = JSONNumbers(label)
 
-    def fields(self, value: bytes) -> dict[Any, Any]:
-        """Return the fields of a message as they came, objects within it too; raise a ValueError if it is no JSON object."""
+    def decode(self, value: bytes) -> Row:
+        """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
+        return self.decode_kept(value, ())[0]
+
+    def decode_kept(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         try:
@@ -57,52 +60,25 @@ class JSONCodec:
             raise ValueError(f"not JSON: {error}") from None
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
-        return fields
-
-    def decode(self, value: bytes) -> Row:
-        """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
-        fields = self.fields(value)
+        kept = [at_path(fields, name) for name in names] if names else []
         # Most messages have neither of these bytes inside, and their fields need no look.
         if value.find(b"{", 1) >= 0:
             fields = flat(fields, self.label)
         if b"[" in value and list in set(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) is list)
             raise ValueError(f"field {shown(name)} holds an array; a row has one value a field")
-        y = fields.pop(self.label, None) if self.label is not None else None
+        y = label_of(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
-        return Row(fields, y)
+        return Row(fields, y), kept
 
-    def decode_pairs(self, values: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
-        """Decode messages to features and labels, up to one that is not an object.
-
-        It does not check that features are no containers. It is for callers that check that they are numbers, and let `decode`
-        say what is wrong.
-        """
-        label, loads = self.label, orjson.loads
-        try:
-            for value in values:
-                x = loads(value) if len(value) <= MAX_MESSAGE_BYTES else None
-                if type(x) is not dict:
-                    return
-                if value.find(b"{", 1) >= 0:
-                    x = flat(x, label)
-                y = x.pop(label, None) if label is not None else None
-                if b"null" in value:
-                    x = {name: item for name, item in x.items() if item is not None}
-                yield x, y
-        except ValueError:  # no JSON, or two fields of one path
-            return
-
-    def decode_numbers(
-        self, data: bytes, begins: np.ndarray, ends: np.ndarray, names: Sequence[Hashable]
-    ) -> tuple[np.ndarray, list[Any]] | None:
+    def decode_numbers(self, data: bytes, begins: np.ndarray, ends: np.ndarray, names: Sequence[Hashable]) -> Table | None:
         """Decode messages that have features of these names alone, all of them numbers, as `decode` does but faster.
 
-        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Returned are the features, float64
-        [messages, names], NaN where a message has none, and the labels; None where a message has another form, or may have.
+        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those of another form, or that may be
+        of one, are odd in the table; None where these are many.
         """
-        return self._numbers.decode(data, begins, ends, names)
+        return self._numbers.table(data, begins, ends, names)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.

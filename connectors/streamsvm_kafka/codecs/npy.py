@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import Rows
-from streamsvm_kafka.codecs.protocol import OneRow, check_features, check_length, check_memory, is_number, labels_of
+from streamsvm.stream.tables.chunk import Table
+from streamsvm_kafka.codecs.protocol import TableCodec, check_features, check_length, check_memory, is_number, labels_of
 
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {1: 2, 2: 4, 3: 4}  # bytes that the length of the header takes, by version
@@ -22,7 +22,7 @@ _TYPES = re.compile(r"[<>=|]?(f[248]|[iu][1248]|b1)")
 _SHAPE = re.compile(r"\( *([0-9]{1,10}) *, *([0-9]{1,10}) *,? *\)")
 
 
-class NpyCodec(OneRow):
+class NpyCodec(TableCodec):
     """Codec of NumPy arrays, many rows in each message.
 
     A message is a two-dimensional array as `numpy.save` writes it, with a row for each row and the label in the last place.
@@ -46,7 +46,7 @@ class NpyCodec(OneRow):
     >>> codec, file = NpyCodec(n_features=2), io.BytesIO()
     >>> np.save(file, np.array([[0.5, -3, 1], [1.5, np.nan, 0]]))
     >>> codec.decode_rows(file.getvalue())
-    Rows(names=(0, 1), X=array([[ 0.5, -3. ], [ 1.5,  nan]], dtype=float32), y=[1, 0])
+    Table(names=(0, 1), columns=[array([0.5, 1.5], dtype=float32), array([-3., nan], dtype=float32)], y=[1, 0], ...)
     >>> codec.decode_rows(b"0.5,-3,1")
     Traceback (most recent call last):
         ...
@@ -54,13 +54,14 @@ class NpyCodec(OneRow):
     """
 
     name = "npy"
+    has_names = False
 
     def __init__(self, n_features: int) -> None:
         check_features(n_features)
         self.n_features = n_features
         self._names = tuple(range(n_features))
 
-    def decode_rows(self, value: bytes) -> Rows:
+    def decode_rows(self, value: bytes) -> Table:
         """Decode an array; raise a ValueError if the message does not have the class's form."""
         check_length(value)
         dtype, order, rows, columns, begin = _header(value)
@@ -74,13 +75,13 @@ class NpyCodec(OneRow):
         check_memory(rows, columns)
         table = np.frombuffer(value, dtype, offset=begin).reshape((rows, columns), order=order)
         with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 is infinite, and then the row is refused
-            X = np.ascontiguousarray(table[:, :-1], np.float32)
-        return Rows(self._names, X, labels_of(table[:, -1]))
+            X = table[:, :-1].astype(np.float32, copy=False)
+        return Table(self._names, list(X.T), labels_of(table[:, -1]))
 
-    def encode_rows(self, rows: Rows) -> bytes:
+    def encode_rows(self, rows: Table) -> bytes:
         """Encode rows as float32; raise a ValueError if a name or a label does not fit."""
-        table = np.full((len(rows.X), self.n_features + 1), np.nan, "<f4")
-        for name, column in zip(rows.names, rows.X.T, strict=True):
+        table = np.full((len(rows), self.n_features + 1), np.nan, "<f4")
+        for name, column in zip(rows.names, rows.columns, strict=True):
             if type(name) is not int or not 0 <= name < self.n_features:
                 raise ValueError(f"feature {shown(name)} is not one of 0 to {self.n_features - 1}")
             table[:, name] = column

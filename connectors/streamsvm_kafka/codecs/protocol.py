@@ -1,14 +1,15 @@
-"""The protocols of codecs, with one row a message or many, and what they share."""
+"""The bases of codecs, with one row a message or many, and what they share."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import Row, Rows
+from streamsvm.stream.tables.chunk import Row, Table
+from streamsvm.stream.tables.values import at_path
 
 #: A longer message of one row is refused before it is decoded. A broker's default limit.
 MAX_MESSAGE_BYTES = 1 << 20
@@ -16,67 +17,77 @@ MAX_MESSAGE_BYTES = 1 << 20
 MAX_TABLE_BYTES = 8 << 20
 #: The most that the rows of a message take when they are decoded.
 _MAX_DECODED_BYTES = 64 << 20
-_LABEL_BYTES = 64  # that a label takes as a Python object, and its place in a list
+#: What a label or a text takes as a Python object, with its place in a list.
+OBJECT_BYTES = 64
 _MOST_EXACT = 2.0**62
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Codec(Protocol):
-    """Decodes the value of a message to a row, and encodes a row: the protocol of all codecs."""
+class Codec:
+    """Decodes the value of a message to a row, and encodes a row: the base of all codecs."""
 
-    @property
-    def name(self) -> str:
-        """Name of the format, as in a URL."""
+    name: str
+    """Name of the format, as in a URL."""
+    label: str | None = None
+    """Name of the label's field or column; None if the messages have no label, or features have no names."""
+    has_names: bool = True
+    """Whether features have names, and not numbers alone."""
 
     def decode(self, value: bytes) -> Row:
         """Decode a message.
 
         Raise a ValueError with the reason if it does not hold such a row; the caller adds the place.
         """
+        raise NotImplementedError
+
+    def decode_kept(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
+        """Decode a message as `decode` does, and return some of its fields as they came too, None for one that is not there."""
+        row = self.decode(value)
+        fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
+        return row, [at_path(fields, name) for name in names]
 
     def encode(self, row: Row) -> bytes:
         """Encode a row so that `decode` reads it; raise a ValueError if the codec cannot."""
+        raise NotImplementedError
 
 
-@runtime_checkable
-class PackedCodec(Codec, Protocol):
+class PackedCodec(Codec):
     """A codec of one row in each message that can decode many messages together."""
 
-    def decode_values(self, values: Sequence[bytes]) -> Rows | None:
+    def decode_values(self, values: Sequence[bytes]) -> Table | None:
         """Decode messages, each as `decode` does.
 
         None if `decode` refuses one of them; the caller then finds it with `decode`.
         """
+        raise NotImplementedError
 
 
-@runtime_checkable
-class TableCodec(Codec, Protocol):
-    """A codec of many rows in each message. Its `decode` is for messages of one row."""
+class TableCodec(Codec):
+    """A codec of many rows in each message."""
 
-    def decode_rows(self, value: bytes) -> Rows:
+    def decode_rows(self, value: bytes) -> Table:
         """Decode a message.
 
         Raise a ValueError with the reason if it does not hold such rows; the caller adds the place.
         """
-
-    def encode_rows(self, rows: Rows) -> bytes:
-        """Encode rows so that `decode_rows` reads them; raise a ValueError if the codec cannot."""
-
-
-class OneRow:
-    """Messages of one row, for a codec of many."""
-
-    def decode_rows(self, value: bytes) -> Rows:
         raise NotImplementedError
 
-    def encode_rows(self, rows: Rows) -> bytes:
+    def decode_rows_kept(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
+        """Decode a message as `decode_rows` does, and return some of its columns as they came too.
+
+        A column is as pyarrow has it, and None if it is not there. None are asked for if features have no names.
+        """
+        return self.decode_rows(value), []
+
+    def encode_rows(self, rows: Table) -> bytes:
+        """Encode rows so that `decode_rows` reads them; raise a ValueError if the codec cannot."""
         raise NotImplementedError
 
     def decode(self, value: bytes) -> Row:
         """Decode a message that holds one row; raise a ValueError if it holds none, or more."""
         rows = self.decode_rows(value)
-        if len(rows.X) != 1:
-            raise ValueError(f"the message holds {len(rows.X)} rows; here each row needs a message of its own")
+        if len(rows) != 1:
+            raise ValueError(f"the message holds {len(rows)} rows; here each row needs a message of its own")
         return rows.row(0)
 
     def encode(self, row: Row) -> bytes:
@@ -102,7 +113,7 @@ def fields_of(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
     return fields
 
 
-def table_of(rows: Sequence[Row]) -> Rows:
+def table_of(rows: Sequence[Row]) -> Table:
     """Return rows as a table, with a column for each feature in the order in which they come.
 
     Raises
@@ -112,8 +123,9 @@ def table_of(rows: Sequence[Row]) -> Rows:
 
     Examples
     --------
-    >>> table_of([Row({"a": 1.5}, 0), Row({"b": 2, "a": 0.5})])
-    Rows(names=('a', 'b'), X=array([[1.5, nan], [0.5, 2. ]], dtype=float32), y=[0, None])
+    >>> table = table_of([Row({"a": 1.5}, 0), Row({"b": 2, "a": 0.5})])
+    >>> table.names, table.y, table.columns[1]
+    (('a', 'b'), [0, None], array([nan,  2.], dtype=float32))
     """
     columns: dict[Hashable, int] = {}
     for row in rows:
@@ -125,13 +137,17 @@ def table_of(rows: Sequence[Row]) -> Rows:
             if not is_number(value) or not abs(value) <= _LARGEST:
                 raise ValueError(f"feature {shown(name)} is {shown(value)}: only numbers that float32 can hold go into a table")
             X[i, columns[name]] = value
-    labels = [row.y for row in rows]
-    return Rows(tuple(columns), X, None if all(y is None for y in labels) else labels)
+    return Table(tuple(columns), list(X.T), labels_or_none([row.y for row in rows], columns))
 
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a number or a boolean of Python or NumPy."""
     return isinstance(value, int | float | np.integer | np.floating | np.bool_)
+
+
+def labels_or_none(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
+    """Return the labels of a table; None if there are none, unless they alone tell how many rows it has."""
+    return y if not columns or any(label is not None for label in y) else None
 
 
 def labels_of(column: np.ndarray) -> list[Any] | None:
@@ -164,7 +180,7 @@ def check_length(value: bytes) -> None:
 
 def check_memory(rows: int, columns: int, more: int = 0) -> None:
     """ValueError if so many rows would take too much memory, with ``more`` bytes besides."""
-    if rows * (4 * columns + _LABEL_BYTES) + more > _MAX_DECODED_BYTES:
+    if rows * (4 * columns + OBJECT_BYTES) + more > _MAX_DECODED_BYTES:
         raise ValueError(
             f"it takes more than {_MAX_DECODED_BYTES >> 20} MiB when it is decoded ({rows} rows of {columns} features, "
             f"{more} bytes besides): send fewer rows a message"

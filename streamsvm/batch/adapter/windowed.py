@@ -133,10 +133,9 @@ def collect(
     learn: Callable[[Any, Any], None],
 ) -> None:
     """Give the first ``limit`` rows of a source that have a label to ``learn``; StreamError if it has none, or cannot be read."""
-    from streamsvm.stream import IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
-    from streamsvm.stream.endpoints import BadRow  # noqa: PLC0415
+    from streamsvm.stream import BadRow, IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
 
-    if isinstance(source, np.ndarray) or hasattr(source, "columns") or not isinstance(source, str | Path | Source | Iterable):
+    if isinstance(source, np.ndarray) or is_frame(source) or not isinstance(source, str | Path | Source | Iterable):
         raise ValueError(
             "rows come from a frame or array with y, a frame with label=, a path, a URL, or pairs (x, y), not from a "
             f"{type(source).__name__} alone"
@@ -147,25 +146,29 @@ def collect(
     elif not isinstance(source, Source):
         source = IterableSource(_pairs(source), type(source).__name__)
     read = learned = 0
-    rows = iter(source)
     try:
-        while learned != limit and (row := next(rows, None)) is not None:
-            if isinstance(row, BadRow):
-                raise StreamError(f"{row.place}: {row.reason}")
-            x, y = row
-            read += 1
-            if y is not None:
-                try:
-                    learn(x, y)
-                except ValueError as error:
-                    raise StreamError(f"{source.place}: {error}") from error
-                learned += 1
+        while learned != limit and (chunk := source.read(1)) is not None:
+            for row in map(chunk.row, range(len(chunk))):
+                if isinstance(row, BadRow):
+                    raise StreamError(f"{row.place}: {row.reason}")
+                read += 1
+                if row.y is not None:
+                    try:
+                        learn(*row)
+                    except ValueError as error:
+                        raise StreamError(f"{chunk.place(0)}: {error}") from error
+                    learned += 1
         if read and not learned:
             advice = "" if opened is None else ": give label=, its name" if label is None else f". Is label={label!r} its name?"
             raise StreamError(f"{source.name} has no label in any of its {read:,} rows{advice}")
     finally:
         if opened is not None:
             opened.close()
+
+
+def is_frame(source: Any) -> bool:
+    """Whether rows come from a frame, which has columns, and no stream, which has them too."""
+    return hasattr(source, "columns") and not hasattr(source, "seek")
 
 
 def without_label(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
@@ -266,7 +269,7 @@ class Windowed(SupervisedEstimator):
             check_number("limit", limit, 0, inclusive=True, integer=True)
         before = self.n_learned
         w: Any = 1.0
-        if y is None and label is not None and hasattr(source, "columns"):
+        if y is None and label is not None and is_frame(source):
             source, y, w = without_label(source, label)
         if y is not None:
             batch = as_batch(source, y, w)

@@ -126,28 +126,6 @@ class FeatureSpace:
             self._complain(x)
         return True
 
-    def matrix(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
-        """Write rows into a new matrix, [n_rows, names known]; None where one has another name or what is no number."""
-        known, n = self._columns, len(self._columns)
-        if n < 2:  # itemgetter of one name gives a bare value instead of a tuple
-            return None
-        matrix = np.empty((n_rows, n), self._dtype)
-        cells, at, size, missing = matrix.data.cast("B"), 0, matrix.itemsize * n, dict.fromkeys(known, 0.0)
-        pick, pack = operator.itemgetter(*known), struct.Struct(f"{n}{self._code}").pack_into
-        try:
-            for x in rows:
-                if x.__class__ is not dict:
-                    return None
-                if len(x) != n:
-                    x = missing | x
-                    if len(x) != n:
-                        return None
-                pack(cells, at, *pick(x))
-                at += size
-        except (KeyError, struct.error, TypeError, OverflowError):
-            return None
-        return matrix
-
     def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return a row as columns int64 [k] and values float32 [k]. O(k).
 

@@ -186,18 +186,20 @@ def predict_then_learn(
     X: np.ndarray,
     columns: np.ndarray,
     targets: np.ndarray,
+    weights: np.ndarray,
     answers: np.ndarray,
 ) -> int:
     """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
 
     X are rows float [n, features] that the rule would not refuse; ``model`` is as in `decide_many`. ``targets`` are float64 [n],
-    of which NaN says that the row is only predicted. ``answers`` float64 [n, 1 or 2] receives the answer that is `CHOSEN`, and
-    the probability: of the positive label, or, where there are several outputs, of the best one.
+    of which NaN says that the row is only predicted, and ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or 2]
+    receives the answer that is `CHOSEN`, and the probability: of the positive label, or, where there are several outputs, of the
+    best one.
 
     Returns how many rows were learned: n, or the number of the row that the rule could not.
     """
     decide_at, learn_at = address_of(decide, DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
-    taken: int = _take_rows(decide_at, learn_at, *model, outputs, X, columns, targets, answers)
+    taken: int = _take_rows(decide_at, learn_at, *model, outputs, X, columns, targets, weights, answers)
     return taken
 
 
@@ -212,6 +214,7 @@ def _take_rows(
     X: np.ndarray,
     columns: np.ndarray,
     targets: np.ndarray,
+    weights: np.ndarray,
     answers: np.ndarray,
 ) -> int:
     for i in range(X.shape[0]):
@@ -221,6 +224,6 @@ def _take_rows(
             if outputs > 1:
                 answers[i, 1] = np.max(scores[:outputs])
         answers[i, 0] = call_decide(decide_at, block, CHOSEN)
-        if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], 1.0) == FULL:
+        if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]

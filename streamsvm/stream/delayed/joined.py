@@ -7,8 +7,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
@@ -22,9 +23,10 @@ from streamsvm.stream.delayed.events import (
     checked_time,
     pack_row,
 )
-from streamsvm.stream.endpoints import START_AFRESH, BadRow, Message, Position, Row, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.keeping import kept_values
 from streamsvm.stream.rows import RowError
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, RowsChunk
 
 #: A message may be so many seconds ahead of this machine's clock, and less where rows wait for a shorter time (`ahead`).
 FUTURE_SECONDS = 3600.0
@@ -32,7 +34,6 @@ FUTURE_SECONDS = 3600.0
 SKEW_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent
 _SIDES = ("rows", "labels")
-_END: Any = object()
 
 
 def ahead(max_age: float | None) -> float:
@@ -48,7 +49,7 @@ def ahead(max_age: float | None) -> float:
     return FUTURE_SECONDS if max_age is None else min(FUTURE_SECONDS, max(SKEW_SECONDS, max_age / 4))
 
 
-class JoinedSource:
+class JoinedSource(Source):
     """The rows of one stream and the labels of another as one source, merged by event time.
 
     It is the source of a `DelayedLearningLoop`. A row is given as ``Row(x, Awaited(key, time, ...))``, a label as
@@ -103,47 +104,26 @@ class JoinedSource:
         self._sources = rows, labels
         self._key, self._time, self._ahead = key, time, ahead(max_age)
         self.name: str = f"{rows.name} with labels from {labels.name}"
+        self.has_times: bool = True
+        self.waits: bool = any(source.waits for source in self._sources)
+        self.endless: bool = any(source.endless for source in self._sources)
         for source in self._sources:
-            if getattr(source, "weight", None) is not None:
+            if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")
-        for source in self._sources if time is None else ():
-            if not hasattr(source, "message_time"):
+            if time is None and not source.has_times:
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
-        self._streams: list[Iterator[Any]] = []
+            source.join()
         self._held: list[deque[_Held]] = [deque(), deque()]  # of each stream, what was read of it and is given next
         self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was given last
         self._ended = [False, False]
         self._looks = [0.0, 0.0]  # when a silent stream is asked again
-        self._side = 0  # of the row that was given last
-        self._given: _Held | None = None  # the row that was given last; None if it was a bad one
         self._keep: list[str] | None = None  # what is copied of rows; None: nothing
         self._stopping = threading.Event()
 
-    @property
-    def place(self) -> str:
-        """The place of the row or label that was given last, in its stream."""
-        return self._sources[self._side].place if self._given is None else self._given.place
-
-    @property
-    def raw(self) -> bytes | None:
-        """The bytes of the row or label that was given last; None if its stream has none."""
-        return getattr(self._sources[self._side], "raw", None) if self._given is None else self._given.raw
-
     def keep(self, names: Sequence[str]) -> list[str]:
-        """Have `kept_of` copy columns of rows, as `Source` describes; only before the first row was read."""
-        own = getattr(self._sources[0], "keep", None)
-        self._keep = [*names] if own is None else [*own(names)]
+        """Have chunks copy columns of rows, as `Source.keep`; of a label, each is None."""
+        self._keep = self._sources[0].keep(names)
         return self._keep
-
-    def kept_of(self, i: int) -> list[Any]:  # noqa: ARG002
-        """What is copied of the row that was given last; None for each if it was a label."""
-        copy = None if self._given is None else self._given.copy
-        return [None] * len(self._keep or ()) if copy is None else copy.values
-
-    def message_of(self, i: int) -> Message | None:  # noqa: ARG002
-        """The message of the row that was given last; None if its stream has none."""
-        copy = None if self._given is None else self._given.copy
-        return None if copy is None else copy.message
 
     @property
     def position(self) -> Position:
@@ -188,72 +168,54 @@ class JoinedSource:
         # Once both had ended, a new pass reads what has come since.
         in_a_pass = not all(ended) or any(held)
         for side, source in enumerate(self._sources):
-            self._ended[side] = in_a_pass and ended[side] and not getattr(source, "endless", False)
+            self._ended[side] = in_a_pass and ended[side] and not source.endless
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        while (rows := self.take(1)) is not None:
-            yield from rows
-
-    def take(self, most: int) -> list[Row | BadRow] | None:  # noqa: ARG002
+    def read(self, most: int) -> Chunk | None:  # noqa: ARG002
         """Return the next row or label of either stream.
 
         There is none if both streams have nothing more for the moment. None means the end.
         """
-        if not self._streams:
-            # Those that can give None where they have no more for the moment.
-            self._streams = [getattr(source, "messages", source.__iter__)() for source in self._sources]
         for side in (0, 1):
-            if (bad := self._look(side)) is not None:
-                self._side, self._given = side, None
-                return [bad]
-        waiting = [(held[0].row.y.time, side) for side, held in enumerate(self._held) if held]
+            if (found := self._look(side)) is not None:
+                return found
+        waiting = [(held[0].time, side) for side, held in enumerate(self._held) if held]
         if self._stopping.is_set() or (not waiting and all(self._ended)):
             return None
         if not waiting:
             time.sleep(_PAUSE_SECONDS)
-            return []
+            return _NOTHING
         moment, side = min(waiting)
-        self._times[side], self._side = moment, side
-        self._given = given = self._held[side].popleft()
-        return [given.row]
+        self._times[side] = moment
+        return self._held[side].popleft()
 
-    def place_of(self, i: int) -> str:  # noqa: ARG002
-        """The place of the row or label that was given last."""
-        return self.place
-
-    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002
-        """The bytes of the row or label that was given last."""
-        return self.raw
-
-    def _look(self, side: int) -> BadRow | None:
-        """Read the messages of a stream that it takes to give the next one; return one that cannot be used."""
+    def _look(self, side: int) -> Chunk | None:
+        """Read the messages of a stream that it takes to give the next one; return one that cannot be used, or none in time."""
+        source = self._sources[side]
         while not self._ended[side] and not self._stopping.is_set() and self._is_next_needed(side):
             if self._looks[side] and time.monotonic() < self._looks[side]:
                 return None
-            found = next(self._streams[side], _END)
+            chunk = source.read(1)
             self._looks[side] = 0.0
-            if found is _END:
+            if chunk is None:
                 self._ended[side] = not self._stopping.is_set()
-            elif found is None:
+            elif not len(chunk) and source.endless:
                 self._looks[side] = time.monotonic() + _PAUSE_SECONDS
-            elif type(found) is BadRow:
-                return found
+            elif not len(chunk) or isinstance(row := chunk.row(0), BadRow):
+                return chunk
             else:
-                source = self._sources[side]
                 try:
-                    self._hold(side, self._keyed(side, source, *found))
+                    self._hold(side, self._keyed(side, chunk, *row))
                 except ValueError as error:
-                    return BadRow(source.place, getattr(source, "raw", None), str(error))
+                    place, raw = chunk.place(0), chunk.raw(0)
+                    return RowsChunk([BadRow(place, raw, str(error))], chunk.place, [raw], self._keep or ())
         return None
 
     def _is_next_needed(self, side: int) -> bool:
         """Whether another message must be read: none is held, or one that is far ahead, about which the next one decides."""
-        held = self._held[side]
+        held, source = self._held[side], self._sources[side]
         if len(held) != 1:
             return not held
-        source = self._sources[side]
-        may_wait = getattr(source, "endless", False) or getattr(source, "is_pipe", False)
-        return not may_wait and held[0].time > self._times[side] + self._ahead
+        return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
 
     def _hold(self, side: int, new: _Held) -> None:
         """Hold a message, and where the one that is held is far ahead of it, give that one its time."""
@@ -262,40 +224,37 @@ class JoinedSource:
             held[0] = held[0].at(max(new.time, self._times[side]))
         held.append(new.at(max(new.time, held[0].time if held else self._times[side])))
 
-    def _keyed(self, side: int, source: Any, x: Any, y: Any) -> _Held:
+    def _keyed(self, side: int, chunk: Chunk, x: Any, y: Any) -> _Held:
         if not isinstance(x, Mapping):
             raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
         if side == 0 and y is not None:
             raise RowError("label", "the row has its label inside, and labels come from another stream: leave --labels out")
-        raw = getattr(source, "raw", None)
+        raw = chunk.raw(0)
         if raw is not None and len(raw) > MOST_ROW_BYTES:
             raise RowError("too long", f"the row has {len(raw):,} bytes; one that waits may have {MOST_ROW_BYTES:,}")
         x = dict(x)
-        copy = self._copied(source, x) if side == 0 and self._keep is not None else None
+        kept, messages = None, None
+        if self._keep is not None and side == 0:
+            kept, messages = kept_values(self._keep, [values[0] for values in chunk.kept(0, 1)]), chunk.messages(0, 1)
+        message_key, message_time = chunk.event(0)
         found = x.pop(self._key, None)
-        key = checked_key(getattr(source, "message_key", None) if found is None else found)
-        latest = time.time() + self._ahead
-        moment = checked_time(source.message_time if self._time is None else x.pop(self._time, None), latest)
-        event: Awaited | Labelled = Awaited(key, moment, pack_row(x)) if side == 0 else Labelled(key, moment, checked_label(y))
-        return _Held(Row(x if side == 0 else {}, event), source.place, raw, copy)
+        key = checked_key(message_key if found is None else found)
+        moment = checked_time(message_time if self._time is None else x.pop(self._time, None), time.time() + self._ahead)
+        if side == 1:
+            return _Held({}, Labelled(key, moment, checked_label(y)), chunk.place(0), raw, [None] * len(self._keep or ()), None)
+        message = None if messages is None else messages[0]
+        return _Held(x, Awaited(key, moment, pack_row(x)), chunk.place(0), raw, kept, message)
 
-    def _copied(self, source: Any, x: Mapping[Any, Any]) -> _Copy:
-        names = self._keep or []
-        values = source.kept_of(0) if hasattr(source, "keep") else [x.get(name) for name in names]
-        message_of: Callable[[int], Message] | None = getattr(source, "message_of", None)
-        return _Copy(kept_values(names, values), None if message_of is None else message_of(0))
-
-    def lag(self) -> dict[str, int] | None:
+    def lag(self) -> dict[Any, int] | None:
         """Return how many messages are waiting to be read, by stream and partition.
 
         None if the streams do not report it.
         """
-        found: dict[str, int] = {}
+        found: dict[Any, int] = {}
         for name, source in zip(_SIDES, self._sources, strict=True):
-            lag: Callable[[], dict[int, int]] | None = getattr(source, "lag", None)
-            if lag is None:
+            if (lag := source.lag()) is None:
                 return None
-            found |= {f"{name} {partition}": count for partition, count in lag().items()}
+            found |= {f"{name} {partition}": count for partition, count in lag.items()}
         return found
 
     def stop(self) -> None:
@@ -310,39 +269,58 @@ class JoinedSource:
             source.close()
 
 
-class _Held(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Held(Chunk):
     """A message that was read, and is given later."""
 
-    row: Row
-    place: str
-    raw: bytes | None
-    copy: _Copy | None
+    x: dict[Any, Any]
+    y: Any
+    _place: str
+    _raw: bytes | None
+    _kept: list[Any] | None
+    """What a prediction gets of the row; None where nothing is copied."""
+    _message: Message | None
 
     @property
     def time(self) -> float:
-        moment: float = self.row.y.time
+        moment: float = self.y.time
         return moment
 
     def at(self, moment: float) -> _Held:
         """Return the message with another time."""
-        return self._replace(row=Row(self.row.x, self.row.y._replace(time=moment)))
+        return self if moment == self.time else replace(self, y=self.y._replace(time=moment))
 
     @property
     def saved(self) -> dict[str, Any]:
         """The message as a checkpoint holds it."""
-        event, copy = self.row.y, self.copy
-        facts = {"row": event.packed} if type(event) is Awaited else {"y": event.y}
-        if copy is not None:
-            facts |= {"kept": copy.values, "message": None if copy.message is None else _written(copy.message)}
-        text = None if self.raw is None else base64.b64encode(self.raw).decode()
-        return facts | {"key": event.key, "time": event.time, "place": self.place, "raw": text}
+        facts = {"row": self.y.packed} if type(self.y) is Awaited else {"y": self.y.y}
+        if type(self.y) is Awaited and self._kept is not None:
+            facts |= {"kept": self._kept, "message": None if self._message is None else _written(self._message)}
+        text = None if self._raw is None else base64.b64encode(self._raw).decode()
+        return facts | {"key": self.y.key, "time": self.y.time, "place": self._place, "raw": text}
 
+    def __len__(self) -> int:
+        return 1
 
-class _Copy(NamedTuple):
-    """What a prediction gets of its row."""
+    def row(self, i: int) -> Row:  # noqa: ARG002
+        return Row(self.x, self.y)
 
-    values: list[Any]
-    message: Message | None
+    def place(self, i: int) -> str:  # noqa: ARG002
+        return self._place
+
+    def raw(self, i: int) -> bytes | None:  # noqa: ARG002
+        return self._raw
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        return [[value][first:end] for value in self._kept or ()]
+
+    def messages(self, first: int, end: int) -> MessageColumns | None:
+        if (message := self._message) is None:
+            return None
+        return MessageColumns([message.key], [message.timestamp], [message.headers], message.size)[first:end]
+
+    def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
+        return self.y.key, self.y.time
 
 
 def _written(message: Message) -> list[Any]:
@@ -350,22 +328,17 @@ def _written(message: Message) -> list[Any]:
     return [key, message.timestamp, [[name, base64.b64encode(value).decode()] for name, value in message.headers]]
 
 
-def _copy(saved: Any, names: list[str]) -> _Copy:
-    """Return what a checkpoint holds of a row for its prediction; ValueError if it is none of so many columns."""
-    values, written = saved["kept"], saved["message"]
-    if type(values) is not list or len(values) != len(names):
-        raise ValueError(f"kept is {shown(values)}, and not {len(names)} columns")
+def _message(written: Any) -> Message | None:
+    """Return the message of a row that a checkpoint holds; ValueError if it is none."""
     if written is None:
-        return _Copy(kept_values(names, values), None)
+        return None
     key, timestamp, headers = written
     if not (timestamp is None or (type(timestamp) is int and 0 <= timestamp < 2**63)) or any(
         type(name) is not str for name, _ in headers
     ):
         raise ValueError(f"message is {shown(written)}")
     found = [(name, base64.b64decode(value, validate=True)) for name, value in headers]
-    return _Copy(
-        kept_values(names, values), Message(None if key is None else base64.b64decode(key, validate=True), timestamp, found)
-    )
+    return Message(None if key is None else base64.b64decode(key, validate=True), timestamp, found)
 
 
 def _pair(name: str, value: Any) -> list[Any]:
@@ -388,9 +361,16 @@ def _held(side: int, saved: Any, keep: list[str] | None) -> _Held:
         raise ValueError(f"heads are {shown(saved)}")
     data = None if raw is None else base64.b64decode(raw, validate=True)
     if side == 1:
-        return _Held(Row({}, Labelled(key, moment, checked_label(saved["y"]))), place, data, None)
+        return _Held({}, Labelled(key, moment, checked_label(saved["y"])), place, data, [None] * len(keep or ()), None)
     if type(saved["row"]) is not str:
         raise ValueError(f"heads are {shown(saved)}")
-    x = checked_row(saved["row"])
-    copy = None if keep is None else _copy(saved, keep)
-    return _Held(Row(x, Awaited(key, moment, pack_row(x))), place, data, copy)
+    x, kept, message = checked_row(saved["row"]), None, None
+    if keep is not None:
+        values, message = saved["kept"], _message(saved["message"])
+        if type(values) is not list or len(values) != len(keep):
+            raise ValueError(f"kept is {shown(values)}, and not {len(keep)} columns")
+        kept = kept_values(keep, values)
+    return _Held(x, Awaited(key, moment, pack_row(x)), place, data, kept, message)
+
+
+_NOTHING = RowsChunk([], str)

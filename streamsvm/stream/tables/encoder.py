@@ -6,17 +6,18 @@ import contextlib
 import itertools
 import math
 import shlex
-import zlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from river import base
 
-from streamsvm.core.frames import as_frame, as_rows
+from streamsvm.core.frames import as_columns, as_frame
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.messages import quoted, shown
+from streamsvm.stream.tables.chunk import Table, Values
+from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, encode
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
 from streamsvm.stream.tables.values import CYCLES, cyclic
 
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
-#: A longer text of a category is hashed: names of features are never forgotten.
-LONGEST_FEATURE = 1024
 _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
+_FEW_ROWS, _MANY_ROWS = 64, 4096  # of a frame that are encoded together
 _KNOWN = 20  # values of a column of numbers, from which on it is one
 _LARGEST = 3.4028234663852886e38  # of float32
 
@@ -161,7 +161,7 @@ class TableEncoder(base.MiniBatchTransformer):
         ValueError
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
-        numbers, names = self._split(x)
+        numbers, names = self._split(x, True)
         for name, value in numbers.items():
             if name not in self._numbers and isinstance(name, np.generic):
                 name = name.item()
@@ -183,7 +183,7 @@ class TableEncoder(base.MiniBatchTransformer):
             A value is not of the kind of its column (the message names the column and says what would help), or as in
             `learn_one`.
         """
-        numbers, names = self._split(x)
+        numbers, names = self._split(x, False)
         # Scalers of river note each name that they meet, so they meet only those that were learned.
         known = {name: value for name, value in numbers.items() if name in self._numbers}
         absent = [name for name in self._numbers if name not in numbers] if self.when_missing != "drop" else []
@@ -200,7 +200,7 @@ class TableEncoder(base.MiniBatchTransformer):
             if text in values:
                 features[values[text]] = 1.0
             elif len(values) >= self.max_values or len(f"{name}={text}") > LONGEST_FEATURE:
-                features[f"{name}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % self.buckets}"] = 1.0
+                features[self._known.bucket_of(name, text)] = 1.0
         if self.cycles:
             for name in self.dates:
                 if name in numbers:
@@ -212,14 +212,49 @@ class TableEncoder(base.MiniBatchTransformer):
                     features[f"{name} is missing"] = 1.0
         return features
 
+    @property
+    def _known(self) -> Columns:
+        how = self.when_missing, self.cycles, self.max_values, self.buckets, self.max_columns
+        return Columns(self._reading, self._numbers, self._features, *how)
+
+    def encode(
+        self, table: Table, first: int, end: int, learned: np.ndarray | None, known: Collection[Hashable] | None
+    ) -> Encoded:
+        """Return the features of many rows before they are learned, as `transform_one` gives them, for a loop over a stream.
+
+        There is no scaler. ``streamsvm.stream.tables.encode.encode`` describes the parameters, and which rows are left out.
+        """
+        return encode(self._known, table, first, end, learned, known)
+
+    def n_unknown(self, column: Hashable, values: Values) -> int:
+        """Return how many values of a column are names without a feature, and without a share in one of many names."""
+        known = self._features.get(column)
+        if known is None or len(known) >= self.max_values:
+            return 0
+        read, columns = self._reading.cell_reader(column), self._known
+        texts = Counter(map(read, values.tolist() if isinstance(values, np.ndarray) else values))
+        return sum(n for text, n in texts.items() if text is not None and columns.name_of(column, text) not in known)
+
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame, one after the other, as `learn_one` does.
 
         The message of a ValueError begins with the number of the row. The rows before it were learned.
         """
-        for i, x in enumerate(as_rows(X)[0]):
-            with _in_row(i):
-                self.learn_one(x)
+        names, columns, frame = as_columns(X)
+        table, first, n, most = Table(tuple(names), columns), 0, len(frame), _FEW_ROWS
+        learned = np.ones(_MANY_ROWS, bool)
+        while first < n:
+            if self._scaler is None:
+                end = min(first + most, n)
+                encoded = self.encode(table, first, end, learned[: end - first], None)
+                encoded.learn()
+                first += len(encoded.X)
+                # After a row that brings something new, there may be others: few rows are tried first.
+                most = min(4 * most, _MANY_ROWS) if first == end else _FEW_ROWS
+            if self._scaler is not None or first < end:
+                with _in_row(first):
+                    self.learn_one(table.row(first).x)
+                first += 1
 
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame, as a frame of the same kind.
@@ -227,20 +262,31 @@ class TableEncoder(base.MiniBatchTransformer):
         A feature that a row does not have is 0, as it is for learners. Errors are those of `transform_one`, and begin with the
         number of the row.
         """
-        rows, like = as_rows(X)
-        features: list[dict[Hashable, Any]] = []
-        for i, x in enumerate(rows):
+        names, columns, like = as_columns(X)
+        table, n = Table(tuple(names), columns), len(like)
+        found = self._encoded(table, n) if self._scaler is None else self._transformed(table, n)
+        if n and not found:  # a frame of some kinds has no rows without a column
+            known = itertools.chain(self._numbers, *(values.values() for values in self._features.values()), names)
+            found = dict.fromkeys(itertools.islice(known, 1), np.zeros(n))
+        return as_frame(np.column_stack(list(found.values())) if found else np.zeros((n, 0)), found, like)
+
+    def _encoded(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+        encoded = self.encode(table, 0, n, None, None)
+        if (done := len(encoded.X)) < n:
+            with _in_row(done):
+                self.transform_one(table.row(done).x)
+            return self._transformed(table, n)  # one column is called as a feature of another, or the like
+        read = self._reading
+        new = [name for name in table.names if name not in self._numbers and not (read.drops(name) or read.category_of(name))]
+        return dict(zip(encoded.names, encoded.X.T, strict=True)) | dict.fromkeys(new, np.zeros(n))
+
+    def _transformed(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+        found: dict[Hashable, np.ndarray] = {}
+        for i in range(n):
             with _in_row(i):
-                features.append(self.transform_one(x))
-        names = dict.fromkeys(name for row in features for name in row)
-        if features and not names:  # a frame of some kinds has no rows without a column
-            known = itertools.chain(self._numbers, *(values.values() for values in self._features.values()), like.columns)
-            names = dict.fromkeys(itertools.islice(known, 1))
-        columns = {name: column for column, name in enumerate(names)}
-        values = np.zeros((len(features), len(columns)))
-        for i, row in enumerate(features):
-            values[i, [columns[name] for name in row]] = list(row.values())
-        return as_frame(values, columns, like)
+                for name, value in self.transform_one(table.row(i).x).items():
+                    found.setdefault(name, np.zeros(n))[i] = value
+        return found
 
     def merge_with(self, *others: TableEncoder) -> list[Units]:
         """Merge other encoders into this one.
@@ -292,17 +338,19 @@ class TableEncoder(base.MiniBatchTransformer):
         self._numbers, self._features = numbers, features
         return units
 
-    def _split(self, x: Mapping[Any, Any]) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
-        # Numbers (with dates) and names of a row, checked.
+    def _split(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
+        # Numbers (with dates) and names of a row, checked. What is to be transformed may have texts in columns that never came.
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of columns to values, not a {type(x).__name__}")
         numbers: dict[Hashable, float] = {}
         names: dict[Hashable, str] = {}
         for name, value in self._reading.row(x.items()).items():
             if self._reading.category_of(name):
-                names[name] = value
+                names[name] = self._known.name_of(name, value)
                 continue
             if type(value) is not float:
+                if not (learns or name in self._numbers or self._reading.date_of(name)) and isinstance(value, str | bytes):
+                    continue
                 value = self._number(name, value)
             if not -_LARGEST <= value <= _LARGEST:
                 raise ValueError(

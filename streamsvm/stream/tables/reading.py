@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypedDict
 
 import numpy as np
 
-from streamsvm.stream.tables.values import number, seconds
+from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.values import LEAST_EPOCH, iso_seconds, number, seconds, seconds_of
 
 Names = str | Iterable[str]
 Dates = str | Iterable[str] | Mapping[str, str | None]
@@ -60,8 +63,8 @@ class Reading:
     Nothing is learned here.
 
     - A number is a number, even if it comes as text (in ASCII digits: ``2020_01`` and ``٣`` are none).
-    - The name of a category is text, without blanks around it. A whole number is the same name however it is written (``75001``
-      and ``75001.0``), but text stays as it is (``007``).
+    - The name of a category is text, without blanks around it, whatever type a format has for it: a typed decimal is its text. An
+      encoder also reads ``75001.0`` as ``75001`` and ``True`` as ``true``; ``007`` and ``1.10`` stay as they are.
     - A date becomes seconds since 1970; of a number, its size tells the unit (s, ms, us or ns).
     - Empty text, None, NaN, and the NaT and NA of frames are missing, and left out.
 
@@ -166,42 +169,102 @@ class Reading:
 
         ``reads`` reads numbers in text: float does where the text has nothing that only Python takes for one.
         """
-        kinds, other, numbers = self._kinds, self._other, self._missing_numbers
-        x = {}
+        kinds, other, x = self._kinds, self._other, {}
         for name, value in cells:
             kind = kinds.get(name, other)
-            if kind == _DROPPED or value is None:
-                continue
-            given = type(value)
-            if given is str:
-                value = value.strip()
-                if not value or value in self._missing:
-                    continue
-                if kind == _NUMBER:
-                    try:
-                        value = reads(value) if self.decimal is None else number(self.plain(value))
-                    except ValueError:
-                        if value in _NANS:
-                            continue
-            elif given is not float and given is not int and given is not bool:
-                value = plain_value(value)
-                if _is_absent(value):
-                    continue
-            if type(value) is float and value != value:
-                continue
-            if numbers and type(value) in (float, int) and value in numbers:
-                continue
-            if kind == _CATEGORY:
-                value = _name(value)
-            elif kind == _DATE:
-                try:  # noqa: SIM105 - which takes longer
-                    value = seconds(value, self.dates[str(name)])
-                except (ValueError, TypeError, OverflowError):
-                    pass
-                if value != value:
-                    continue
-            x[name] = value
+            if kind != _DROPPED and value is not None and (found := self._value(kind, name, value, reads)) is not None:
+                x[name] = found
         return x
+
+    def _value(self, kind: int, name: Hashable, value: Any, reads: Callable[[str], float]) -> Any:
+        """Return the value of a cell that is not None, or None if it is missing."""
+        given = type(value)
+        if given is str:
+            value = value.strip()
+            if not value or value in self._missing:
+                return None
+            if kind == _NUMBER:
+                try:
+                    value = reads(value) if self.decimal is None else number(self.plain(value))
+                except ValueError:
+                    if value in _NANS:
+                        return None
+        elif given is not float and given is not int and given is not bool:
+            if kind != _CATEGORY or given not in _TYPED:
+                value = plain_value(value)
+            if _is_absent(value):
+                return None
+        if type(value) is float and value != value:
+            return None
+        if self._missing_numbers and type(value) in (float, int) and value in self._missing_numbers:
+            return None
+        if kind == _CATEGORY:
+            return _name(value)
+        if kind == _DATE:
+            try:  # noqa: SIM105 - which takes longer
+                value = seconds(value, self.dates[str(name)])
+            except (ValueError, TypeError, OverflowError):
+                pass
+            return None if value != value else value
+        return value
+
+    def cell_reader(self, name: Hashable) -> Callable[[Any], Any]:
+        """Return the function that reads a value of a column, None if it is missing."""
+        kind = self._kinds.get(name, self._other)
+
+        def read(value: Any) -> Any:
+            return None if value is None else self._value(kind, name, value, number)
+
+        def read_date(value: Any) -> Any:
+            if type(value) is str and (date := value.strip())[4:5] == "-" and date.isascii() and date not in self._missing:
+                try:
+                    return seconds_of(datetime.fromisoformat(date))
+                except ValueError:
+                    pass
+            return read(value)
+
+        return read_date if kind == _DATE and self.dates[str(name)] is None else read
+
+    def iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
+        """Return dates in ISO 8601 that are all written alike, as `row` reads each; None if one is not, or not asked for."""
+        if self._kinds.get(name) != _DATE or self.dates[str(name)] is not None:
+            return None
+        texts = list(texts)
+        found = iso_seconds(texts)
+        return found if found is None or self._missing.isdisjoint(texts) else None
+
+    def column(self, name: Hashable, values: Values) -> Values:
+        """Return the values of a column that is not dropped, each as in `row`."""
+        kind = self._kinds.get(name, self._other)
+        if kind == _DATE and isinstance(values, list):
+            kinds = set(map(type, values))
+            if kinds == {str} and (found := self.iso_dates(name, values)) is not None:
+                return found
+            values = as_numbers(values)[0] if kinds <= {float, type(None)} else values
+        if isinstance(values, np.ndarray) and (
+            kind == _NUMBER
+            or (kind == _DATE and values.dtype.kind == "f" and not (np.abs(as_numbers(values)[0]) >= LEAST_EPOCH).any())
+        ):
+            if not self._missing_numbers or values.dtype == bool:
+                return values
+            return np.where(np.isin(values, list(self._missing_numbers)), np.nan, values)
+        read = self.cell_reader(name)
+        return list(map(read, values.tolist() if isinstance(values, np.ndarray) else values))
+
+    def table(self, table: Table) -> Table:
+        """Return a table with all columns that are not dropped, read."""
+        kept = [place for place, name in enumerate(table.names) if not self.drops(name)]
+        columns = [self.column(table.names[place], table.columns[place]) for place in kept]
+        y = None if table.y is None else [self.label(y) for y in table.y]
+        return replace(table, names=tuple(table.names[place] for place in kept), columns=columns, y=y)
+
+    def drops(self, name: Hashable) -> bool:
+        """Whether a column is left out."""
+        return self._kinds.get(name, self._other) == _DROPPED
+
+    def holds_plain_numbers(self, name: Hashable) -> bool:
+        """Whether the texts of a column are numbers as programs write them."""
+        return self._kinds.get(name, self._other) == _NUMBER and self.decimal is None
 
     def plain(self, text: str) -> str:
         """Return a number in text as Python writes it.
@@ -279,9 +342,14 @@ def _is_absent(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
+_TYPED = (bytes, Decimal)  # names of which are texts
+
+
 def _name(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace").strip()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

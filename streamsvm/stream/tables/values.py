@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
+from streamsvm.core.checks import plain
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
 
 #: The length in seconds of each cycle that a date can be placed in; a year is the mean one of the calendar.
@@ -17,6 +24,8 @@ CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}
 #: Formats of numbers: the units since 1970, with how many make a second, and the least size that means each of them if none is
 #: named (1973 in that unit; in the unit before it, the year 5138).
 UNITS = {"s": (1.0, 0.0), "ms": (1e3, 1e11), "us": (1e6, 1e14), "ns": (1e9, 1e17)}
+
+LEAST_EPOCH = UNITS["ms"][1]  # a float that is smaller is in seconds
 
 _DIGITS = 8  # of a day such as 20240131
 _YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a year, or a day such as 20240131
@@ -44,6 +53,39 @@ def number(text: str) -> float:
     if "_" in text or not text.isascii():
         raise ValueError(f"{text!r} is no number")
     return float(text)
+
+
+_WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
+
+
+def spelling(name: str) -> str:
+    """Return the name of a category as it is spelt whatever wrote it: whole numbers without a point, true and false.
+
+    Examples
+    --------
+    >>> [spelling(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
+    ['1', '-20', 'true', '1.10', '007', 'Paris']
+    """
+    if name.lower() in ("true", "false"):
+        return name.lower()
+    found = _WHOLE.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def label_of(y: Any) -> Any:
+    """Return a typed label as all formats have it: a text without blanks around it, whether it comes as text or as bytes.
+
+    Examples
+    --------
+    >>> label_of("yes "), label_of(b"yes"), label_of(1)
+    ('yes', 'yes', 1)
+    """
+    if isinstance(y, bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            y = y.decode()
+    if isinstance(y, Decimal):
+        return plain(y)
+    return y.strip() if isinstance(y, str) else y
 
 
 #: Objects within objects.
@@ -141,7 +183,7 @@ def seconds(value: Any, form: str | None = None) -> float:
     elif isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, datetime):
-        return (value.replace(tzinfo=UTC) - _EPOCH if value.tzinfo is None else value - _EPOCH) / _SECOND
+        return seconds_of(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if is_whole and form is None and _YEARS[0] <= value <= _YEARS[1]:
         return seconds(date(value, 1, 1))
@@ -150,6 +192,46 @@ def seconds(value: Any, form: str | None = None) -> float:
     since = float(value)
     unit = form if is_whole and form in UNITS else unit_of(since)
     return since / UNITS[unit][0]
+
+
+def seconds_of(moment: datetime) -> float:
+    """Return a moment as seconds since 1970, in UTC if it names no time zone."""
+    return (moment - (_EPOCH if moment.tzinfo is not None else _NAIVE_EPOCH)) / _SECOND
+
+
+def iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
+    """Return dates that are all written alike, YYYY-MM-DD with HH:MM or HH:MM:SS or without, as `seconds` does each, float64.
+
+    None where one is written otherwise.
+
+    Examples
+    --------
+    >>> iso_seconds(["1970-01-02 00:00", "1970-01-01 01:00"])
+    array([86400.,  3600.])
+    """
+    size = len(texts[0]) if texts else 0
+    if size not in _ISO_SIZES or set(map(len, texts)) != {size} or not (text := "".join(texts)).isascii():
+        return None
+    data = text.encode()
+    letters = np.frombuffer(data, np.uint8).reshape(len(texts), size)
+    marks = [place for place in _ISO_MARKS if place < size]
+    digits = np.delete(letters, marks, axis=1)
+    if not ((digits >= _ZERO) & (digits <= _NINE)).all():
+        return None
+    if (
+        not all(np.isin(letters[:, place], _ISO_MARKS[place]).all() for place in marks)
+        or (digits[:, :4] == _ZERO).all(axis=1).any()
+    ):
+        return None
+    try:
+        return np.frombuffer(data, f"S{size}").astype("datetime64[s]").astype(np.int64).astype(np.float64)
+    except ValueError:  # of a day that is none
+        return None
+
+
+_ISO_SIZES = (10, 16, 19)
+_ISO_MARKS = {4: (ord("-"),), 7: (ord("-"),), 10: (ord(" "), ord("T")), 13: (ord(":"),), 16: (ord(":"),)}
+_ZERO, _NINE = ord("0"), ord("9")
 
 
 def _in_text(text: str, form: str | None) -> datetime | int | float:

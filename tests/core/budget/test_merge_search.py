@@ -22,8 +22,15 @@ from streamsvm.core.budget.removal import oldest_argmin, squared_coefficients
 
 
 def test_the_tables_of_the_package_are_those_of_the_algorithm():
-    tables = computed_tables()
-    np.testing.assert_allclose(merge_tables(), tables, rtol=1e-6)  # another processor's exponentials may differ in the last bit
+    tables, ours = computed_tables(), merge_tables()
+    # Another processor's exponentials may differ in the last bit. Where equal coefficients begin to merge apart, at q = 2, the
+    # maximum is flat to the third derivative: there its place moves with that bit, and its value does not.
+    others = np.argwhere(~np.isclose(ours, tables, rtol=1e-6, atol=0.0))
+    assert all((table, i) == (0, 0) and abs(u / (GRID - 1) - 2.0 / 3.0) < 1.0 / GRID for table, i, u in others), others
+    h = np.array([[each[0, 0, u] for *_, u in others] for each in (ours, tables)], np.float64)
+    q = np.array([u / (GRID - 1 - u) for *_, u in others])
+    s = np.exp(-((1.0 - h) ** 2) * q) + np.exp(-(h**2) * q)
+    np.testing.assert_allclose(s[0], s[1], rtol=1e-15)
     assert unpacked(packed(tables)).tobytes() == tables.tobytes()
     assert not merge_tables().flags.writeable
 

@@ -11,8 +11,8 @@ import pytest
 
 from crafted_arrow import one_field_many_times
 from refused import raises
-from row_tables import same, stream
-from streamsvm.stream.endpoints import Rows
+from row_tables import float32_table, same, stream
+from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm_kafka import ArrowCodec
 from streamsvm_kafka.codecs import MAX_TABLE_BYTES, arrow_stream
 
@@ -21,10 +21,15 @@ def twin(batch, label):
     """Rows of a batch, a cell at a time."""
     names = tuple(name for name in batch.schema.names if name != label)
     rows = batch.to_pylist()
-    X = [[math.nan if row[name] is None else np.float32(row[name]) for name in names] for row in rows]
+    columns = []
+    for name in names:
+        cells, kind = [row[name] for row in rows], batch.schema.field(name).type
+        if not (pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            cells = np.array([math.nan if cell is None else np.float32(cell) for cell in cells], np.float32)
+        columns.append(cells)
     y = [row[label] for row in rows] if label in batch.schema.names else []
     y = [None if label != label else label for label in y]
-    return Rows(names, np.array(X, np.float32), y if any(label is not None for label in y) else None)
+    return Table(names, columns, y if any(label is not None for label in y) else None)
 
 
 numbers = [
@@ -66,10 +71,11 @@ def test_arrow_columns_of_numbers(column, compression):
     ],
     ids=lambda column: str(column.type),
 )
-def test_arrow_labels(labels):
-    batch = pa.record_batch({"a": [1.0, 2.0, None, 4.0], "y": labels})
+def test_arrow_labels_and_features_of_their_types(labels):
+    batch = pa.record_batch({"a": [1.0, 2.0, None, 4.0], "y": labels, "b": labels})
     found = ArrowCodec("y").decode_rows(stream(batch))
     assert same(found, twin(batch, "y"))
+    assert [type(column) for column in found.columns] == [type(column) for column in twin(batch, "y").columns]
     assert [type(label) for label in found.y or ()] == [type(label) for label in twin(batch, "y").y or ()]
 
 
@@ -77,9 +83,10 @@ def test_arrow_of_several_batches_and_none():
     codec = ArrowCodec("y")
     batch = pa.record_batch({"a": [1.0, None], "y": ["a", "b"]})
     found = codec.decode_rows(stream(batch, batch.slice(1), batch.slice(2)))
-    assert same(found, Rows(("a",), np.array([[1], [np.nan], [np.nan]], np.float32), ["a", "b", "b"]))
-    empty = codec.decode_rows(stream(schema=batch.schema))
-    assert (empty.names, empty.X.shape, empty.y) == (("a",), (0, 1), None)
+    assert same(found, float32_table(("a",), [[1], [np.nan], [np.nan]], ["a", "b", "b"]))
+    assert same(codec.decode_rows(stream(schema=batch.schema)), float32_table(("a",), np.empty((0, 1))))
+    without_features = codec.decode_rows(stream(pa.record_batch({"y": pa.nulls(3)})))
+    assert [without_features.row(i) for i in range(len(without_features))] == [Row({}, None)] * 3
 
 
 def test_arrow_columns_may_change():
@@ -96,10 +103,11 @@ def test_arrow_of_a_stream_without_an_end():
     assert same(ArrowCodec("y").decode_rows(value[:-8]), twin(batch, "y"))
 
 
-def test_a_long_label_of_a_dictionary_is_held_once():
-    labels = pa.DictionaryArray.from_arrays(pa.array(np.zeros(10_000, np.int8)), pa.array(["a" * 100_000]))
-    y = ArrowCodec("y").decode_rows(stream(pa.record_batch({"a": pa.nulls(10_000, pa.bool_()), "y": labels}))).y
-    assert y[0] is y[-1]
+def test_a_long_text_of_a_dictionary_is_held_once():
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(10_000, np.int8)), pa.array(["a" * 100_000]))
+    found = ArrowCodec("y").decode_rows(stream(pa.record_batch({"a": texts, "y": texts})))
+    for values in (found.y, *found.columns):
+        assert values[0] is values[-1]
 
 
 def test_arrow_refuses_two_columns_of_one_name():
@@ -122,6 +130,8 @@ BOMBS = {
         pa.record_batch({"y": pa.DictionaryArray.from_arrays([0], pa.array(np.zeros(2**22, np.int8)))}), compression="zstd"
     ),
     "text": lambda: stream(pa.record_batch({"y": ["a" * (1 << 25)]}), compression="lz4"),
+    "text of a feature": lambda: stream(pa.record_batch({"a": ["a" * (1 << 25)]}), compression="lz4"),
+    "many texts": lambda: stream(pa.record_batch({"a": [""] * 500_000}), compression="lz4"),
 }
 
 
@@ -191,5 +201,6 @@ def test_a_decimal_of_an_absurd_scale_is_refused(kind, name):
 def test_many_columns_take_time_in_proportion():
     message = stream(pa.record_batch({f"c{i}": [1.0] for i in range(8000)}))
     began = time.process_time()
-    assert ArrowCodec("y").decode_rows(message).X.shape == (1, 8000)
+    found = ArrowCodec("y").decode_rows(message)
+    assert (len(found), len(found.names)) == (1, 8000)
     assert time.process_time() - began < 5.0  # half a minute, where the schema's types are listed for each column

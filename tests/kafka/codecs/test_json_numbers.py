@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from json_messages import NAMES, message
-from streamsvm import BSGDClassifier
-from streamsvm.stream.rows import columns_of
+from streamsvm.stream.tables.chunk import Table, as_numbers
 from streamsvm_kafka import JSONCodec
 from streamsvm_kafka.clients.record_batches import messages_of
 from streamsvm_kafka.decoding import MessageSource
 
 
 def numbers(codec, texts, names):
-    """What a codec makes of messages that lie behind each other, with something before and after them."""
+    """The table that a codec makes of messages that lie behind each other, with something before and after them."""
     ends = 3 + np.cumsum([len(text) for text in texts])
     return codec.decode_numbers(b"{1," + b"".join(texts) + b'"}', np.array([3, *ends[:-1]]), ends, names)
 
@@ -28,14 +27,15 @@ def test_messages_by_names_are_what_they_are_one_by_one(label):
     for _ in range(10_000):
         text = message(rng, label)
         found = numbers(codec, [text], names)
-        if found is None:
+        if found.odd:
             continue
         accepted += 1
         row = codec.decode(text)
         assert row.x.keys() <= set(names)
-        assert found[0].tobytes() == np.array([[float(row.x.get(name, math.nan)) for name in names]]).tobytes()
+        assert found.names == tuple(names)
+        assert np.array(found.columns).tobytes() == np.array([float(row.x.get(name, math.nan)) for name in names]).tobytes()
         assert not any(isinstance(value, bool | str) for value in row.x.values())
-        assert (type(found[1][0]), found[1]) == (type(row.y), [row.y])
+        assert (type(found.y[0]), found.y) == (type(row.y), [row.y])
     assert accepted > 1000
 
 
@@ -43,9 +43,9 @@ def test_usual_messages_are_read_by_names():
     codec, rng = JSONCodec("y"), random.Random(1)
     rows = [({name: rng.gauss(0.0, 1.0) for name in NAMES}, rng.choice(["no", "yes"])) for _ in range(50)]
     texts = [json.dumps({**x, "y": y}, ensure_ascii=False).encode() for x, y in rows]
-    X, y = numbers(codec, texts, NAMES)
-    assert X.tolist() == [[x[name] for name in NAMES] for x, _ in rows]
-    assert y == [label for _, label in rows]
+    found = numbers(codec, texts, NAMES)
+    assert np.array(found.columns).tolist() == [[x[name] for x, _ in rows] for name in NAMES]
+    assert (found.y, found.odd) == ([label for _, label in rows], [])
     for wrong in (
         ["a"],
         ["a", "a", "b.c"],
@@ -59,36 +59,73 @@ def test_usual_messages_are_read_by_names():
         for slash in (b"/", b"\\/"):  # which is not how most write it
             text = json.dumps({name: 0.5, "y": 1}).encode().replace(b"/", slash)
             found = numbers(codec, [*texts, text], [*NAMES, name])
-            assert (found is None) == (name == "a/b" and slash == b"\\/")
-            assert found is None or (np.isnan(found[0][:-1, 3]).all() and found[0][-1, 3] == 0.5)
-    assert np.isnan(numbers(codec, [*texts, b"{}"], NAMES)[0][-1]).all()
-    assert numbers(codec, [*texts, b'{"c": 1}'], NAMES) is None
+            assert found.odd == ([len(texts)] if name == "a/b" and slash == b"\\/" else [])
+            assert np.isnan(found.columns[3][:-1]).all()
+            assert found.odd or found.columns[3][-1] == 0.5
+    assert np.isnan([values[-1] for values in numbers(codec, [*texts, b"{}"], NAMES).columns]).all()
+    assert numbers(codec, [*texts, b'{"c": 1}'], NAMES).odd == [len(texts)]
     assert numbers(codec, [b" " * 2**24 + texts[0]], NAMES) is None
 
 
+class Sent:
+    """A message of a topic."""
+
+    headers, partition, offset, timestamp, key = (), 0, 0, -1, None
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Given(MessageSource):
+    """A source of messages that are at hand."""
+
+    def __init__(self, codec, values):
+        super().__init__("messages", "topic", codec)
+        self._values = values
+
+    def _take(self, most):
+        values, self._values = self._values[:most], self._values[most:]
+        return messages_of(map(Sent, values)) if values else None
+
+
 def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
-    class Given(MessageSource):
-        take = None
+    rng, codec = random.Random(2), JSONCodec("y")
+    rows = [({name: rng.gauss(0.0, 1.0) for name in NAMES}, rng.choice([True, None])) for _ in range(30)]
+    rows[4][0].pop("a")
+    texts = [json.dumps({**x, "y": y}).encode() for x, y in rows]
+    by_rows = Given(codec, texts).read(100)
+    expected = Table.of_rows([by_rows.row(i) for i in range(len(by_rows))])
+    monkeypatch.setattr(JSONCodec, "decode_kept", None)
+    source = Given(codec, texts)
+    for first, end in ((0, 10), (10, 30)):
+        chunk = source.read(end - first)
+        found = chunk.table(NAMES)
+        assert found is chunk.table(tuple(NAMES))
+        assert found.names == tuple(NAMES)
+        for name in NAMES:
+            numbers, n = as_numbers(expected.column(name)[first:end])
+            assert found.column(name).tobytes() == numbers.tobytes()
+            assert n == end - first
+        assert found.y == expected.y[first:end]
+    assert source.read(100) is None
 
-    class Sent:
-        headers, partition, offset, timestamp, key = (), 0, 0, -1, None
 
-        def __init__(self, value):
-            self.value = value
-
-    rng, model = random.Random(2), BSGDClassifier(budget=10)
-    for _ in range(20):
-        x = {name: rng.gauss(0.0, 1.0) for name in NAMES}
-        model.learn_one(x, x["a"] > 0.0)
-    texts = [json.dumps({**{name: rng.gauss(0.0, 1.0) for name in NAMES}, "y": True}).encode() for _ in range(30)]
-    source = Given("messages", "topic", JSONCodec("y"))
-    rows = source._decode(messages_of(map(Sent, texts)), 100)
-    by_pairs = columns_of([rows[i] for i in range(len(rows))], model)
-    monkeypatch.setattr(JSONCodec, "decode_pairs", None)
-    found = columns_of(rows[:], model)
-    assert found.names == NAMES == model.feature_names
-    assert found.X.astype(model._dtype).tobytes() == by_pairs.X.tobytes()
-    assert (found.y, found.empty) == (by_pairs.y, 0)
-    part = columns_of(rows[10:20], model)
-    assert part.X.tobytes() == found.X[10:20].tobytes()
-    assert math.isfinite(part.X.sum())
+@pytest.mark.parametrize("keep", [[], ["b.c", "y", "n"]])
+def test_rows_that_are_no_numbers_are_decoded_once(monkeypatch, keep):
+    rng, codec, decoded = random.Random(3), JSONCodec("y"), []
+    texts = [json.dumps({"a": rng.gauss(0.0, 1.0), "b.c": "x", "n": {"m": i}, "y": i % 2}).encode() for i in range(30)]
+    texts[7] = b"[1]"
+    decode = codec.decode_kept
+    monkeypatch.setattr(codec, "decode_kept", lambda value, names: decoded.append(value) or decode(value, names))
+    source = Given(codec, texts)
+    assert source.keep(keep) == [*keep, "partition", "offset"]
+    chunk = source.read(100)
+    assert source.read(100) is None  # whatever was read since, a chunk is of its messages
+    for _ in range(2):
+        table = chunk.table(["a"])
+        assert [table.row(i) for i in range(30) if i != 7] == [chunk.row(i) for i in range(30) if i != 7]
+        assert (chunk.row(7).raw, table.odd) == (b"[1]", [7])
+        kept = chunk.kept(5, 9)
+        values = [["x", "x", None, "x"], [1, 0, None, 0], [{"m": 5}, {"m": 6}, None, {"m": 8}]][: len(keep)]
+        assert kept == [*values, [0] * 4, [0] * 4]
+    assert decoded == texts

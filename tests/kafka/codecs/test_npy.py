@@ -6,8 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from row_tables import npy, same
-from streamsvm.stream.endpoints import Rows
+from row_tables import float32_table, npy, same
 from streamsvm_kafka import NpyCodec
 
 
@@ -16,21 +15,21 @@ from streamsvm_kafka import NpyCodec
 def test_npy_of_every_type(dtype, order):
     table = np.array([[0, 1, 1], [1, 0, 0]]).astype(dtype, order=order)
     rows = NpyCodec(2).decode_rows(npy(table))
-    assert same(rows, Rows((0, 1), np.array([[0, 1], [1, 0]], np.float32), [1, 0]))
-    assert rows.X.flags.c_contiguous
+    assert same(rows, float32_table((0, 1), [[0, 1], [1, 0]], [1, 0]))
+    assert {column.dtype for column in rows.columns} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_npy_of_every_version(version):
     file = io.BytesIO()
     np.lib.format.write_array(file, np.ones((2, 2)), version=version)
-    assert len(NpyCodec(1).decode_rows(file.getvalue()).X) == 2
+    assert len(NpyCodec(1).decode_rows(file.getvalue())) == 2
 
 
 def test_npy_of_other_writers():
     header = b"""{"shape": (1,2), "descr": "<f4", 'fortran_order':False}\n"""
     value = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack("<2f", 0.5, 1)
-    assert same(NpyCodec(1).decode_rows(value), Rows((0,), np.array([[0.5]], np.float32), [1]))
+    assert same(NpyCodec(1).decode_rows(value), float32_table((0,), [[0.5]], [1]))
 
 
 def test_npy_labels():

@@ -8,9 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refused import raises
-from streamsvm.stream import CSVSource, open_source
-from streamsvm.stream.endpoints import BadRow
-from streamsvm.stream.tables.values import flat, formats_of, number, parsed, seconds
+from streamsvm.stream import BadRow, CSVSource, open_source
+from streamsvm.stream.tables.values import flat, formats_of, iso_seconds, number, parsed, seconds
 
 
 @given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
@@ -63,6 +62,27 @@ def test_years_and_days_are_times():
 
 DAYS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d/%m/%y", "%a, %d %b %Y", "%Y/%m/%d"]
 CLOCKS = ["", " %H:%M", " %H:%M:%S", " %I:%M %p", ":%H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S UTC", " %H:%M:%S %z"]
+
+
+#: Ways in which a moment is written.
+FORMS = [lambda moment, sep=sep, to=to: moment.isoformat(sep, to) for sep in " T" for to in ("minutes", "seconds")]
+FORMS.append(lambda moment: moment.date().isoformat())
+digits = st.text("01235", min_size=8, max_size=8).map(lambda text: f"{text[:4]}-{text[4:6]}-{text[6:]}")
+
+
+@given(st.sampled_from(FORMS).flatmap(lambda form: st.lists(st.datetimes().map(form), min_size=1, max_size=5)))
+def test_dates_that_are_written_alike_are_those_one_by_one(texts):
+    assert iso_seconds(texts).tolist() == list(map(seconds, texts))
+
+
+@given(
+    st.lists(
+        digits | st.sampled_from(["2024-02-30", "2024-01-02 ", "2024-01-02T24:00", "2024-01-02T03:60"]), min_size=1, max_size=3
+    )
+)
+def test_what_looks_like_dates_is_read_as_one_by_one_or_not_at_all(texts):
+    if (found := iso_seconds(texts)) is not None:
+        assert found.tolist() == list(map(seconds, texts))
 
 
 @given(

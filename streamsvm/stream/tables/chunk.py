@@ -1,0 +1,357 @@
+"""Rows of a stream that were read together: as columns, and as rows where somebody needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, final, overload
+
+import numpy as np
+
+
+class Row(NamedTuple):
+    """One row of a stream: its features, and its label, or None if it has none."""
+
+    x: dict[Hashable, Any]
+    y: Any = None
+
+
+class Weighted(NamedTuple):
+    """A label with the weight of its row, in the place of the label."""
+
+    y: Any
+    w: float
+
+
+@final
+class BadRow(NamedTuple):
+    """A row that its source cannot read, although it can read the next one."""
+
+    place: str
+    """The stream, and the line, offset or number of the row in it."""
+    raw: bytes | None
+    """The bytes of the row; None if the stream has none."""
+    reason: str
+
+
+class Message(NamedTuple):
+    """What the prediction of a topic's row keeps of the row's message, if it goes to a topic too."""
+
+    key: bytes | None
+    """None if the message has none."""
+    timestamp: int | None
+    """Milliseconds since 1970; None if the message has no time."""
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of key and headers, with 16 more for each header."""
+        return len(self.key or b"") + sum(len(name.encode()) + len(value) + 16 for name, value in self.headers)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MessageColumns(Sequence[Message]):
+    """Key, time and headers that predictions keep of the messages of their rows, in columns."""
+
+    keys: Sequence[bytes | None]
+    timestamps: Sequence[int | None]
+    headers: Sequence[list[tuple[str, bytes]]]
+    largest: int
+    """No message has a larger `size`."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, i: int) -> Message: ...
+    @overload
+    def __getitem__(self, i: slice) -> MessageColumns: ...
+    def __getitem__(self, i: int | slice) -> Message | MessageColumns:
+        if isinstance(i, slice):
+            return MessageColumns(self.keys[i], self.timestamps[i], self.headers[i], self.largest)
+        return Message(self.keys[i], self.timestamps[i], self.headers[i])
+
+
+#: The values of a column: numbers [n] of any width, in which NaN is missing; or n objects, in which None is missing.
+Values = np.ndarray | list[Any]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows in columns.
+
+    Examples
+    --------
+    >>> table = Table(("age", "city"), [np.array([31, np.nan]), ["Oslo", None]], [True, None])
+    >>> table.row(0), table.row(1)
+    (Row(x={'age': 31.0, 'city': 'Oslo'}, y=True), Row(x={}, y=None))
+    """
+
+    names: tuple[Hashable, ...]
+    """Names of the columns."""
+    columns: list[Values]
+    """The values of each column."""
+    y: list[Any] | None = None
+    """The n labels, in which None means that the row has none. None if no row has a label."""
+    weights: np.ndarray | None = None
+    """The weight of each row, float64 [n]; None if they have none."""
+    odd: Sequence[int] = field(default=())
+    """The numbers of the rows that are not in the columns, in their order: they must be asked for by themselves."""
+    blank: Sequence[int] = field(default=())
+    """The numbers of the rows that have a value which is None or NaN, and not just none: learners refuse these."""
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else len(self.y or ())
+
+    def row(self, i: int) -> Row:
+        """Return row number ``i``, without the values that are missing."""
+        x = {}
+        for name, values in zip(self.names, self.columns, strict=True):
+            value = values[i].item() if isinstance(values, np.ndarray) else values[i]
+            if value is not None and value == value:
+                x[name] = value
+        y = None if self.y is None else self.y[i]
+        return Row(x, y if self.weights is None or y is None else Weighted(y, float(self.weights[i])))
+
+    def column(self, name: Hashable) -> Values | None:
+        """Return the values of a column; None if there is none of that name."""
+        return self.columns[self.names.index(name)] if name in self.names else None
+
+    def without(self, names: Iterable[Hashable]) -> Table:
+        """Return the rows without some columns."""
+        left_out = set(names)
+        if left_out.isdisjoint(self.names):
+            return self
+        kept = [place for place, name in enumerate(self.names) if name not in left_out]
+        return replace(self, names=tuple(self.names[place] for place in kept), columns=[self.columns[place] for place in kept])
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row | BadRow]) -> Table | None:
+        """Return rows as a table; None if they have more columns than it would be worth."""
+        n = len(rows)
+        odd = [i for i, row in enumerate(rows) if type(row) is BadRow or not isinstance(row[0], Mapping)]
+        given = [Row({}) if i in set(odd) else row for i, row in enumerate(rows)] if odd else rows
+        xs: list[Any] = [row[0] for row in given]
+        names = dict.fromkeys(name for x in xs for name in x)
+        cells = sum(map(len, xs))
+        if n * len(names) > _SPARSE * cells + _FEW_CELLS:
+            return None
+        columns: list[Any] = [[x.get(name) for x in xs] for name in names]
+        absent = n * len(names) - cells
+        blank = (
+            [i for i, x in enumerate(xs) if any(map(_is_blank, x.values()))]
+            if sum(values.count(None) for values in columns) > absent or any(map(_has_nan, columns))
+            else []
+        )
+        ys: list[Any] = [row[1] for row in given]
+        weights = None
+        if any(type(y) is Weighted for y in ys):
+            weights = np.array([y.w if type(y) is Weighted else 1.0 for y in ys])
+            ys = [y.y if type(y) is Weighted else y for y in ys]
+        return cls(tuple(names), columns, ys, weights, odd, blank)
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or _is_nan(value)
+
+
+def _has_nan(values: list[Any]) -> bool:
+    return any(issubclass(kind, float | np.floating) for kind in set(map(type, values))) and any(map(_is_nan, values))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+_SPARSE, _FEW_CELLS = 8, 4096  # a table may have so many times the cells that rows have, and so many more
+
+
+class Chunk:
+    """Rows that a source has read together.
+
+    A source of your own gives a `RowsChunk`, or a class below this one that says how rows become columns.
+    """
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def row(self, i: int) -> Row | BadRow:
+        """Return row number ``i``."""
+        raise NotImplementedError
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Return all rows in columns; None if they are rows only.
+
+        ``known`` are the features that the model knows, if it takes numbers alone: a format without a header looks for these.
+        """
+        return None
+
+    def place(self, i: int) -> str:
+        """Return the stream, and the line, offset or number of row number ``i`` in it, for messages."""
+        raise NotImplementedError
+
+    def raw(self, i: int) -> bytes | None:  # noqa: ARG002
+        """Return the bytes of row number ``i``, which go into its dead letter; None if there are none."""
+        return None
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        """Return what `Source.keep` has asked for, of the rows from one number to before another: a sequence for each field."""
+        raise NotImplementedError
+
+    def messages(self, first: int, end: int) -> MessageColumns | None:  # noqa: ARG002
+        """Return the messages of the rows from one number to before another; None if the stream has none."""
+        return None
+
+    def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
+        """Return the key of the message of row number ``i``, and its time in seconds since 1970; None for what it has not."""
+        return None, None
+
+
+class RowsChunk(Chunk):
+    """Rows as they are, for sources that read them one by one.
+
+    Parameters
+    ----------
+    rows
+        The rows.
+    place
+        Function that returns the place of a row by its number here.
+    raws
+        The bytes of each row, if there are any.
+    names
+        Columns of the rows that predictions keep.
+    kept
+        What is kept of each row, if it is not in the features.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row | BadRow],
+        place: Callable[[int], str],
+        raws: Sequence[bytes | None] | None = None,
+        names: Sequence[str] = (),
+        kept: Sequence[Sequence[Any]] | None = None,
+    ) -> None:
+        self.rows: Sequence[Row | BadRow] = rows
+        self._place, self._raws, self._names, self._kept = place, raws, names, kept
+        self._table: Table | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, i: int) -> Row | BadRow:
+        return self.rows[i]
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        if self._table is None:
+            self._table = Table.of_rows(self.rows)
+        return self._table
+
+    def place(self, i: int) -> str:
+        return self._place(i)
+
+    def raw(self, i: int) -> bytes | None:
+        return None if self._raws is None else self._raws[i]
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        if self._kept is not None:
+            return [list(column) for column in zip(*self._kept[first:end], strict=True)]
+        return kept_features(self, self._names, first, end)
+
+
+def kept_features(chunk: Chunk, names: Sequence[str], first: int, end: int) -> list[Sequence[Any]]:
+    """Return columns of features of the rows from one number to before another, None where a row has not."""
+    rows = [chunk.row(i)[0] for i in range(first, end)]
+    return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in names]
+
+
+class TableChunk(Chunk):
+    """Rows that were read as a table."""
+
+    def __init__(self, table: Table, place: Callable[[int], str], names: Sequence[str] = ()) -> None:
+        self._rows, self._place, self._names = table, place, names
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, i: int) -> Row | BadRow:
+        return self._rows.row(i)
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        return self._rows
+
+    def place(self, i: int) -> str:
+        return self._place(i)
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        return kept_features(self, self._names, first, end)
+
+
+class ChangedChunk(Chunk):
+    """The rows of another chunk, changed: a class below this one says how."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+
+    def __len__(self) -> int:
+        return len(self._chunk)
+
+    def place(self, i: int) -> str:
+        return self._chunk.place(i)
+
+    def raw(self, i: int) -> bytes | None:
+        return self._chunk.raw(i)
+
+    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        return self._chunk.kept(first, end)
+
+    def messages(self, first: int, end: int) -> MessageColumns | None:
+        return self._chunk.messages(first, end)
+
+    def event(self, i: int) -> tuple[str | bytes | None, float | None]:
+        return self._chunk.event(i)
+
+
+class WithoutColumns(ChangedChunk):
+    """Rows without some columns, which are no features."""
+
+    def __init__(self, chunk: Chunk, names: Iterable[Hashable]) -> None:
+        super().__init__(chunk)
+        self._left_out = frozenset(names)
+
+    def row(self, i: int) -> Row | BadRow:
+        row = self._chunk.row(i)
+        if isinstance(row, BadRow) or not isinstance(row.x, Mapping):
+            return row
+        return Row({name: value for name, value in row.x.items() if name not in self._left_out}, row.y)
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:
+        found = self._chunk.table([*known, *self._left_out] if known else known)
+        return None if found is None else found.without(self._left_out)
+
+
+def as_numbers(values: Values) -> tuple[np.ndarray, int]:
+    """Return the values of a column as float64, NaN if missing, up to the first one that is no number; and how many there are.
+
+    Examples
+    --------
+    >>> as_numbers([1, True, None, "two", 3])
+    (array([ 1.,  1., nan]), 3)
+    """
+    if isinstance(values, np.ndarray):
+        return values.astype(np.float64, copy=False), len(values)
+    n = len(values)
+    if not all(issubclass(kind, _NUMBERS) for kind in set(map(type, values))):
+        n = next(i for i, value in enumerate(values) if not isinstance(value, _NUMBERS))
+    try:
+        return np.array(values[:n], np.float64), n
+    except OverflowError:  # of a whole number
+        n = next(i for i, value in enumerate(values[:n]) if isinstance(value, int) and abs(value) > _LARGEST_WHOLE)
+        return np.array(values[:n], np.float64), n
+
+
+_NUMBERS = (int, float, np.floating, np.integer, np.bool_, type(None))
+_LARGEST_WHOLE = int(math.ldexp(1.0, 1023))

@@ -1,0 +1,99 @@
+"""Rows of a stream that are read together: as they are, and in columns; and checks that these are the rows one by one."""
+
+import math
+import random
+
+import numpy as np
+
+from row_tables import float32_table
+from streamsvm.stream import BadRow, Row, RowsChunk, Source, Weighted
+
+
+class InChunks(Source):
+    """Rows so many at a time, drawn at random, in one kind of chunks. Before each chunk is one without rows."""
+
+    def __init__(self, rows, kind=RowsChunk, seed=0):
+        self.name, self.all, self.kind = "chunks", [Row(*row) for row in rows], kind
+        self.done, self.random, self.silent = 0, random.Random(seed), False
+
+    @property
+    def position(self):
+        return {"rows": self.done}
+
+    def seek(self, position):
+        self.done = position["rows"]
+
+    def read(self, most):
+        if self.done >= len(self.all):
+            return None
+        self.silent = not self.silent
+        first, n = self.done, 0 if self.silent else self.random.randint(1, most)
+        rows = self.all[first : first + n]
+        self.done += len(rows)
+        given = rows if issubclass(self.kind, RowsChunk) else table_of(rows)
+        return self.kind(given, lambda i: f"{self.name}, row {first + i + 1:,}", names=self.kept_names)
+
+
+def chunks_of(source, most=1000):
+    """Give the chunks of a source that have rows."""
+    while (chunk := source.read(most)) is not None:
+        if len(chunk):
+            yield chunk
+
+
+def table_of(rows):
+    """Rows with numbers of 32 bits as a table."""
+    names = list(dict.fromkeys(name for row in rows for name in row.x))
+    X = np.array([[row.x.get(name, math.nan) for name in names] for row in rows]).reshape(len(rows), len(names))
+    return float32_table(tuple(names), X, [row.y for row in rows])
+
+
+def check_table(chunk, known=()):
+    """Check that the table of a chunk says what its rows say, but for odd ones, and return it; None if it has none."""
+    if (table := chunk.table(known)) is None:
+        return None
+    assert len(table) == len(chunk) or not table.columns
+    assert list(table.odd) == sorted(set(table.odd))
+    for i in range(len(chunk)):
+        if i not in table.odd:
+            row = chunk.row(i)
+            assert not isinstance(row, BadRow), (row, table.row(i))
+            blank = [name for name, value in row[0].items() if value is None or value != value]
+            assert not blank or i in table.blank
+            x = {name: value for name, value in row[0].items() if name not in blank}
+            assert exact(table.row(i)) == exact(Row(x, row[1])), (table.row(i), row)
+    return table
+
+
+def check_chunks(opened, most, known=()):
+    """Check that the chunks of a source of text are its rows one by one, and return how many of these are in their tables."""
+    with opened() as one, opened() as source:
+        one._lines_at_hand = lambda most: None
+        singles, found = chunks_of(one, 1), 0
+        for chunk in chunks_of(source, most):
+            assert len(chunk) <= most
+            for i in range(len(chunk)):
+                single = next(singles)
+                rows = chunk.row(i), single.row(0)
+                assert rows[0] == rows[1] if isinstance(rows[1], BadRow) else exact(rows[0]) == exact(rows[1]), rows
+                assert (chunk.place(i), chunk.kept(i, i + 1)) == (single.place(0), single.kept(0, 1))
+                assert chunk.raw(i) == single.raw(0)
+            if (table := check_table(chunk, known)) is not None:
+                found += len(chunk) - len(table.odd)
+            kept = zip(*(chunk.kept(i, i + 1) for i in range(len(chunk))), strict=True)
+            assert chunk.kept(0, len(chunk)) == [[value for (value,) in column] for column in kept]
+            assert source.position == one.position
+        assert next(singles, None) is None
+        assert source.position == one.position
+    return found
+
+
+def exact(row):
+    """A row with all that tells its values apart; the same whole number is as good as a float."""
+    x, y = row
+    y = y.y if type(y) is Weighted and y.w == 1.0 else y
+    return {name: value.hex() if type(value) is float else _as_float(value) for name, value in x.items()}, (type(y), repr(y))
+
+
+def _as_float(value):
+    return float(value).hex() if type(value) is int and abs(value) <= 2**1023 else (type(value), repr(value))

@@ -1,0 +1,82 @@
+"""Rows that were read together say the same in columns."""
+
+import math
+from decimal import Decimal
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chunks import check_table
+from streamsvm.stream import BadRow, Row, RowsChunk, Table, TableChunk, Weighted
+from streamsvm.stream.tables.chunk import WithoutColumns, as_numbers
+
+VALUES = [
+    0.0,
+    -0.0,
+    1.5,
+    math.nan,
+    math.inf,
+    7,
+    2**70,
+    10**400,
+    True,
+    None,
+    "text",
+    "",
+    np.float32(0.1),
+    np.float64("nan"),
+    [1.0],
+]
+VALUES += [np.int64(3), np.bool_(1), Decimal("1.5")]
+values = st.sampled_from(VALUES)
+labels = st.sampled_from([None, True, 1, "a", 2.5, Weighted("a", 0.5), Weighted(None, 1.0), Weighted(2, 0.0)])
+rows = st.dictionaries(st.sampled_from(["a", "b", 3]), values).flatmap(lambda x: labels.map(lambda y: Row(x, y)))
+chunks = st.lists(rows | rows | st.sampled_from([BadRow("here", None, "torn"), Row("a text", 1), Row(None), Row([1.0], 2)]))
+
+
+@given(chunks, st.sampled_from([[], ["a"], ["a", 3, "none"]]))
+def test_rows_in_columns(rows, left_out):
+    chunk = RowsChunk(rows, str, names=["a", "b"])
+    table = check_table(chunk)
+    features = [row[0] if isinstance(row[0], dict) else {} for row in rows]
+    assert table.odd == [i for i, row in enumerate(rows) if not isinstance(row[0], dict)]
+    assert table.blank == [i for i, x in enumerate(features) if any(value is None or value != value for value in x.values())]
+    without = WithoutColumns(chunk, left_out)
+    found = check_table(without)
+    assert found.names == tuple(name for name in table.names if name not in left_out)
+    assert all(found.column(name) is (None if name in left_out else table.column(name)) for name in ("a", "b", 3, "none"))
+    assert repr(without.kept(1, len(rows))) == repr([[x.get(name) for x in features[1:]] for name in ("a", "b")])
+    plain = TableChunk(table, str, names=["a"])
+    kept = [None if value is None or value != value else value for x in features for value in [x.get("a")]]
+    assert repr(plain.kept(0, len(rows))) == repr([kept])
+
+
+def test_rows_with_few_of_many_names_stay_rows():
+    rows = [Row({f"n{i}": 1.0}, 0) for i in range(200)]
+    assert RowsChunk(rows, str).table(()) is None
+    assert len(RowsChunk(rows[:50], str).table(()).names) == 50
+
+
+@given(st.lists(values))
+def test_numbers_of_a_column(values):
+    numbers, n = as_numbers(values)
+    expected = []
+    for value in values:
+        if not (value is None or isinstance(value, int | float | np.number | np.bool_)) or (type(value) is int and value > 1e308):
+            break
+        expected.append(math.nan if value is None else float(value))
+    assert (n, numbers.tobytes()) == (len(expected), np.array(expected, np.float64).tobytes())
+
+
+def test_numbers_of_an_array_are_as_they_are():
+    for kind in ("f4", "f8", "i8", "u1", "?"):
+        numbers, n = as_numbers(np.array([0, 1], kind))
+        assert (numbers.dtype, numbers.tolist(), n) == (np.float64, [0.0, 1.0], 2)
+
+
+def test_rows_of_a_table():
+    table = Table(("a",), [np.array([1, np.nan], np.float32)], ["u", None], np.array([2.0, 3.0]))
+    assert [table.row(i) for i in range(len(table))] == [Row({"a": 1.0}, Weighted("u", 2.0)), Row({}, None)]
+    assert type(table.row(0).x["a"]) is float
+    assert len(Table((), [], [1, 2])) == 2
