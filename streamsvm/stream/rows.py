@@ -22,6 +22,7 @@ from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import number
 
 _LARGEST = float(np.finfo(np.float32).max)
+_NUMBERS = (int, float, np.number, np.bool_)
 _MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
 LONGEST_NUMBER = 400  # characters
 
@@ -284,6 +285,8 @@ def _first_refused(table: Table, first: int, end: int) -> int:
             refused = np.flatnonzero(np.abs(numbers) > _LARGEST)
             end = first + int(refused[0]) if len(refused) else end
             continue
+        if n < len(some) and not any(issubclass(kind, _NUMBERS) for kind in set(map(type, some))):  # it has names
+            continue
         wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= _LARGEST)).tolist() if some[i] is not None)
         others = (i for i in range(n, len(some)) if is_number(some[i]) and not -_LARGEST <= some[i] <= _LARGEST)
         end = first + next(itertools.chain(wrong, others), end - first)
@@ -326,7 +329,7 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, of Python or numpy."""
-    return isinstance(value, int | float | np.number | np.bool_) and not isinstance(value, np.complexfloating)
+    return isinstance(value, _NUMBERS) and not isinstance(value, np.complexfloating)
 
 
 def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str]:

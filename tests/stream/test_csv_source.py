@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import chunks_of
 from reading import read
 from refused import raises
-from streamsvm.stream import BadRow, JSONLinesSource, StreamError
+from streamsvm.stream import BadRow, CSVSource, JSONLinesSource, StreamError
 
 CSV = "id;zip;since;n;y\na1;01234;02.01.1970;-;ja\na2;75001;03.01.1970;2,5;nein\n"
 cells = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -87,6 +88,21 @@ def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path):
         rows, _ = read(path, categorical="note")
     assert [row.x for row in rows] == [{"note": f"ticket\nhello,{i},1\nthanks", "a": float(i % 7)} for i in range(20)]
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+def test_the_line_that_names_the_columns_stands_once(tmp_path, most):
+    path, good = tmp_path / "rows.csv", "1,2,1\n" * 20
+    again = ["a,b c,y\n", ' "a",b c, "y"\n', '"a\t",b c,y\n']  # in a file that others were appended to
+    path.write_text("".join([again[0], *(good + line for line in again), good]))
+    with CSVSource(path, "y") as source:
+        rows = [(chunk.row(i), chunk.raw(i).decode()) for chunk in chunks_of(source, most) for i in range(len(chunk))]
+    bad = [(row, raw) for row, raw in rows if isinstance(row, BadRow)]
+    assert [raw for _, raw in bad] == again
+    assert [row.place.rpartition(" ")[2] for row, _ in bad] == ["22", "43", "64"]
+    assert {row.reason for row, _ in bad} == {"the line that names the columns stands here again"}
+    assert len(rows) == 83
+    assert rows[-1][0] == ({"a": 1.0, "b c": 2.0}, 1)
 
 
 def test_options_of_tables(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.tables.chunk import Table, Values
+from streamsvm.stream.tables.values import label_of
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
 from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_length, check_memory, labels_or_none
 
@@ -205,7 +206,7 @@ class ArrowCodec(TableCodec):
                     if column.null_count:
                         values[begin:end][column.is_null().to_numpy(zero_copy_only=False)] = np.nan
             if plan.label is not None:
-                y += self._objects(batch.column(plan.label), plan.label, known)
+                y += map(label_of, self._objects(batch.column(plan.label), plan.label, known))
             for place, parts in kept:
                 parts += [] if place < 0 else [batch.column(place)]
             begin = end

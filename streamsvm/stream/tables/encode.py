@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Hashable, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,7 +181,7 @@ class _Encoding:
     def _add_numbers(self, name: Hashable, given: Values) -> None:
         columns, known = self.columns, self._is_known(name)
         is_new, values = name not in columns.numbers, columns.reading.column(name, given)
-        if is_new and not self._learns and isinstance(values, list):  # texts are left out
+        if is_new and not self._learns and isinstance(values, list) and not columns.reading.date_of(name):  # texts are left out
             values = [None if isinstance(value, str | bytes) else value for value in values]
         numbers, n = as_numbers(values)
         self.n = min(self.n, n)
@@ -219,7 +220,8 @@ class _Encoding:
             return
         read = columns.reading.cell_reader(name)
         for key in dict.fromkeys(keys):
-            text = read(key[1] if type(key) is tuple else key)
+            kind, value = key if type(key) is tuple else (None, key)
+            text = read(Decimal(value) if kind is Decimal else value)
             text = None if text is None else columns.name_of(name, text)
             feature = None if text is None or known is None else known.get(text)
             if text is not None and feature is None:
@@ -248,8 +250,12 @@ def _keys(values: Values) -> list[Any] | None:
     """Return what tells the values of a column apart; None if one cannot be told: 1, True and 1.0 are equal, and other names."""
     given: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     kinds = set(map(type, given)) - {type(None)}
+    keys = given
+    if Decimal in kinds:  # equal ones may have other texts
+        keys = [(Decimal, str(value)) if type(value) is Decimal else (type(value), value) for value in given]
+    elif len(kinds) > 1:
+        keys = [None if value is None else (type(value), value) for value in given]
     try:
-        keys = given if len(kinds) < 2 else [None if value is None else (type(value), value) for value in given]
         set(keys)
     except TypeError:
         return None

@@ -190,8 +190,9 @@ class Reading:
                     if value in _NANS:
                         return None
         elif given is not float and given is not int and given is not bool:
-            if kind != _CATEGORY or given not in _TYPED:
-                value = plain_value(value)
+            if kind == _CATEGORY and given in _TYPED:
+                return self._typed_name(value)
+            value = plain_value(value)
             if _is_absent(value):
                 return None
         if type(value) is float and value != value:
@@ -207,6 +208,14 @@ class Reading:
                 pass
             return None if value != value else value
         return value
+
+    def _typed_name(self, value: bytes | Decimal) -> str | None:
+        """Return the text of a value that is typed, and is a name."""
+        text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
+        absent = not text or text in self._missing or (isinstance(value, Decimal) and not value.is_finite())
+        if isinstance(value, Decimal) and not absent:
+            absent = float(value) in self._missing_numbers
+        return None if absent else text
 
     def cell_reader(self, name: Hashable) -> Callable[[Any], Any]:
         """Return the function that reads a value of a column, None if it is missing."""
@@ -348,8 +357,6 @@ _TYPED = (bytes, Decimal)  # names of which are texts
 def _name(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, bytes):
-        return value.decode(errors="replace").strip()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
