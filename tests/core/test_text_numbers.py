@@ -22,10 +22,14 @@ class Read:
     def __init__(self, read, rows, columns, texts, first=0, around=(b"1", b"1")):
         begins = np.cumsum([len(around[0]), *map(len, rows)])
         self.data = around[0] + b"".join(rows) + around[1]
-        self.X, places = np.full((len(rows), columns), 7.0), np.full((len(rows), texts, 2), -7)
-        found = read(np.frombuffer(self.data, np.uint8), begins[:-1], begins[1:], first, self.X, self.X.view(np.uint64), places)
+        self.X, self.places = np.full((len(rows), columns), 7.0), np.full((len(rows), texts, 2), -7)
+        data, bits = np.frombuffer(self.data, np.uint8), self.X.view(np.uint64)
+        found = read(data, begins[:-1], begins[1:], first, self.X, bits, self.places)
         self.row, self.cell = found if isinstance(found, tuple) else (found, None)
-        self.texts = [[self.data[begin:end] if begin >= 0 else None for begin, end in each] for each in places.tolist()]
+
+    @property
+    def texts(self):
+        return [[self.data[begin:end] if begin >= 0 else None for begin, end in each] for each in self.places.tolist()]
 
     def numbers(self, i):
         return self.X[i].tobytes()
