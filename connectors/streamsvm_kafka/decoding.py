@@ -175,7 +175,7 @@ class MessageSource(Source):
     Of a codec with many rows a message, one message is open at a time, and its rows are given in parts.
     """
 
-    has_times = True
+    has_messages = True
 
     def __init__(self, name: str, topic: str, codec: Codec) -> None:
         self.name: str = name

@@ -109,8 +109,8 @@ class Source:
     """Whether the next row may have to be waited for, as of a pipe or a topic."""
     endless: bool = False
     """Whether the stream never ends."""
-    has_times: bool = False
-    """Whether rows have an event time of their own (`Chunk.event`)."""
+    has_messages: bool = False
+    """Whether rows are messages, which have a key and a time of their own (`Chunk.event`, `Chunk.messages`)."""
 
     def read(self, most: int) -> Chunk | None:
         """Return the next rows that are at hand, up to ``most``.
@@ -231,7 +231,7 @@ class WrappedSource(Source):
         self.has_names: bool = source.has_names
         self.waits: bool = source.waits
         self.endless: bool = source.endless
-        self.has_times: bool = source.has_times
+        self.has_messages: bool = source.has_messages
 
     def read(self, most: int) -> Chunk | None:
         chunk = self._source.read(most)

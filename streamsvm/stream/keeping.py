@@ -34,7 +34,7 @@ class Keeping:
     def __init__(self, source: Source, sink: Sink, names: Sequence[str], record: type[Record]) -> None:
         #: The further fields of predictions.
         self.names: list[str] = source.keep(names)
-        self._asked, self._takes_messages = bool(names), sink.takes_messages and source.has_times
+        self._asked, self._takes_messages = bool(names), sink.takes_messages and source.has_messages
         taken = {*record._fields, *self.names[len(names) :]}
         if clash := [name for name in names if name in taken]:
             raise StreamError(

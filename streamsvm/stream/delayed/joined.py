@@ -104,13 +104,13 @@ class JoinedSource(Source):
         self._sources = rows, labels
         self._key, self._time, self._ahead = key, time, ahead(max_age)
         self.name: str = f"{rows.name} with labels from {labels.name}"
-        self.has_times: bool = True
+        self.has_messages: bool = True
         self.waits: bool = any(source.waits for source in self._sources)
         self.endless: bool = any(source.endless for source in self._sources)
         for source in self._sources:
             if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")
-            if time is None and not source.has_times:
+            if time is None and not source.has_messages:
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
             source.join()
         self._held: list[deque[_Held]] = [deque(), deque()]  # of each stream, what was read of it and is given next
