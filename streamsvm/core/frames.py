@@ -58,8 +58,7 @@ def as_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
     except TypeError:
         raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
     columns: list[np.ndarray | list[Any]] = []
-    for name in frame.columns:
-        series = frame[name]
+    for series in frame.iter_columns():
         kind = series.dtype
         if kind.is_float() or ((kind.is_integer() or kind == nw.Boolean) and not series.null_count()):
             columns.append(series.to_numpy())

@@ -153,10 +153,16 @@ class ArrowSource(TableSource):
             found.append(Row(self._reading.row(x.items()), self._reading.label(label_of(y))))
         return found, kept
 
-    def table_of(self, batch: Any, rows: Callable[[], list[Row]]) -> Table | None:
-        """Return a batch in columns; ``rows`` gives its rows where these say it better."""
+    def table_of(self, batch: Any, first: int, rows: Callable[[], list[Row]]) -> Table | None:
+        """Return a batch in columns, of which the first row has a number; ``rows`` gives its rows where these say it better."""
         if self._is_nested:
             return Table.of_rows(rows())
+        try:
+            return self._in_columns(batch)
+        except self._errors as error:
+            raise StreamError(f"{self.name}, after row {first - 1:,}: {error}") from error
+
+    def _in_columns(self, batch: Any) -> Table:
         names = [name for name in batch.schema.names if name != self._label and not self._reading.drops(name)]
         columns = [self._reading.column(name, _values(batch.column(name))) for name in names]
         y = [self._reading.label(label_of(y)) for y in _values_of_label(batch, self._label)]
@@ -243,7 +249,7 @@ class BatchChunk(Chunk):
 
     def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         if self._table is None:
-            self._table = self._source.table_of(self._batch, lambda: self._read()[0])
+            self._table = self._source.table_of(self._batch, self._first, lambda: self._read()[0])
         return self._table
 
     def place(self, i: int) -> str:

@@ -92,7 +92,7 @@ class GuardedModel:
         if not isinstance(x, Mapping) or all(map(is_number, x.values())):
             return x
         known = set(self.last.feature_names)
-        return {name: value for name, value in x.items() if name in known or is_number(value)}
+        return {name: value for name, value in x.items() if name in known or not isinstance(value, str | bytes)}
 
     def _prepare(self, x: Any) -> Any:
         _check_row(x)
@@ -214,6 +214,8 @@ def together(
     Such a row cannot be read, or brings a feature or a label that is new (one that ``knows`` denies), or a value that a model
     refuses. Rows that are predicted only bring nothing new.
     """
+    if not learns and guarded.last.overflow == "hash":  # features that are not known may have columns, too
+        return None
     known = guarded.last.feature_names
     table = chunk.table(known if guarded.encoder is None else ())
     if table is None:
@@ -257,9 +259,12 @@ def _numbers_of(
     """
     features, names, columns = set(known), [], []
     for name, values in zip(table.names, table.columns, strict=True):
+        some = values[first:end]
         if not learns and name not in features:
+            if isinstance(some, list):  # texts are left out, and whatever else is no number is refused
+                end = first + next((i for i, each in enumerate(some) if not _may_be_left_out(each)), len(some))
             continue
-        numbers, n = as_numbers(values[first:end])
+        numbers, n = as_numbers(some)
         end = first + n
         if name in features:
             names.append(name)
@@ -274,6 +279,15 @@ def _numbers_of(
     empty = int(missing[:n].all(axis=1).sum())
     X[missing] = 0.0
     return X[:n], names, empty
+
+
+def _may_be_left_out(value: Any) -> bool:
+    """Whether a value of a feature that is not known does not matter to a learner that predicts."""
+    return isinstance(value, _LEFT_OUT) or (isinstance(value, int) and abs(value) < _TOO_LARGE)
+
+
+_LEFT_OUT = (str, bytes, float, np.floating, np.bool_, type(None))
+_TOO_LARGE = 1 << 1023
 
 
 def _first_refused(table: Table, first: int, end: int) -> int:

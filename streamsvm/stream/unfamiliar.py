@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.stream.rows import listed
-from streamsvm.stream.tables.chunk import Table, Values
+from streamsvm.stream.tables.chunk import Table, Values, is_absent
 from streamsvm.stream.tables.encoder import TableEncoder
 
 _MOST_COLUMNS = 100  # of which rows are counted
@@ -52,7 +52,8 @@ class Unfamiliar:
         if isinstance(x, Mapping) and self._learned:
             self._rows += 1
             for name, value in x.items():
-                self._add(name, [value], 1)
+                if value is not None and not is_absent(value):
+                    self._add(name, [value], 1)
 
     def add_table(self, table: Table, first: int, end: int) -> None:
         """Count the rows of a table from one number to before another."""
@@ -60,7 +61,11 @@ class Unfamiliar:
             self._rows += end - first
             for name, values in zip(table.names, table.columns, strict=True):
                 some = values[first:end]
-                n = int(np.count_nonzero(some == some)) if isinstance(some, np.ndarray) else len(some) - some.count(None)
+                n = (
+                    int(np.count_nonzero(some == some))
+                    if isinstance(some, np.ndarray)
+                    else sum(value is not None for value in some)
+                )
                 if n:
                     self._add(name, some, n)
 

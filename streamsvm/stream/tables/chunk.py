@@ -10,6 +10,14 @@ from typing import Any, NamedTuple, final, overload
 import numpy as np
 
 
+def is_absent(value: Any) -> bool:
+    """Whether a value is a NaN, or what else frames have in empty cells: NaT, or the NA of pandas."""
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError, ArithmeticError):  # of pandas' NA, which is neither equal nor unequal; of an array; of sNaN
+        return type(value).__name__ == "NAType"
+
+
 class Row(NamedTuple):
     """One row of a stream: its features, and its label, or None if it has none."""
 
@@ -111,7 +119,7 @@ class Table:
         x = {}
         for name, values in zip(self.names, self.columns, strict=True):
             value = values[i].item() if isinstance(values, np.ndarray) else values[i]
-            if value is not None and value == value:
+            if value is not None and not is_absent(value):
                 x[name] = value
         y = None if self.y is None else self.y[i]
         return Row(x, y if self.weights is None or y is None else Weighted(y, float(self.weights[i])))
@@ -143,7 +151,7 @@ class Table:
         absent = n * len(names) - cells
         blank = (
             [i for i, x in enumerate(xs) if any(map(_is_blank, x.values()))]
-            if sum(values.count(None) for values in columns) > absent or any(map(_has_nan, columns))
+            if sum(value is None for values in columns for value in values) > absent or any(map(_has_nan, columns))
             else []
         )
         ys: list[Any] = [row[1] for row in given]

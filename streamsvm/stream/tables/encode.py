@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Hashable, Mapping
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,7 +199,7 @@ class _Encoding:
                 self._pending.append(np.where(missing, self._place(feature), -1))
             else:
                 self._cut(missing)
-        if columns.reading.date_of(name):
+        if columns.reading.date_of(name) and not missing.all():
             for cycle in columns.cycles:
                 pairs = [(0.0, 0.0) if value != value else cyclic(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
@@ -214,15 +213,11 @@ class _Encoding:
         known = columns.features.get(name)
         features: dict[Any, str | None] = {}
         new: set[Any] = set()
-        keys = _keys(given)
-        if keys is None:  # something that is no value of a cell
-            self.n = 0
-            return
-        read = columns.reading.cell_reader(name)
-        for key in dict.fromkeys(keys):
-            kind, value = key if type(key) is tuple else (None, key)
-            text = read(Decimal(value) if kind is Decimal else value)
-            text = None if text is None else columns.name_of(name, text)
+        keys, texts = _names_in(given, columns.reading, name)
+        if len(keys) < n:  # a value has no name: its row is refused
+            self.n, n = min(self.n, len(keys)), len(keys)
+        for key, found in texts.items():
+            text = None if found is None else columns.name_of(name, found)
             feature = None if text is None or known is None else known.get(text)
             if text is not None and feature is None:
                 if known is None:
@@ -246,17 +241,17 @@ class _Encoding:
         return self._indicators.setdefault(feature, len(self._indicators))
 
 
-def _keys(values: Values) -> list[Any] | None:
-    """Return what tells the values of a column apart; None if one cannot be told: 1, True and 1.0 are equal, and other names."""
+def _names_in(values: Values, reading: Reading, column: Hashable) -> tuple[list[Any], dict[Any, str | None]]:
+    """Return what tells the values of a column apart, up to one that has no name, and the name of each, None if it is missing."""
     given: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     kinds = set(map(type, given)) - {type(None)}
-    keys = given
-    if Decimal in kinds:  # equal ones may have other texts
-        keys = [(Decimal, str(value)) if type(value) is Decimal else (type(value), value) for value in given]
-    elif len(kinds) > 1:
-        keys = [None if value is None else (type(value), value) for value in given]
-    try:
-        set(keys)
-    except TypeError:
-        return None
-    return keys
+    if len(kinds) <= 1 and kinds <= _TOLD_APART:
+        read = reading.cell_reader(column)
+        return given, {value: read(value) for value in dict.fromkeys(given)}
+    names = reading.column(column, given)
+    names = names[: next((i for i, name in enumerate(names) if not isinstance(name, str | None)), len(names))]
+    return list(names), dict(zip(names, names, strict=True))
+
+
+#: Values of one of these types are equal only if their names are: 1, True and 1.0 are equal, and so are some times.
+_TOLD_APART = {str, int, bool, float}

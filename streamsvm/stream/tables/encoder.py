@@ -16,7 +16,7 @@ from river import base
 from streamsvm.core.frames import as_columns, as_frame
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.messages import quoted, shown
-from streamsvm.stream.tables.chunk import Table, Values
+from streamsvm.stream.tables.chunk import Table, Values, as_numbers
 from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, encode
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
 from streamsvm.stream.tables.values import CYCLES, cyclic
@@ -276,8 +276,11 @@ class TableEncoder(base.MiniBatchTransformer):
             with _in_row(done):
                 self.transform_one(table.row(done).x)
             return self._transformed(table, n)  # one column is called as a feature of another, or the like
-        read = self._reading
-        new = [name for name in table.names if name not in self._numbers and not (read.drops(name) or read.category_of(name))]
+        read, new = self._reading, []
+        for name, values in zip(table.names, table.columns, strict=True):
+            if name not in self._numbers and not (read.drops(name) or read.category_of(name)):
+                numbers, _ = as_numbers(read.column(name, values))
+                new += [name] if (numbers == numbers).any() else []
         return dict(zip(encoded.names, encoded.X.T, strict=True)) | dict.fromkeys(new, np.zeros(n))
 
     def _transformed(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:

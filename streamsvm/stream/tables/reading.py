@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
 from streamsvm.stream.tables.values import LEAST_EPOCH, iso_seconds, number, seconds, seconds_of
 
 Names = str | Iterable[str]
@@ -193,7 +193,7 @@ class Reading:
             if kind == _CATEGORY and given in _TYPED:
                 return self._typed_name(value)
             value = plain_value(value)
-            if _is_absent(value):
+            if is_absent(value):
                 return None
         if type(value) is float and value != value:
             return None
@@ -212,7 +212,7 @@ class Reading:
     def _typed_name(self, value: bytes | Decimal) -> str | None:
         """Return the text of a value that is typed, and is a name."""
         text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
-        absent = not text or text in self._missing or (isinstance(value, Decimal) and not value.is_finite())
+        absent = not text or text in self._missing or is_absent(value)
         if isinstance(value, Decimal) and not absent:
             absent = float(value) in self._missing_numbers
         return None if absent else text
@@ -258,7 +258,14 @@ class Reading:
                 return values
             return np.where(np.isin(values, list(self._missing_numbers)), np.nan, values)
         read = self.cell_reader(name)
-        return list(map(read, values.tolist() if isinstance(values, np.ndarray) else values))
+
+        def read_or_leave(value: Any) -> Any:
+            try:
+                return read(value)
+            except ValueError:  # of a signalling NaN: the row is refused for it by itself
+                return value
+
+        return list(map(read_or_leave, values.tolist() if isinstance(values, np.ndarray) else values))
 
     def table(self, table: Table) -> Table:
         """Return a table with all columns that are not dropped, read."""
@@ -341,14 +348,6 @@ def plain_value(value: Any) -> Any:
 
 
 _WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _DATE: "a date"}
-
-
-def _is_absent(value: Any) -> bool:
-    """Whether a value is a NaN, or what else frames have in empty cells: NaT, or the NA of pandas."""
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError, ArithmeticError):  # of pandas' NA, which is neither equal nor unequal; of an array; of sNaN
-        return type(value).__name__ == "NAType"
 
 
 _TYPED = (bytes, Decimal)  # names of which are texts

@@ -1,0 +1,139 @@
+"""Values that no table should hold are refused, or read, alike in chunks, in frames and row by row."""
+
+import datetime
+import random
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from saved import dumps
+from streamsvm import BSGDClassifier
+from streamsvm.stream import (
+    FileSink,
+    IterableSource,
+    LearningLoop,
+    PredictionLoop,
+    Row,
+    RowsChunk,
+    StreamError,
+    open_source,
+)
+from streamsvm.stream.tables import TableEncoder
+
+ZONES = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
+MOMENTS = [datetime.datetime(2024, 1, 1, 12 + i, tzinfo=zone) for i, zone in enumerate(ZONES)]  # the same one
+
+
+class AtOnce(IterableSource):
+    """Rows of which all are at hand."""
+
+    def read(self, most):
+        rows = [chunk.row(0) for chunk in iter(lambda: super(AtOnce, self).read(1), None)]
+        return RowsChunk(rows, str, names=self.kept_names) if rows else None
+
+
+def rows(**odd):
+    draw, found = random.Random(0), []
+    for i in range(60):
+        a, b = draw.gauss(0.0, 1.0), draw.gauss(0.0, 1.0)
+        found.append(Row({"a": a, "b": b, "c": "xy"[i % 2]} if "c" in odd else {"a": a, "b": b}, a * b > 0.0))
+    return [Row(row.x | odd, row.y) if i in (30, 45) else row for i, row in enumerate(found)]
+
+
+ODD = [
+    {"a": np.array([1.0, 2.0])},
+    {"a": Decimal("sNaN")},
+    {"a": 10**400},
+    {"a": [1.0]},
+    {"a": None},
+    {"new": 10**400},
+    {"new": [1]},
+    {"new": None},
+    {"new": "text"},
+    {"c": ["x"]},
+    {"c": ("x",)},
+    {"c": MOMENTS[0]},
+    {"c": MOMENTS[1]},
+    {"c": Decimal("sNaN")},
+    {"c": Decimal("1.0")},
+    {"c": 1},
+    {"c": True},
+]
+
+
+def model_of(odd):
+    learner = BSGDClassifier(10, seed=1)
+    return TableEncoder(categorical="c") | learner if "c" in odd else learner
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_rows_together_are_taken_as_one_by_one(tmp_path, odd):
+    learned, predicted = [], []
+    model = model_of(odd)
+    LearningLoop(IterableSource(rows()), model).run()
+    for kind in (IterableSource, AtOnce):
+        loop = LearningLoop(kind(rows(**odd)), model_of(odd), on_error="skip")
+        learned.append((loop.run().refused, dumps(loop.model)))
+        with FileSink(tmp_path / f"{kind.__name__}.jsonl") as sink:
+            loop = PredictionLoop(kind(rows(**odd)), model, sink, on_error="skip")
+            predicted.append((loop.run().refused, loop.unfamiliar.facts))
+        predicted[-1] += ((tmp_path / f"{kind.__name__}.jsonl").read_text(),)
+    assert learned[0] == learned[1]
+    assert predicted[0] == predicted[1]
+
+
+FRAMES = [
+    {"b": pd.array([1, None, 2], dtype="Int64"), "c": ["x", "y", "z"]},
+    {"b": pd.array([True, None, False], dtype="boolean"), "c": pd.array(["x", None, "z"], dtype="string")},
+    {0: [1.0, 2.0, 3.0], "c": ["x", "y", "z"]},
+    {"a": [1.0, 2.0, 3.0], "n": [np.nan] * 3},
+    {"a": [1.0, 2.0, 3.0], "at": [None, None, None]},
+    {"c": pd.Series(["P", np.array([1, 2]), "Q"], dtype=object)},
+    {"c": pd.Series([(1,), (2,), (1, 2)], dtype=object)},
+    {"c": pd.Series([*MOMENTS, None], dtype=object)},
+    {"c": pd.Series([1, True, 1.0], dtype=object)},
+]
+
+
+@pytest.mark.parametrize("scaler", [None, "standard"])
+@pytest.mark.parametrize("columns", FRAMES, ids=lambda columns: "-".join(map(str, columns)))
+def test_frames_are_learned_as_their_rows(columns, scaler):
+    frame = pd.DataFrame(columns)
+    many, one = (TableEncoder(categorical="c", dates="at", cycles="day", scaler=scaler) for _ in range(2))
+    many.learn_many(frame)
+    for i in range(len(frame)):
+        one.learn_one({name: values.iloc[i] for name, values in frame.items()})
+    assert dumps(many) == dumps(one)
+    found = many.transform_many(frame)
+    for i in range(len(frame)):
+        x = one.transform_one({name: values.iloc[i] for name, values in frame.items()})
+        assert {name: value for name, value in found.iloc[i].items() if value} == {k: v for k, v in x.items() if v}
+    if not frame.notna().to_numpy().all(axis=None):
+        assert set(found.columns) <= {
+            *one.columns,
+            *(f"c={text}" for text in "xyz"),
+            "c=" + str(MOMENTS[0]),
+            "c=" + str(MOMENTS[1]),
+        }
+
+
+def test_a_moment_that_python_has_not_is_an_error_of_the_file(tmp_path):
+    moments = pa.array([0] * 9 + [10**17]).cast(pa.timestamp("ms"))
+    parquet.write_table(pa.table({"a": [1.0] * 10, "at": moments, "y": [True, False] * 5}), tmp_path / "rows.parquet")
+    model = TableEncoder(dates="at") | BSGDClassifier(budget=3)
+    with pytest.raises(StreamError, match=r"rows\.parquet, after row \d+: "):
+        LearningLoop(open_source(str(tmp_path / "rows.parquet"), label="y", dates="at"), model).run()
+
+
+def test_features_that_are_hashed_are_hashed_in_predictions(tmp_path):
+    learner = BSGDClassifier(10, seed=1, max_features=2, overflow="hash")
+    LearningLoop(IterableSource(rows()), learner).run()
+    found = [Row(row.x | {"new": 5.0}) for row in rows()]
+    with FileSink(tmp_path / "out.jsonl") as sink:
+        PredictionLoop(AtOnce(found), learner, sink).run()
+    labels = pd.read_json(tmp_path / "out.jsonl", lines=True)["y_pred"]
+    assert labels.tolist() == [learner.predict_one(row.x) for row in found] != [learner.predict_one(row.x) for row in rows()]
