@@ -40,15 +40,16 @@ def learn(url, options, folder, predictions, *others):
     make_loop = LearningLoop
     if labels is not None:
         source, make_loop = delayed_loop(source, open_source(labels, **options), join, delayed)
-    read, given = source.read, 0
+    read, given, told = source.read, 0, 0
 
     def announced_rows(rows):
-        nonlocal given
+        nonlocal given, told
+        os.write(announcements.fileno(), b"." * (given - told))  # of those that were read before, which are learned by now
+        told = given
         if given == most:
             time.sleep(600)
         found = read(rows if most is None else min(rows, most - given))
         given += len(found or ())
-        os.write(announcements.fileno(), b"." * len(found or ()))
         return found
 
     source.read = announced_rows
