@@ -19,13 +19,14 @@ from streamsvm.stream.endpoints import (
     VersionedPrediction,
 )
 from streamsvm.stream.json_source import JSONLinesSource
+from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
 from streamsvm.stream.prediction import FollowedFolder, Predicted, PredictionLoop
 from streamsvm.stream.score import CurvePoint, LearningCurve
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import IterableSource, LIBSVMSource
+from streamsvm.stream.sources import IterableSource
 from streamsvm.stream.stream_loop import Progress
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, RowsChunk, Table, TableChunk, Weighted
 from streamsvm.stream.weights import WeightedSource

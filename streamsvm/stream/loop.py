@@ -22,7 +22,6 @@ from streamsvm.stream.rows import (
     GuardedModel,
     LabelRules,
     RowError,
-    Together,
     checked_number,
     gives_probabilities,
     listed,
@@ -30,6 +29,7 @@ from streamsvm.stream.rows import (
 from streamsvm.stream.score import LearningCurve, Score, ScoreError
 from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk, Weighted
+from streamsvm.stream.together import Together
 from streamsvm.stream.weights import check_takes_weights
 
 

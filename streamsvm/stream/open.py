@@ -13,8 +13,9 @@ from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
 from streamsvm.stream.json_source import JSONLinesSource
+from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import LIBSVMSource, TextSource
+from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.reading import ReadingOptions, TextOptions, as_names
 from streamsvm.stream.weights import WeightedSource
 

@@ -18,9 +18,10 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_model
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.stream.logs import event
-from streamsvm.stream.rows import GuardedModel, Together, gives_probabilities, learner_of, listed, steps_of, takes_many
+from streamsvm.stream.rows import GuardedModel, gives_probabilities, learner_of, listed, steps_of
 from streamsvm.stream.stream_loop import LoopOptions, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk, Weighted
+from streamsvm.stream.together import Together, takes_many
 from streamsvm.stream.unfamiliar import Unfamiliar
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -1,26 +1,19 @@
-"""Sources of rows: LIBSVM text (plain, gzip, or standard input), what all text shares, and any iterable."""
+"""Sources of rows: what all text shares (plain, gzip, or standard input), and any iterable."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-
 from streamsvm.core.checks import checked_count
-from streamsvm.core.text_numbers import read_pairs
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
-from streamsvm.stream.rows import parse_libsvm_label
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk, Table
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
-from streamsvm.stream.tables.values import number
-from streamsvm.stream.text_numbers import Odd, TextValues, laid_out
 
 _MOST_SINGLY = 1024
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
@@ -353,96 +346,6 @@ class LinesChunk(Chunk):
             return []
         found = [self._source.kept_of(line) for line in self.lines[first:end]]
         return [list(column) for column in zip(*found, strict=True)]
-
-
-class LIBSVMSource(TextSource):
-    """Rows of LIBSVM text, ``label index:value ...``, one on each line.
-
-    Features are named by their index. The label comes first in the line and has no name, so ``label`` is ignored. `TextSource`
-    describes the parameters.
-    """
-
-    def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
-        super().__init__(path)
-
-    has_names = False
-
-    def keep(self, names: Sequence[str]) -> list[str]:
-        """Raise a StreamError if columns are to be copied: LIBSVM text has none but numbers."""
-        if names := list(names):
-            raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept: LIBSVM text has numbers without names only")
-        return super().keep(names)
-
-    def _lines_at_hand(self, most: int) -> LinesChunk | None:
-        lines = self._reader.whole_lines(most)
-        if lines and not self._line and lines[0].startswith(codecs.BOM_UTF8):
-            return None
-        # A line without a row ends them.
-        blank = next((i for i, line in enumerate(lines) if not _has_row(line)), len(lines))
-        return PairsChunk(self, lines[:blank], self._line + 1) if blank else None
-
-    def _parse(self, line: str) -> Row | None:
-        label, *cells = line.partition("#")[0].split() or [""]
-        if not label and not cells:
-            return None
-        x: dict[Hashable, Any] = {}
-        strict = "_" in line or not line.isascii()  # Python reads some of that as numbers
-        try:
-            for cell in cells:
-                index, _, value = cell.partition(":")
-                if strict:
-                    number(index), number(value)
-                x[int(index)] = float(value)
-        except ValueError:
-            raise ValueError(f"{shown(cell)} is not index:value") from None
-        if len(x) < len(cells):
-            raise ValueError("an index comes twice")
-        if ":" in label:
-            raise ValueError(f"the line must begin with a label, not {shown(label)}")
-        return Row(x, parse_libsvm_label(label))
-
-
-class PairsChunk(LinesChunk):
-    """Lines of LIBSVM text."""
-
-    _found: tuple[list[Hashable], Table | None] = [], None
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        """Return the rows with features of the names that are ``known``, which are odd if they have others."""
-        names: list[Any] = [name for name in known if type(name) is int and 0 <= name < _LARGEST_INDEX]
-        if not names:
-            return None
-        if self._found[0] != names:
-            self._found = names, self._read(names)
-        return self._found[1]
-
-    def _read(self, names: list[Any]) -> Table | None:
-        n, (data, begins, ends) = len(self.lines), laid_out(self.lines)
-        columns = np.full(max(names) + 1, -1)
-        columns[names] = np.arange(len(names))
-        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), Odd(n)
-        i, rows = 0, np.frombuffer(data, np.uint8)
-        while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
-            X[i], labels[i] = np.nan, 0
-            if odd.are_many(i):
-                return None
-            i += 1
-        texts = [data[begin:end] for begin, end in labels.tolist()]
-        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
-
-
-def _has_row(line: bytes) -> bool:
-    begin = line.lstrip()[:1]  # text has more blanks than bytes have
-    return (b"!" <= begin <= b"~" and begin != b"#") or bool(line.decode(errors="replace").partition("#")[0].strip())
-
-
-def _label_of(text: bytes) -> Any:
-    (label,) = text.decode().split()
-    return parse_libsvm_label(label)
-
-
-_LARGEST_INDEX = 1 << 24
-_LIBSVM_LABELS = TextValues(_label_of)
 
 
 class IterableSource(Source):

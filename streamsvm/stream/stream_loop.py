@@ -25,10 +25,11 @@ from streamsvm.stream.endpoints import (
 )
 from streamsvm.stream.keeping import check_kept, keeping_of
 from streamsvm.stream.refusals import Refusals
-from streamsvm.stream.rows import GuardedModel, RowError, Together, reason_of, takes_many, together
+from streamsvm.stream.rows import GuardedModel, RowError, reason_of
 from streamsvm.stream.tables.chunk import BadRow, Chunk
 from streamsvm.stream.tables.reading import Names
 from streamsvm.stream.timings import Timings
+from streamsvm.stream.together import Together, takes_many, together
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,10 @@ from streamsvm.stream import (
     open_source,
 )
 from streamsvm.stream.checkpoint import Checkpoints
-from streamsvm.stream.rows import GuardedModel, together
+from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.score import Score
 from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.together import together
 
 N = 600
 LEARNERS = [

@@ -1,0 +1,141 @@
+"""Rows that a model takes in one call: how far those of a chunk reach, and what they are as a matrix."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.stream.rows import LARGEST, NUMBERS, GuardedModel, is_number
+from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
+
+
+def takes_many(guarded: GuardedModel, learns: bool) -> bool:
+    """Whether a model predicts, or also learns, many rows in one call.
+
+    It is a learner of this library, with nothing or a `TableEncoder` before it.
+    """
+    if guarded.encoder is None and not guarded.alone:
+        return False
+    return hasattr(guarded.last, "predict_then_learn") and (not learns or guarded.last.learns_many_at_once)
+
+
+class Together(NamedTuple):
+    """Rows that a model takes in one call, as `predict_then_learn` takes them."""
+
+    X: np.ndarray
+    names: Sequence[Hashable]
+    y: list[Any]
+    weights: np.ndarray | None
+    empty: int
+    """The number of rows that have no feature."""
+    learn: Callable[[], None]
+    """Has the encoder learn the rows, once the learner has."""
+    table: Table
+    """The table in which the rows are."""
+    first: int
+    """The number of the first one there."""
+
+
+def together(
+    chunk: Chunk, first: int, end: int, guarded: GuardedModel, learns: bool, knows: Callable[[Any], bool]
+) -> Together | None:
+    """Return rows of a chunk from one number on, up to another, or to one that must be taken by itself; None if there are none.
+
+    Such a row cannot be read, or brings a feature or a label that is new (one that ``knows`` denies), or a value that a model
+    refuses. Rows that are predicted only bring nothing new.
+    """
+    if not learns and guarded.last.overflow == "hash":  # features that are not known may have columns, too
+        return None
+    known = guarded.last.feature_names
+    table = chunk.table(known if guarded.encoder is None else ())
+    if table is None:
+        return None
+    for alone in (table.odd, table.blank if guarded.encoder is None else ()):
+        at = bisect.bisect_left(alone, first)
+        end = min(end, alone[at] if at < len(alone) else end)
+    y = [None] * (end - first) if table.y is None else table.y[first:end]
+    weights = None if table.weights is None else table.weights[first:end]
+    if learns:
+        try:
+            if new := {each for each in set(y) if each is not None and not knows(each)}:
+                end = first + next(i for i, each in enumerate(y) if each in new)
+        except TypeError:  # a label that is none
+            return None
+    if guarded.encoder is not None:
+        end = _first_refused(table, first, end)
+    if first == end:
+        return None
+    if guarded.encoder is None:
+        X, names, empty, learn = *_numbers_of(table, first, end, known, learns), _nothing
+    else:
+        learned = np.array([each is not None for each in y[: end - first]]) if learns else np.zeros(end - first, bool)
+        if weights is not None:
+            learned &= weights[: end - first] > 0.0
+        X, names, empty, learn = guarded.encoder.encode(table, first, end, learned if learns else None, known)
+    n = len(X)
+    return Together(X, names, y[:n], None if weights is None else weights[:n], empty, learn, table, first) if n else None
+
+
+def _nothing() -> None:
+    """Learn nothing: there is no encoder."""
+
+
+def _numbers_of(
+    table: Table, first: int, end: int, known: Sequence[Hashable], learns: bool
+) -> tuple[np.ndarray, list[Hashable], int]:
+    """Return the features of rows that are known, up to a row with another value; their names, and how many rows have none.
+
+    Where rows are not learned, other features are left out.
+    """
+    features, names, columns = set(known), [], []
+    for name, values in zip(table.names, table.columns, strict=True):
+        some = values[first:end]
+        if not learns and name not in features:
+            if isinstance(some, list):  # texts are left out, and whatever else is no number is refused
+                end = first + next((i for i, each in enumerate(some) if not _may_be_left_out(each)), len(some))
+            continue
+        numbers, n = as_numbers(some)
+        end = first + n
+        if name in features:
+            names.append(name)
+            columns.append(numbers)
+        elif len(given := np.flatnonzero(numbers == numbers)):
+            end = first + int(given[0])
+    n = end - first
+    X = np.column_stack([numbers[:n] for numbers in columns]) if columns else np.empty((n, 0))
+    missing = np.isnan(X)
+    if (bad := np.abs(X) > LARGEST).any():
+        n = int(np.argmax(bad.any(axis=1)))
+    empty = int(missing[:n].all(axis=1).sum())
+    X[missing] = 0.0
+    return X[:n], names, empty
+
+
+def _may_be_left_out(value: Any) -> bool:
+    """Whether a value of a feature that is not known does not matter to a learner that predicts."""
+    return isinstance(value, _LEFT_OUT) or (isinstance(value, int) and abs(value) < _TOO_LARGE)
+
+
+_LEFT_OUT = (str, bytes, float, np.floating, np.bool_, type(None))
+_TOO_LARGE = 1 << 1023
+
+
+def _first_refused(table: Table, first: int, end: int) -> int:
+    """Return the number of the first of some rows that `check_numbers` refuses, ``end`` if it refuses none."""
+    for values in table.columns:
+        some = values[first:end]
+        numbers, n = as_numbers(some)
+        if isinstance(some, np.ndarray):
+            refused = np.flatnonzero(np.abs(numbers) > LARGEST)
+            end = first + int(refused[0]) if len(refused) else end
+            continue
+        if n < len(some) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, some))):  # it has names
+            continue
+        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST)).tolist() if some[i] is not None)
+        others = (i for i in range(n, len(some)) if is_number(some[i]) and not -LARGEST <= some[i] <= LARGEST)
+        end = first + next(itertools.chain(wrong, others), end - first)
+    return end
