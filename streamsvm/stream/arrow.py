@@ -164,9 +164,9 @@ class ArrowSource(TableSource):
 
     def _in_columns(self, batch: Any) -> Table:
         names = [name for name in batch.schema.names if name != self._label and not self._reading.drops(name)]
-        columns = [self._reading.column(name, _values(batch.column(name))) for name in names]
-        y = [self._reading.label(label_of(y)) for y in _values_of_label(batch, self._label)]
-        return Table(tuple(names), columns, y)
+        columns = [_values(batch.column(name)) for name in names]
+        y = [label_of(y) for y in _values_of_label(batch, self._label)]
+        return self._reading.table(Table(tuple(names), columns, y))
 
     def _batches_after(self, skipped: int) -> Iterator[Any]:
         # Batches of at most `_ROWS_AT_ONCE` rows, after so many rows; parts of the file that lie before them are not read.

@@ -1,4 +1,4 @@
-"""What rows to predict have that their model has not met: columns and names."""
+"""Columns and names of rows to predict that their model has not met, counted."""
 
 from __future__ import annotations
 
