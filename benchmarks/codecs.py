@@ -1,6 +1,6 @@
 """What it takes to decode a row of a Kafka message, by codec, with one row a message and with many.
 
-Rows have 22 features, normal numbers, and a label of two. A call takes one message, but ``decode_numbers`` and ``decode_values``
+Rows have 22 features, normal numbers, and a label of two. A call takes one message, but ``decode_many``
 as many as others have rows a message. The peer of each is what another library reads of the same bytes, without a row being
 made of it: ``json`` and orjson, pyarrow's batches, ``numpy.load``, fastavro's record, ``numpy.frombuffer``.
 """
@@ -23,6 +23,7 @@ import pyarrow as pa
 from streamsvm.stream import Table
 from streamsvm.stream.text_numbers import laid_out
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
+from streamsvm_kafka.codecs import table_of
 
 FEATURES = 22
 MANY = 1000
@@ -68,12 +69,12 @@ def main() -> None:
     by_name, by_number = ([rows.row(i) for i in range(MANY)] for rows in (named, numbered))
 
     def poll(values: Sequence[bytes]) -> Table:
-        rows = packed.decode_values(values)
+        rows = packed.decode_many(*laid_out(values), list(numbered.names))
         assert rows is not None
         return rows
 
     def numbers(values: Sequence[bytes]) -> Any:
-        found = jsons.decode_numbers(*laid_out(values), list(named.names))
+        found = jsons.decode_many(*laid_out(values), list(named.names))
         assert found is not None
         assert not found.odd
         return found
@@ -92,16 +93,17 @@ def main() -> None:
 
     in_json, in_packed = [jsons.encode(row) for row in by_name], [packed.encode(row) for row in by_number]
     in_avro = [avro.encode(row) for row in by_name]
-    one_arrow, one_npy = [arrow.encode(row) for row in by_name], [npy.encode(row) for row in by_number]
+    one_arrow = [arrow.encode_rows(table_of([row])) for row in by_name]
+    one_npy = [npy.encode_rows(table_of([row])) for row in by_number]
     many_arrow, many_npy = [arrow.encode_rows(named)] * 20, [npy.encode_rows(numbered)] * 20
     #: Name, rows a call, its values, the codec's call, the peer's name and call.
     cases: list[tuple[str, int, Sequence[Any], Callable[[Any], object], str, Callable[[Any], object]]] = [
         ("json", 1, in_json, jsons.decode, "orjson", orjson.loads),
         ("json", 1, in_json, jsons.decode, "json", json.loads),
-        ("json, decode_numbers", MANY, [in_json] * 20, numbers, "orjson", lambda values: list(map(orjson.loads, values))),
+        ("json, decode_many", MANY, [in_json] * 20, numbers, "orjson", lambda values: list(map(orjson.loads, values))),
         ("avro", 1, in_avro, avro.decode, "fastavro", record),
         ("float32", 1, in_packed, packed.decode, "struct", layout.unpack),
-        ("float32, decode_values", MANY, [in_packed] * 20, poll, "numpy.frombuffer", frombuffer),
+        ("float32, decode_many", MANY, [in_packed] * 20, poll, "numpy.frombuffer", frombuffer),
         ("npy", 1, one_npy, npy.decode_rows, "numpy.load", loaded),
         ("npy", MANY, many_npy, npy.decode_rows, "numpy.load", loaded),
         ("arrow", 1, one_arrow, arrow.decode_rows, "pyarrow", batches),

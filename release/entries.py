@@ -171,11 +171,12 @@ def use_sources() -> None:
     """Find the fields of a record and the numbers in JSON, as the source of a topic does; read LIBSVM text; encode a table."""
     from streamsvm.core.records import find_fields
     from streamsvm.stream import LIBSVMSource
+    from streamsvm.stream.json_objects import JSONObjects
     from streamsvm.stream.tables import TableEncoder
     from streamsvm.stream.tables.chunk import Table
-    from streamsvm.stream.text_numbers import JSONNumbers, laid_out
+    from streamsvm.stream.text_numbers import laid_out
 
-    found = JSONNumbers("y").table(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"])
+    found = JSONObjects("y", json.loads).table(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"])
     assert found is not None
     assert found.y == [0]
     assert find_fields(np.frombuffer(b"\x0c" + bytes(6), np.uint8), 0, np.empty((1, 7), np.int64)) == 6

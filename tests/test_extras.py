@@ -63,13 +63,13 @@ def test_nothing_but_the_base_is_there():
         ),
         (
             "pyarrow",
-            lambda path: write_blocks(path / "rows.csv", path / "blocks", target="y"),
-            'rows.csv: a table needs pyarrow: pip install "streamsvm[files]"',
+            lambda path: write_blocks(path / "rows.parquet", path / "blocks", target="y"),
+            'a Parquet or Arrow file needs pyarrow: pip install "streamsvm[files]"',
         ),
     ],
 )
 def test_one_package_is_missing(monkeypatch, tmp_path, module, use, said):
-    (tmp_path / "rows.csv").write_text("a,y\n1,0\n")
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ModuleNotFoundError, match=re.escape(said) + "$") as caught:
         use(tmp_path)

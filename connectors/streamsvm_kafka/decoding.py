@@ -12,7 +12,7 @@ from streamsvm.stream.delayed.joined import FUTURE_SECONDS
 from streamsvm.stream.endpoints import Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
 from streamsvm_kafka.clients.messages import Messages
-from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec, check_headers
+from streamsvm_kafka.codecs import Codec, TableCodec, check_headers
 from streamsvm_kafka.codecs.names import names_format
 
 #: The most bytes of the headers that name the place of a message, but for the topic.
@@ -56,13 +56,10 @@ class MessageChunk(Chunk):
         return self._table
 
     def _decoded_together(self, known: Sequence[Hashable]) -> Table | None:
-        codec, messages = self._source.codec, self._messages
+        messages = self._messages
         if any(names_format(name) for headers in messages.headers or () for name, _ in headers):
             return None
-        if isinstance(codec, PackedCodec):
-            values: Any = messages.values
-            return codec.decode_values(values)
-        return codec.decode_numbers(*messages.texts, list(known)) if isinstance(codec, JSONCodec) else None
+        return self._source.codec.decode_many(*messages.texts, known)
 
     def where(self, i: int) -> tuple[int, int]:
         """Return the partition and the offset of the message of row number ``i``."""

@@ -29,25 +29,27 @@ class Start(NamedTuple):
     offsets: Mapping[int, int] = MappingProxyType({})  # by partition; those that are not named are read from their beginning
 
 
-def parse_start(text: str) -> Start:
+def start_of(text: str | None, name: str) -> Start | None:
     """Return what ``earliest``, ``latest``, a time (ISO 8601; UTC if it names no zone) or ``PARTITION:OFFSET,...`` stands for.
 
-    A ValueError says that the text is none of these.
+    None is for None; a StreamError, with the name of the stream, says that the text is none of these.
 
     Examples
     --------
-    >>> parse_start("0:1500,1:1498").offsets
+    >>> start_of("0:1500,1:1498", "rows").offsets
     {0: 1500, 1: 1498}
-    >>> parse_start("2026-03-01").milliseconds
+    >>> start_of("2026-03-01", "rows").milliseconds
     1772323200000
     """
+    if text is None:
+        return None
     if text in ("earliest", "latest"):
         return Start(text, text)
     found = [_OFFSET.fullmatch(part.strip()) for part in text.split(",")]
     pairs = [(int(match[1]), int(match[2])) for match in found if match is not None]
     if len(pairs) == len(found):
         if len(dict(pairs)) < len(pairs):
-            raise ValueError(f"{text!r} names a partition twice")
+            raise StreamError(f"{name}: {text!r} names a partition twice")
         return Start(text, "offsets", offsets=dict(pairs))
     try:
         time = datetime.fromisoformat(text)
@@ -55,16 +57,8 @@ def parse_start(text: str) -> Start:
     except (ValueError, OverflowError):
         moment = -1.0
     if moment < 0.0:
-        raise ValueError(f"{text!r} is none of {_FORMS}")
+        raise StreamError(f"{name}: {text!r} is none of {_FORMS}")
     return Start(text, "time", int(1000 * moment))
-
-
-def start_of(text: str | None, name: str) -> Start | None:
-    """Return what `parse_start` finds for a stream, None for None; StreamError if it finds nothing."""
-    try:
-        return None if text is None else parse_start(text)
-    except ValueError as error:
-        raise StreamError(f"{name}: {error}") from None
 
 
 logger: logging.Logger = logging.getLogger(__name__)

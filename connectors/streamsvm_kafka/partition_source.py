@@ -72,12 +72,12 @@ class PartitionSource(MessageSource):
             reason = "it was deleted and created again since the checkpoint"
         elif not self._beginning <= offset <= self._end:
             reason = f"{held}, the checkpoint continues at {offset}"
-        if reason and self._lost_start is None:
-            raise StreamError(
-                f"{self.name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a "
-                "time or PARTITION:OFFSET"
-            )
-        if reason and self._lost_start is not None:
+        if reason:
+            if self._lost_start is None:
+                raise StreamError(
+                    f"{self.name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a "
+                    "time or PARTITION:OFFSET"
+                )
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
         elif "within" in position:

@@ -23,7 +23,7 @@ from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, unreadable
+from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, unreadable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -388,10 +388,6 @@ class PartitionWorker:
         return messages
 
     def _check_identity(self) -> None:
-        try:
-            found = describe_topic(self._connection, self._topic)
-        except BrokerUnreachableError as error:
-            logger.warning("%s: %s Reading continues when it is back.", self.name, error)
-            return
-        if found.topic_id != self._topic_id:
+        found = described_again(self._connection, self._topic, self.name)
+        if found is not None and found.topic_id != self._topic_id:
             raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")

@@ -60,6 +60,15 @@ def unreadable(name: str, error: KafkaError) -> StreamError:
     return StreamError(f"{name}: cannot be read: {error}")
 
 
+def described_again(connection: Connection, topic: str, name: str) -> TopicDescription | None:
+    """Return a topic as it is now; None, with a warning, where no broker answers for a while."""
+    try:
+        return describe_topic(connection, topic)
+    except BrokerUnreachableError as error:
+        logger.warning("%s: %s Reading continues when it is back.", name, error)
+        return None
+
+
 class TopicReader:
     """The messages of all partitions of a topic, in runs of those that are at hand.
 
@@ -244,10 +253,7 @@ class TopicReader:
             raise unreadable(self._name, error) from error
 
     def _refresh(self) -> None:
-        try:
-            description = describe_topic(self._connection, self._topic)
-        except BrokerUnreachableError as error:
-            logger.warning("%s: %s Reading continues when it is back.", self._name, error)
+        if (description := described_again(self._connection, self._topic, self._name)) is None:
             return
         if description.topic_id != self._topic_id:
             raise lost(self._name, "it was deleted and created again while it was read")

@@ -11,7 +11,8 @@ import orjson
 from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
-from streamsvm.stream.tables.chunk import Message, Row
+from streamsvm.stream.keeping import message_of
+from streamsvm.stream.tables.chunk import Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
@@ -177,7 +178,7 @@ class KafkaSink(Sink):
                 f"{self.name}: the prediction of row {record.row} cannot be written as JSON ({error}). "
                 "Labels must be numbers, strings or booleans."
             ) from error
-        message: Message | None = getattr(record, "message", None)
+        message = message_of(record)
         key = b"%d" % record.row if message is None or message.key is None else message.key
         headers, timestamps = (None, None) if message is None else ([message.headers], [message.timestamp])
         self._writer.send(self._topic, [value], [key], headers=headers, timestamps=timestamps)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.stream.tables.arrow_columns import is_number, is_text, numbers_of
 from streamsvm_spark.versions import check_workers
 
 _TYPES = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64()}
@@ -139,19 +140,10 @@ def _check_classes(y: np.ndarray) -> None:
 
 def floats_of(column: pa.Array, name: str) -> np.ndarray:
     """Return a column of numbers as float64 [n], where null is NaN; RowsError where it is of something else."""
-    if not (_is_number(column.type) or pa.types.is_boolean(column.type)):
+    if not (is_number(column.type) or pa.types.is_boolean(column.type)):
         way = ". pyspark.ml.feature.StringIndexer makes numbers of texts" if is_text(column.type) else ""
         raise RowsError(f"{name} is of type {column.type}: it must be of numbers{way}")
-    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # of large integers the nearest
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of texts."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)  # as 1.5 in SQL
+    return numbers_of(column, np.float64)
 
 
 def _matrix(column: pa.Array) -> np.ndarray:
@@ -170,12 +162,10 @@ def _matrix(column: pa.Array) -> np.ndarray:
 
 def _of_lists(column: pa.Array) -> np.ndarray:
     values = column.flatten()
-    if not _is_number(values.type):
+    if not is_number(values.type):
         raise RowsError(f"the features are arrays of {values.type}: they must be of numbers")
-    if pa.types.is_decimal(values.type):
-        values = values.cast(pa.float64())
     width = _width(column.value_lengths().to_numpy(zero_copy_only=False))
-    return _narrow(values.to_numpy(zero_copy_only=False)).reshape(len(column), width)
+    return _narrow(values).reshape(len(column), width)
 
 
 def _width(lengths: np.ndarray) -> int:
@@ -187,9 +177,9 @@ def _width(lengths: np.ndarray) -> int:
     return int(lengths[0])
 
 
-def _narrow(values: np.ndarray) -> np.ndarray:
+def _narrow(values: pa.Array) -> np.ndarray:
     with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is complained of
-        return np.ascontiguousarray(values, np.float32)
+        return numbers_of(values, np.float32)
 
 
 def _of_mixed(column: pa.Array) -> np.ndarray:
@@ -207,7 +197,7 @@ def _of_mixed(column: pa.Array) -> np.ndarray:
         raise RowsError("a sparse vector has indices that do not fit its size or its values")
     places[sparse] = indices
     X = np.zeros((len(column), width), np.float32)
-    X[rows, places] = _narrow(lists.flatten().to_numpy(zero_copy_only=False))
+    X[rows, places] = _narrow(lists.flatten())
     return X
 
 

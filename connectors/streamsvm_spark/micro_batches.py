@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Position, Source, StreamError
+from streamsvm.stream.tables.arrow_columns import is_text
 from streamsvm.stream.tables.chunk import BadRow, Chunk, RowsChunk, Table, TableChunk, Weighted
-from streamsvm_spark.columns import RowsError, column_of, is_text, rows_of
+from streamsvm_spark.columns import RowsError, column_of, rows_of
 
 _BYTES = 2**23  # of rows that come to the driver at once: its Java holds several copies of them
 _WHOLE = 8  # times as many come, if they are all

@@ -83,46 +83,41 @@ def write_rows(
         shown_rows("reading rows", verbose) as advance,
         mixing_writer(Path(path), dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer,
     ):
-        columns: list[np.ndarray] = []
-        values: list[np.ndarray] = []
-        labels: list[float] = []
-        weights: list[float] = []
+        held: list[tuple[np.ndarray, np.ndarray, float, float]] = []  # columns, values, label and weight of a row
         waiting = 0  # bytes, about
 
         def write() -> None:
+            columns, values, labels, weights = zip(*held, strict=True)
             parts = (np.concatenate(values), np.concatenate(columns), np.cumsum([0, *map(len, values)]))
-            some = np.array(weights) if weighted else None
-            writer.add(sparse.csr_array(parts, shape=(len(values), max(len(space), 1))), np.array(labels), weights=some)
+            X, some = sparse.csr_array(parts, shape=(len(held), max(len(space), 1))), np.array(weights) if weighted else None
+            writer.add(X, np.array(labels), weights=some)
             advance(writer.shape[0])
-            for rows_before in (columns, values, labels, weights):
-                rows_before.clear()
+            held.clear()
 
         for number, given in enumerate([] if first is None else itertools.chain([first], rows)):
             if isinstance(given, BadRow):
                 raise ValueError(f"row {number:,}: {given.place}: {given.reason}")
             if len(given) != 2 + weighted:
                 raise ValueError(f"row {number:,} has {len(given)} parts, and the first row has {2 + weighted}")
-            x, y, *weight = given
+            x, y, *rest = given
             if y is None:
                 continue
             try:
-                weight = [checked_weight(w) for w in weight]
-                if weight == [0.0]:
+                weight = checked_weight(rest[0]) if rest else 1.0
+                if weight == 0.0:
                     continue
                 places, row = space.sparse(x, learn=True)
                 if not np.isfinite(row).all():
                     space.complain_not_finite(x)
-                labels.append(codes.code(y))
+                label = codes.code(y)
             except ValueError as error:
                 raise ValueError(f"row {number:,}: {error}") from None
-            weights += weight
-            columns.append(places[places >= 0])
-            values.append(row[places >= 0])
+            held.append((places[places >= 0], row[places >= 0], label, weight))
             waiting += 12 * len(row) + 300  # with the objects of two arrays
             if waiting > size:
                 write()
                 waiting = 0
-        if labels:
+        if held:
             write()
         if not writer.shape[0]:
             raise ValueError("there are no rows with a label" + (" and a weight above 0" if weighted else ""))

@@ -1,140 +1,162 @@
-"""Tables in files, read by pyarrow a chunk at a time: CSV, Parquet and Arrow."""
+"""Tables in files, read as streams read them: CSV, Parquet and Arrow."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import shown
+from streamsvm.linear.block_writer import plan
 from streamsvm.linear.names import LabelCodes
+from streamsvm.stream.arrow import KINDS, ArrowSource
+from streamsvm.stream.csv_source import CSVSource
+from streamsvm.stream.endpoints import Source, StreamError
+from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import parse_label
+from streamsvm.stream.tables.chunk import BadRow, Chunk, as_numbers
 
-_KINDS = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+_ROWS_IN_LIMIT = 16  # a row takes at most this part of the limit
 
 
 def kind_of(source: Path) -> str | None:
     """Return the format of a table, by the name of the file; None where it is no table."""
-    name = source.name.lower()
-    return next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
+    try:
+        kind = format_of(source.name)
+    except StreamError:
+        return None
+    return kind if kind in ("csv", *KINDS) else None
 
 
 def chunks(
-    source: Path, target: str | None, weight: str | None, size: int, codes: LabelCodes
+    source: Path, target: str | None, weight: str | None, memory_limit: float, codes: LabelCodes
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]]:
     """Yield rows float64 [n, features], labels float64 [n], weights float64 [n] and the names of the features.
 
-    Chunks have about ``size`` bytes. ``weight`` is the column of weights; None: there are none.
+    Chunks have at most the bytes of a block, or one row. ``weight`` is the column of weights; None: there are none.
     """
+    is_csv = kind_of(source) == "csv"
     try:
-        import pyarrow as pa  # noqa: PLC0415 - of an extra
-    except ImportError as error:
-        raise missing_package(f"{source}: a table", "pyarrow", "files", error) from error
-    rows = 0
-    try:
-        for batch in _batches(source, target, size):
-            names = batch.schema.names
-            if twice := [name for name, count in Counter(names).items() if count > 1]:
-                raise ValueError(f"{source} has the column {twice[0]!r} more than once: give each column another name")
-            if target not in names:
-                known = ", ".join(names[:8])
-                raise ValueError(f"{source} has no column {target!r}: name the column of labels with target=, one of {known}")
-            if weight is not None and (weight == target or weight not in names):
+        with _TextLabels(source, target) if is_csv else ArrowSource(source, target, label_needed=False) as opened:
+            known = opened.columns
+            if target not in known:
+                columns = ", ".join(known[:8])
+                raise ValueError(f"{source} has no column {target!r}: name the column of labels with target=, one of {columns}")
+            if weight is not None and (weight == target or weight not in known):
                 raise ValueError(f"{source} has no column {weight!r} of weights beside that of labels: name it with weight=")
-            features = [name for name in names if name not in (target, weight)]
-            columns = [_numbers(batch.column(name), f"{source}, column {name!r}", rows) for name in features]
-            if not columns:
+            features = [name for name in known if name not in (target, weight)]
+            if not features:
                 raise ValueError(f"{source} has no column but {target!r}" + (f" and {weight!r}" if weight else ""))
-            labels = _labels(batch.column(target), codes, f"{source}, column {target!r}", rows)
-            yield np.column_stack(columns), labels, _weights(batch, weight, source, rows), features
-            rows += len(labels)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        short = " (a row must be shorter than a sixteenth of memory_limit)" if "block" in str(error) else ""
-        raise ValueError(f"{source}: {error}{short}") from error
+            names = features if weight is None else [*features, weight]
+            size = 8 * len(names)  # of a row
+            if size > memory_limit / _ROWS_IN_LIMIT:
+                raise ValueError(f"{source}: a row must be shorter than a sixteenth of memory_limit, and takes {size:,} bytes")
+            for held in _gathered(opened, max(plan(memory_limit).block // size, 1)):
+                parts = [_arrays(chunk, names) for chunk in held]
+                X, labels = np.concatenate([X for X, _ in parts]), [label for _, labels in parts for label in labels]
+                weights = None if weight is None else X[:, -1]
+                if weights is not None and (weights < 0.0).any():
+                    row = int(np.argmax(weights < 0.0))
+                    what = f"column {weight!r} is {weights[row]:g}, and a weight is at least 0"
+                    raise ValueError(f"{_place(held, row)}: {what}")
+                yield X[:, : len(features)], _labels(labels, codes, held), weights, features
+    except StreamError as error:
+        raise ValueError(str(error)) from error
 
 
-def _batches(source: Path, target: str | None, size: int) -> Iterator[Any]:
-    import pyarrow as pa  # noqa: PLC0415
+class _TextLabels(CSVSource):
+    """CSV text whose columns are known before a row is read, and whose labels are texts."""
 
-    kind = kind_of(source)
-    if kind == "csv":
-        from pyarrow import csv  # noqa: PLC0415
+    def __init__(self, path: Path, label: str | None) -> None:
+        super().__init__(path, label, label_needed=False)
+        try:
+            self._begin()
+        except StreamError:
+            self.close()
+            raise
 
-        reading = csv.ReadOptions(block_size=max(size, 2**14), use_threads=False)
-        with csv.open_csv(source, reading) as reader:
-            names = reader.schema.names
-        # Types are given: pyarrow would take those of the first block, where numbers may happen to be whole.
-        types = {name: pa.float64() for name in names if name != target}
-        if target in names:
-            types[target] = pa.string()
-        with csv.open_csv(source, reading, convert_options=csv.ConvertOptions(column_types=types)) as reader:
-            yield from reader
-    elif kind == "parquet":
-        from pyarrow import parquet  # noqa: PLC0415
-
-        with parquet.ParquetFile(source) as file:
-            at_once = max(size // (8 * max(len(file.schema_arrow.names), 1)), 1)
-            yield from file.iter_batches(batch_size=at_once, use_threads=False)
-    else:
-        with pa.memory_map(str(source)) as mapped, pa.ipc.open_file(mapped) as file:
-            at_once = max(size // (8 * max(len(file.schema.names), 1)), 1)
-            for number in range(file.num_record_batches):
-                batch = file.get_batch(number)
-                for begin in range(0, batch.num_rows, at_once):
-                    yield batch.slice(begin, at_once)
+    def label_of(self, text: str) -> str | None:
+        return text.strip() or None
 
 
-def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
-    import pyarrow as pa  # noqa: PLC0415
+def _gathered(source: Source, most: int) -> Iterator[list[Chunk]]:
+    """Yield chunks that have ``most`` rows together; the last ones may have fewer."""
+    held: list[Chunk] = []
+    rows = 0
+    while (chunk := source.read(most - rows)) is not None:
+        held.append(chunk)
+        rows += len(chunk)
+        if rows == most:
+            yield held
+            held, rows = [], 0
+    if rows:
+        yield held
 
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
-        raise ValueError(f"{where} is of {column.type}, not of numbers: encode it or leave it out")
-    if column.null_count:
-        missing = rows + int(np.argmax(np.asarray(column.is_null())))
-        raise ValueError(f"{where} has no value in row {missing:,}: impute it or leave the row out")
-    numbers = np.asarray(column.cast(pa.float64()))
+
+def _place(held: list[Chunk], row: int) -> str:
+    chunk, i = [(chunk, i) for chunk in held for i in range(len(chunk))][row]
+    return chunk.place(i)
+
+
+def _arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
+    """Return the columns of these names, float64 [n, names], and the labels."""
+    n, table = len(chunk), chunk.table(names) if len(chunk) else None
+    X, labels = np.full((n, len(names)), np.nan), [None] * n if table is None or table.y is None else list(table.y)
+    for column, name in enumerate(names):
+        if table is not None and (values := table.column(name)) is not None:
+            numbers, count = as_numbers(values)
+            if count < n:
+                raise _refusal(chunk, count, name, _no_number(values[count]))
+            X[:, column] = numbers
+    for i in range(n) if table is None else table.odd:
+        row = chunk.row(i)
+        if isinstance(row, BadRow):
+            raise ValueError(f"{row.place}: {row.reason}")
+        cells = [row.x.get(name) for name in names]
+        numbers, count = as_numbers(cells)
+        if count < len(cells):
+            raise _refusal(chunk, i, names[count], _no_number(cells[count]))
+        X[i], labels[i] = numbers, row.y
     with np.errstate(over="ignore"):
-        finite = np.isfinite(numbers.astype(np.float32))
+        finite = np.isfinite(X.astype(np.float32))
     if not finite.all():
-        row = int(np.argmin(finite))
-        raise ValueError(f"{where} is {numbers[row]:g} in row {rows + row:,}, which is not finite in float32: impute or scale it")
-    return numbers
+        i, column = map(int, np.argwhere(~finite)[0])
+        what = f"is {X[i, column]:g}, which is not finite in float32: impute or scale it"
+        missing = "has no value: impute it or leave the row out"
+        raise _refusal(chunk, i, names[column], missing if np.isnan(X[i, column]) else what)
+    return X, labels
 
 
-def _weights(batch: Any, weight: str | None, source: Path, rows: int) -> np.ndarray | None:
-    if weight is None:
-        return None
-    where = f"{source}, column {weight!r}"
-    weights = _numbers(batch.column(weight), where, rows)
-    if (weights < 0.0).any():
-        row = int(np.argmax(weights < 0.0))
-        raise ValueError(f"{where} is {weights[row]:g} in row {rows + row:,}, and a weight is at least 0")
-    return weights
+def _refusal(chunk: Chunk, row: int, column: str, what: str) -> ValueError:
+    return ValueError(f"{chunk.place(row)}: column {column!r} {what}")
 
 
-def _number(text: str | None) -> float | str | None:
+def _no_number(value: Any) -> str:
+    return f"is {shown(value)}, not a number: encode it or leave it out"
+
+
+def _number(text: str) -> float | str:
     # A number as the sources of streams see it: text such as 007 is a name there.
-    found = parse_label(text or "")
+    found = parse_label(text)
     return found if isinstance(found, int | float) and not isinstance(found, bool) else text
 
 
-def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray:
-    import pyarrow as pa  # noqa: PLC0415
-
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type)):
-        return _numbers(column, where, rows)
-    found = column.to_pylist()
+def _labels(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.ndarray:
     if not codes.meta:  # where names came before, everything is a name
-        numbers = [_number(label) for label in found]
-        if codes.numbers or all(isinstance(number, int | float) for number in numbers):
-            found = numbers
+        if str in set(map(type, found)):
+            read = {text: _number(text) for text in set(found) if isinstance(text, str)}
+            if codes.numbers or all(isinstance(number, int | float) for number in read.values()):
+                found = [read.get(label, label) for label in found]
+        numbers, count = as_numbers(found)
+        if count == len(found) and np.isfinite(numbers).all():
+            codes.numbers = True
+            return numbers
     labels = np.empty(len(found))
-    for row, label in enumerate(found):
+    for i, label in enumerate(found):
         try:
-            labels[row] = codes.code(label)
+            labels[i] = codes.code(label)
         except ValueError as error:
-            raise ValueError(f"{where}, row {rows + row:,}: {error}") from None
+            raise ValueError(f"{_place(held, i)}: {error}") from None
     return labels

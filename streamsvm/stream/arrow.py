@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
-from streamsvm.stream.tables.reading import ReadingOptions
-from streamsvm.stream.tables.values import DEEPEST, at_path, flat, label_of
+from streamsvm.stream.tables.reading import Reading, ReadingOptions
+from streamsvm.stream.tables.values import DEEPEST
 
 #: The formats.
 KINDS = ("parquet", "arrow")
@@ -84,10 +85,11 @@ class ArrowSource(TableSource):
         try:
             import pyarrow as pa  # noqa: PLC0415 - of an extra
             from pyarrow import parquet  # noqa: PLC0415
+
+            from streamsvm.stream.tables import arrow_columns  # noqa: PLC0415
         except ImportError as error:
             raise missing_package(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
-        # Python's own objects are not made of every number that a file can hold.
-        self._errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
+        self._errors, self._arrow, self._field_of = arrow_columns.ERRORS, arrow_columns.ArrowColumns(), arrow_columns.field_of
         try:
             self._digest = _digest(Path(path))
             if self._kind == "parquet":
@@ -100,76 +102,68 @@ class ArrowSource(TableSource):
         except self._errors as error:
             self._open.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-        paths = [path for field in schema for path in _paths(field)]
-        names, within = [path[-1] for path in paths], {name for path in paths for name in path[:-1]}
+        found = [column for field in schema for column in _leaves(_Column((field.name,)), field.type)]
+        names, within = [column.name for column in found], {name for column in found for name in column.path[:-1]}
         if problem := self._reading.problem(names, label if label_needed else None, within):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
-        self._paths = paths
+        self._all = found
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
-        kept = [path for path in paths if dropped.isdisjoint(path)]
-        self.columns: Sequence[str] = [path[-1] for path in kept]  # that are read, in their order
+        self._read = [column for column in found if dropped.isdisjoint(column.path)]
+        self._kept: list[_Column] = []
+        self.columns: Sequence[str] = [column.name for column in self._read]
         self._batch: tuple[Any, int] = None, 0  # that is being given, and how many rows of it were
         self._batches: Iterator[Any] | None = None
-        self._fields, self._is_nested = list(dict.fromkeys(path[0] for path in kept)), bool(within)
 
     def read(self, most: int) -> Chunk | None:
         self._begun = True
-        try:
-            if self._batches is None:
-                self._batches = self._batches_after(self._rows)
-            batch, given = self._batch
-            while batch is None or given == batch.num_rows:
-                if self._stopped or (batch := next(self._batches, None)) is None:
-                    return None
-                given = 0
-            if self._stopped:
+        if self._batches is None:
+            self._batches = self._batches_after(self._rows)
+        batch, given = self._batch
+        while not self._stopped and (batch is None or given == batch.num_rows):
+            with self._reading_after(self._rows):
+                batch, given = next(self._batches, None), 0
+            if batch is None:
                 return None
-            part = batch.slice(given, most)
-            self._batch = batch, given + part.num_rows
-            chunk = BatchChunk(part, self, self._rows + 1)
-            self._rows += part.num_rows
-            return chunk
-        except self._errors as error:
-            raise StreamError(f"{self.name}, after row {self._rows:,}: {error}") from error
+        if self._stopped:
+            return None
+        part = batch.slice(given, most)
+        self._batch = batch, given + part.num_rows
+        chunk = BatchChunk(part, self, self._reading, self._rows + 1)
+        self._rows += part.num_rows
+        return chunk
 
-    def rows_of(self, batch: Any, first: int) -> tuple[list[Row], list[list[Any]]]:
-        """Return the rows of a batch, of which the first has a number, and what is kept of each."""
-        label, found, kept = self._label, [], []
+    def columns_of(self, batch: Any, first: int) -> Table:
+        """Return a batch as it is in the file, in columns; its first row has a number."""
+        columns: dict[Hashable, Values] = {}
+        y: list[Any] = [None] * batch.num_rows
+        with self._reading_after(first - 1):
+            for column in self._read:
+                values = self._array(batch, column)
+                if column.name == self._label:
+                    y = self._arrow.labels(column.name, values)
+                else:
+                    columns[column.name] = self._arrow.values(column.name, values)
+        return Table(tuple(columns), list(columns.values()), y)
+
+    def kept_of(self, batch: Any, first: int) -> list[Sequence[Any]]:
+        """Return what `keep` has asked for of a batch, whose first row has a number."""
+        with self._reading_after(first - 1):
+            return [self._arrow.objects(column.name, self._array(batch, column)) for column in self._kept]
+
+    def _array(self, batch: Any, column: _Column) -> Any:
+        return self._field_of(batch.column(column.path[0]), column.places)
+
+    @contextlib.contextmanager
+    def _reading_after(self, row: int) -> Iterator[None]:
         try:
-            names = [name for name in batch.schema.names if name != label]
-            columns = [batch.column(name).to_pylist() for name in names]
-            labels = batch.column(label).to_pylist() if label in batch.schema.names else [None] * batch.num_rows
+            yield
         except self._errors as error:
-            raise StreamError(f"{self.name}, after row {first - 1:,}: {error}") from error
-        # Of no columns there is no row to zip.
-        for y, *cells in zip(labels, *columns, strict=True):
-            x = dict(zip(names, cells, strict=True))
-            if self.kept_names:
-                kept.append([at_path(x, name) if y is None or name != label else y for name in self.kept_names])
-            if self._is_nested:
-                x = flat(x, dropped=self._reading.drop)
-                y = y if label is None else x.pop(label, y)
-            found.append(Row(self._reading.row(x.items()), self._reading.label(label_of(y))))
-        return found, kept
-
-    def table_of(self, batch: Any, first: int, rows: Callable[[], list[Row]]) -> Table | None:
-        """Return a batch in columns, of which the first row has a number; ``rows`` gives its rows where these say it better."""
-        if self._is_nested:
-            return Table.of_rows(rows())
-        try:
-            return self._in_columns(batch)
-        except self._errors as error:
-            raise StreamError(f"{self.name}, after row {first - 1:,}: {error}") from error
-
-    def _in_columns(self, batch: Any) -> Table:
-        names = [name for name in batch.schema.names if name != self._label and not self._reading.drops(name)]
-        columns = [_values(batch.column(name)) for name in names]
-        y = [label_of(y) for y in _values_of_label(batch, self._label)]
-        return self._reading.table(Table(tuple(names), columns, y))
+            raise StreamError(f"{self.name}, after row {row:,}: {error}") from error
 
     def _batches_after(self, skipped: int) -> Iterator[Any]:
         # Batches of at most `_ROWS_AT_ONCE` rows, after so many rows; parts of the file that lie before them are not read.
+        fields = list(dict.fromkeys(column.path[0] for column in (*self._read, *self._kept)))
         if self._kind == "parquet":
             groups = range(self._file.num_row_groups)
             sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
@@ -180,9 +174,9 @@ class ArrowSource(TableSource):
                 skipped -= sizes[group]
                 continue
             if self._kind == "parquet":
-                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self._fields, use_threads=False)
+                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=fields, use_threads=False)
             else:
-                batch = self._file.get_batch(group).select(self._fields)
+                batch = self._file.get_batch(group).select(fields)
                 batch.validate(full=True)  # pyarrow reads wherever the offsets of a corrupt file say
                 batches = iter([batch])
             for batch in batches:
@@ -192,11 +186,11 @@ class ArrowSource(TableSource):
 
     def keep(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns, as `Source.keep`; raise a StreamError if the file does not have one of them."""
-        found = [path[0] for name in names for path in self._paths if name in path]
-        if missing := [name for name in names if not any(name in path for path in self._paths)]:
-            columns = ", ".join(path[-1] for path in self._paths)
+        within = {name: column.upto(name) for column in reversed(self._all) for name in column.path}
+        if missing := [name for name in names if name not in within]:
+            columns = ", ".join(column.name for column in self._all)
             raise StreamError(f"{self.name}: there is no column {missing[0]!r} to keep. It has: {columns}")
-        self._fields = list(dict.fromkeys([*self._fields, *found]))
+        self._kept = [within[name] for name in names]
         return super().keep(names)
 
     @property
@@ -230,64 +224,65 @@ class ArrowSource(TableSource):
 class BatchChunk(Chunk):
     """Rows of a record batch."""
 
-    def __init__(self, batch: Any, source: ArrowSource, first: int) -> None:
-        self._batch, self._source, self._first = batch, source, first
-        self._rows: tuple[list[Row], list[list[Any]]] | None = None
-        self._table: Table | None = None
+    def __init__(self, batch: Any, source: ArrowSource, reading: Reading, first: int) -> None:
+        self._batch, self._source, self._reading, self._first = batch, source, reading, first
 
     def __len__(self) -> int:
         n: int = self._batch.num_rows
         return n
 
-    def _read(self) -> tuple[list[Row], list[list[Any]]]:
-        if self._rows is None:
-            self._rows = self._source.rows_of(self._batch, self._first)
-        return self._rows
+    @cached_property
+    def _columns(self) -> Table:
+        return self._source.columns_of(self._batch, self._first)
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        columns, reading = self._columns, self._reading
+        lists = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.columns]
+        rows = zip(columns.y or (), *lists, strict=True)
+        return [Row(reading.row(zip(columns.names, cells, strict=True)), reading.label(y)) for y, *cells in rows]
+
+    @cached_property
+    def _table(self) -> Table:
+        return self._reading.table(self._columns)
 
     def row(self, i: int) -> Row:
-        return self._read()[0][i]
+        return self._rows[i]
 
-    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        if self._table is None:
-            self._table = self._source.table_of(self._batch, self._first, lambda: self._read()[0])
+    def table(self, known: Sequence[Hashable]) -> Table:  # noqa: ARG002
         return self._table
 
     def place(self, i: int) -> str:
         return f"{self._source.name}, row {self._first + i:,}"
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        return [list(values) for values in zip(*self._read()[1][first:end], strict=True)]
+        return self._source.kept_of(self._batch.slice(first, end - first), self._first + first)
 
 
-def _values(column: Any) -> Values:
-    """Return the values of a column of pyarrow, in which NaN or None is missing."""
-    kind = str(column.type)
-    if kind in _FLOATS or (kind in _INTS and not column.null_count):  # as dates, whole numbers and floats are read differently
-        values: np.ndarray = column.to_numpy(zero_copy_only=False)
-        return values
-    if kind.startswith("dictionary<"):
-        texts = [*column.dictionary.to_pylist(), None]
-        return [texts[-1 if code is None else code] for code in column.indices.to_pylist()]
-    values_of: list[Any] = column.to_pylist()
-    return values_of
+class _Column(NamedTuple):
+    """A column of a file, which may be in structs."""
+
+    path: tuple[str, ...]  # the names of the structs that it is in, and its own
+    places: tuple[int, ...] = ()  # its number in each of them
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    def upto(self, name: str) -> _Column:
+        """Return the struct of a name that it is in, or itself."""
+        end = self.path.index(name)
+        return _Column(self.path[: end + 1], self.places[:end])
 
 
-def _values_of_label(batch: Any, label: str | None) -> list[Any]:
-    return list(batch.column(label).to_pylist()) if label in batch.schema.names else [None] * batch.num_rows
-
-
-_FLOATS = ("double", "float", "halffloat")
-_INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
-
-
-def _paths(field: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The columns that a field is read as: the names of the structs that each is in, and its own."""
-    path = (*before, f"{before[-1]}.{field.name}" if before else field.name)
-    children = [field.type.field(i) for i in range(field.type.num_fields)] if str(field.type).startswith("struct<") else []
-    if not children or len(path) == DEEPEST:
-        yield path
-    for child in children if len(path) < DEEPEST else ():
-        yield from _paths(child, path)
+def _leaves(column: _Column, kind: Any) -> Iterator[_Column]:
+    """Give the columns that one of a type is read as: of structs those that are in them."""
+    fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
+    if not fields or len(column.path) == DEEPEST:
+        yield column
+        return
+    for place, field in enumerate(fields):
+        yield from _leaves(_Column((*column.path, f"{column.name}.{field.name}"), (*column.places, place)), field.type)
 
 
 def _digest(path: Path) -> str:

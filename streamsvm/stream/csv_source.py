@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from streamsvm.core.text_numbers import read_cells
+from streamsvm.core.text_rows import read_cells
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE
@@ -332,7 +332,8 @@ class _Cells:
     def read(self, lines: list[bytes], first: int) -> CellsChunk:
         """Return as many of the lines as are a row each, of which the first one has a number."""
         source, n, (data, begins, ends) = self._source, len(lines), laid_out(lines)
-        again = {i for i, line in enumerate(lines) if source._longest_name in line and source.names_columns(line)}
+        may_be_names = source._longest_name in data
+        again = {i for i, line in enumerate(lines) if source.names_columns(line)} if may_be_names else set()
         X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
         rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
         odd, failed, i = Odd(n), Counter[int](), 0
@@ -372,7 +373,7 @@ class _Cells:
         text = text if len(text) == len(data) else data  # where a letter is a byte, texts are cut out of the text
 
         def texts_of(cell: int) -> list[Any]:
-            return [text[begin:end] for begin, end in places[:, self._places[cell]].tolist()]
+            return list(map(text.__getitem__, map(slice, *places[:, self._places[cell]].T.tolist())))
 
         columns: list[Values] = []
         for cell in self._features:

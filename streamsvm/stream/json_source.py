@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from streamsvm.files.messages import shown
+from streamsvm.stream.json_objects import JSONObjects
 from streamsvm.stream.sources import LinesChunk, TextSource
 from streamsvm.stream.tables.chunk import BadRow, Row, Table
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import at_path, flat, label_of
-from streamsvm.stream.text_numbers import JSONNumbers, laid_out
+from streamsvm.stream.text_numbers import laid_out
 
 _OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
 
@@ -26,7 +27,7 @@ class JSONLinesSource(TextSource):
 
     def __init__(self, path: str | Path, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
         super().__init__(path, label, **reading)
-        self._numbers = JSONNumbers(label)
+        self._objects = JSONObjects(label, json.loads, self._reading if self._reads else None)
 
     def _lines_at_hand(self, most: int) -> LinesChunk | None:
         lines = self._reader.whole_lines(most)
@@ -34,9 +35,9 @@ class JSONLinesSource(TextSource):
         other = next((i for i, line in enumerate(lines) if line[0] != _OPEN), len(lines))
         return ObjectsChunk(self, lines[:other], self._line + 1) if other else None
 
-    def numbers_of(self, lines: list[bytes], names: Sequence[Hashable]) -> Table | None:
-        """Return lines as a table of numbers with columns of these names; None if they have to be read one by one."""
-        return None if self._reads or self._encoding != "utf-8" else self._numbers.table(*laid_out(lines), names)
+    def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
+        """Return lines as a table, as `JSONObjects.table`."""
+        return self._objects.table(*laid_out(lines), known) if self._encoding == "utf-8" else None
 
     def _fields(self, line: str) -> dict[str, Any]:
         hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
@@ -70,7 +71,7 @@ class ObjectsChunk(LinesChunk):
     """Lines that are a JSON object each."""
 
     _source: JSONLinesSource
-    _known: list[Hashable] | None = None  # for which the table was made
+    _was_asked = False  # for the table: whatever becomes known then, it has all rows
     _table: Table | None = None
     _rows: list[Row | BadRow] | None = None
 
@@ -78,8 +79,8 @@ class ObjectsChunk(LinesChunk):
         return super().row(i) if self._rows is None else self._rows[i]
 
     def table(self, known: Sequence[Hashable]) -> Table | None:
-        if self._rows is None and self._known != known:
-            self._known, self._table = list(known), self._source.numbers_of(self.lines, known)
+        if not self._was_asked:
+            self._was_asked, self._table = True, self._source.table_of(self.lines, known)
             if self._table is None:
                 self._rows = [super(ObjectsChunk, self).row(i) for i in range(len(self))]
                 self._table = Table.of_rows(self._rows)

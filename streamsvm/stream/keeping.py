@@ -15,7 +15,7 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.tables.chunk import Chunk
+from streamsvm.stream.tables.chunk import Chunk, Message
 from streamsvm.stream.tables.reading import Names, as_names
 
 #: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
@@ -174,16 +174,26 @@ def _json(value: Any) -> str:
     return str(value)  # of a Decimal, or whatever a file can hold
 
 
+class OfMessage:
+    """A record of a topic's row, for a sink with ``takes_messages``: beside its fields, it has the message of the row."""
+
+    message: Message | None = None
+
+
+def message_of(record: Any) -> Message | None:
+    """Return the message that a record is `OfMessage`; None if there is none."""
+    return record.message if isinstance(record, OfMessage) else None
+
+
 def _kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[..., Record]:
     """Return a kind of record with further fields, whose names may be any text.
 
-    With ``has_message``, the last argument becomes the attribute ``message``, which is no field.
+    With ``has_message``, it is `OfMessage`, and the last argument becomes that.
     """
     fields = (*record._fields, *names)
 
-    class Kept(record):  # type: ignore[misc]
+    class Kept(record, OfMessage):  # type: ignore[misc]
         _fields = fields
-        message: Any = None
 
         def __new__(cls, *values: Any) -> Any:
             made = tuple.__new__(cls, values[: len(fields)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.text_numbers import read_pairs
+from streamsvm.core.text_rows import read_pairs
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import parse_libsvm_label
@@ -46,24 +46,29 @@ class LIBSVMSource(TextSource):
         return PairsChunk(self, lines[:blank], self._line + 1) if blank else None
 
     def _parse(self, line: str) -> Row | None:
-        label, *cells = line.partition("#")[0].split() or [""]
-        if not label and not cells:
-            return None
-        x: dict[Hashable, Any] = {}
-        strict = "_" in line or not line.isascii()  # Python reads some of that as numbers
+        return parse_pairs(line)
+
+
+def parse_pairs(line: str) -> Row | None:
+    """Return the row of a line of LIBSVM text, None if it has none; ValueError says why it cannot be read."""
+    label, *cells = line.partition("#")[0].split() or [""]
+    if not label and not cells:
+        return None
+    x: dict[Hashable, Any] = {}
+    strict = "_" in line or not line.isascii()  # Python reads some of that as numbers
+    for cell in cells:
+        index, _, value = cell.partition(":")
         try:
-            for cell in cells:
-                index, _, value = cell.partition(":")
-                if strict:
-                    number(index), number(value)
-                x[int(index)] = float(value)
+            if strict:
+                number(index)
+            x[int(index)] = number(value) if strict else float(value)
         except ValueError:
             raise ValueError(f"{shown(cell)} is not index:value") from None
-        if len(x) < len(cells):
-            raise ValueError("an index comes twice")
-        if ":" in label:
-            raise ValueError(f"the line must begin with a label, not {shown(label)}")
-        return Row(x, parse_libsvm_label(label))
+    if len(x) < len(cells):
+        raise ValueError("an index comes twice")
+    if ":" in label:
+        raise ValueError(f"the line must begin with a label, not {shown(label)}")
+    return Row(x, parse_libsvm_label(label))
 
 
 class PairsChunk(LinesChunk):

@@ -1,6 +1,7 @@
 """CSV, Parquet and Arrow to block files."""
 
 import gzip
+import sys
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,16 @@ def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
     assert blocks.classes_.tolist() == model.classes_.tolist() == sorted(model.classes_.tolist())
 
 
+def test_cells_are_numbers_as_streams_read_them_and_csv_needs_no_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    cells = [".5", "+1", '"2"', " 3 ", "1e-70", "0." + 30 * "3"]
+    (tmp_path / "rows.csv").write_text("y,x\n" + "".join(f"{'ab'[k % 2]},{cell}\n" for k, cell in enumerate(cells * 3)))
+    assert write_blocks(tmp_path / "rows.csv", tmp_path / "rows", target="y") == (18, 1)
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.block(0).values.tolist() == [np.float32(float(cell.strip('"'))) for cell in cells] * 3
+        assert file.meta["classes"] == ["a", "b"]
+
+
 def test_targets_of_a_table(tmp_path):
     found, X, y = table("targets")
     model = OutOfCoreLinearSVR(loss="squared_epsilon_insensitive", work_folder=tmp_path / "work")
@@ -94,26 +105,29 @@ def test_tables_that_are_not_numbers_are_refused(tmp_path):
 
     unread("no column None: name the column of labels with target=, one of a, label, b, count", source=path, target=None)
     unread("no column 'y'", source=path, target="y")
-    unread(r"wrong.csv.*spam", "\n".join([*lines, "spam,1,2,3"]))
-    unread(r"column 'a' has no value in row 50", "\n".join([*lines, ",1,2,3"]))
-    unread(r"column 'label', row 50: there is no label", "\n".join([*lines, "1,,2,3"]))
-    unread(r"column 'b' is inf in row 50, which is not finite", "\n".join([*lines, "1,1,inf,3"]))
-    unread(r"column 'count' is -1e\+39 in row 50, which is not finite", "\n".join([*lines, "1,1,2,-1e39"]))
-    unread("has the column 'a' more than once", "a,label,a\n1,1,1\n1,0,1\n")
+    unread("wrong.csv, line 52: column 'a' is 'spam', not a number", "\n".join([*lines, "spam,1,2,3"]))
+    unread("line 2: column 'a' is 'spam', not a number", "\n".join([lines[0], *["spam,1,2,3"] * 20]))
+    unread("line 52: column 'a' has no value", "\n".join([*lines, ",1,2,3"]))
+    unread("line 52: column 'b' has no value", "\n".join([*lines, "1,1,nan,3"]))
+    unread("line 52: there is no label", "\n".join([*lines, "1,,2,3"]))
+    unread("line 52: label nan is no finite number", "\n".join([*lines, "1,nan,2,3"]))
+    unread("line 52: column 'b' is inf, which is not finite", "\n".join([*lines, "1,1,inf,3"]))
+    unread(r"line 52: column 'count' is -1e\+39, which is not finite", "\n".join([*lines, "1,1,2,-1e39"]))
+    unread("line 1: two columns have one name", "a,label,a\n1,1,1\n1,0,1\n")
     wrong.write_bytes(b"a,label,\xff\n1,1,1\n")
-    unread("wrong.csv: .*utf-8")
+    unread("wrong.csv, line 1: not UTF-8")
     wrong.write_text("\n".join([*lines, "1,spam,2,3"]))
     refused("must have two labels, and has [01], [01], spam", OutOfCoreLinearSVC().fit_file, wrong, target="label")
-    unread("wrong.csv", "\n".join([*lines, "1,2"]))
-    unread("wrong.csv", "")
+    unread("line 52: 2 cells for 4 columns", "\n".join([*lines, "1,2"]))
+    unread("wrong.csv is empty", "")
     unread("has no rows", lines[0] + "\n")
     unread("has no column but 'y'", "y\n1\n0\n", target="y")
     many = "y,x\n" + "1,0.123456789\n" * 3000
-    unread("row 3,000: label 'spam' is a name, and there were numbers before", many + "spam,1\n", target="y", limit=LITTLE)
-    unread("row 2: label 'xxx.*has 2,000 characters", f"y,x\na,1\nb,1\n{'x' * 2000},1\n", target="y")
-    unread("row 64: label 'name 64' is one too many", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
+    unread("line 3,002: label 'spam' is a name, and there were numbers before", many + "spam,1\n", target="y", limit=LITTLE)
+    unread("line 4: label 'xxx.*has 2,000 characters", f"y,x\na,1\nb,1\n{'x' * 2000},1\n", target="y")
+    unread("line 66: label 'name 64' is one too many", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
     strings = pa.table({"a": ["x", "y"], "label": [0, 1]})
-    unread("column 'a' is of string, not of numbers", source=save(strings, tmp_path / "strings.parquet"))
+    unread("row 1: column 'a' is 'x', not a number", source=save(strings, tmp_path / "strings.parquet"))
     (tmp_path / "foreign.parquet").write_bytes(b"no table at all")
     unread("foreign.parquet", source=tmp_path / "foreign.parquet")
     (tmp_path / "foreign.arrow").write_bytes(b"no table at all")

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 
-from streamsvm.stream.text_numbers import laid_out
-
 #: Those of a message: some clients have None for a value that is null.
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -71,7 +69,8 @@ class Messages(Sequence[TopicMessage]):
             data, begins, sizes = self._values
             return data, begins, begins + sizes
         values: Any = self._values
-        return laid_out(values)
+        ends = self.sizes.cumsum()
+        return b"".join(values), ends - self.sizes, ends
 
     @cached_property
     def sizes(self) -> np.ndarray:

@@ -6,7 +6,7 @@ from streamsvm_kafka.codecs.float32 import Float32Codec
 from streamsvm_kafka.codecs.json_rows import JSONCodec
 from streamsvm_kafka.codecs.names import check_headers
 from streamsvm_kafka.codecs.npy import NpyCodec
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, Codec, PackedCodec, TableCodec, table_of
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, Codec, TableCodec, table_of
 from streamsvm_kafka.codecs.registry import SchemaRegistry
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Float32Codec",
     "JSONCodec",
     "NpyCodec",
-    "PackedCodec",
     "SchemaRegistry",
     "TableCodec",
     "check_headers",

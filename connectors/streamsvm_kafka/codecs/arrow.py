@@ -10,11 +10,10 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.tables.chunk import Table, Values
-from streamsvm.stream.tables.values import label_of
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
 from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_length, check_memory, labels_or_none
 
-_NUMBERS = ("int", "float", "bool", "decimal", "null")
+_READ = ("int", "float", "bool", "decimal", "null", "text")
 _LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits
 _SCHEMAS = 16  # that are remembered: of producers of several versions
 
@@ -23,17 +22,10 @@ class _Plan(NamedTuple):
     """How batches of one schema are read."""
 
     names: tuple[str, ...]
-    features: list[tuple[int, _Numbers | None]]  # the place of each column, and how its values are read; None: as objects
+    features: list[tuple[int, bool]]  # the place of each column, and whether it is read as objects
     label: int | None  # the place of the label's column
     objects: int  # number of those that are read as objects
     text: bool  # whether a column is text, labels included
-
-
-class _Numbers(NamedTuple):
-    """How the values of a column are read."""
-
-    dtype: np.dtype[Any] | None  # None: all are null
-    cast: Any  # the type of Arrow to which they are brought first; None: to none
 
 
 class ArrowCodec(TableCodec):
@@ -81,12 +73,14 @@ class ArrowCodec(TableCodec):
     def __init__(self, label: str | None) -> None:
         try:
             import pyarrow as pa  # noqa: PLC0415 - of an extra
+
+            from streamsvm.stream.tables import arrow_columns  # noqa: PLC0415
         except ImportError as error:
             raise missing_package("an Arrow message", "pyarrow", "files", error) from error
         self.label = label
         self._pa: Any = pa
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
-        self._errors = (pa.ArrowException, OSError, OverflowError, SystemError)
+        self._arrow: Any = arrow_columns
         self._plans: dict[bytes, _Plan] = {}  # by the metadata of the schema
 
     def decode_rows(self, value: bytes) -> Table:
@@ -113,7 +107,7 @@ class ArrowCodec(TableCodec):
             rows, size = found.rows + found.entries, found.size * (5 if plan.text else 1)
             check_memory(rows, len(plan.names), size + rows * OBJECT_BYTES * plan.objects)
             return self._read(reader, plan, found.rows, names)
-        except self._errors as error:
+        except self._arrow.ERRORS as error:
             raise ValueError(f"not an Arrow stream: {error}") from None
 
     def encode_rows(self, rows: Table) -> bytes:
@@ -134,7 +128,7 @@ class ArrowCodec(TableCodec):
             names.append(self.label)
             try:
                 columns.append(self._pa.array(rows.y))
-            except (*self._errors, TypeError) as error:
+            except (*self._arrow.ERRORS, TypeError) as error:
                 raise ValueError(f"the labels cannot be written as an Arrow column: {error}") from None
         schema = self._pa.schema([(name, column.type) for name, column in zip(names, columns, strict=True)])
         sink = self._pa.BufferOutputStream()
@@ -148,48 +142,33 @@ class ArrowCodec(TableCodec):
         name, kind = shown(column.name), column.type
         if column.extension:
             raise ValueError(f"column {name} is of the extension type {shown(column.extension)}: send what it is stored as")
-        if column.name == self.label:
-            if column.type not in (*_NUMBERS, "text"):
+        if kind not in _READ:
+            if column.name == self.label:
                 raise ValueError(f"column {name} of the label is of type {kind}: send text, numbers or booleans")
-        elif column.type not in (*_NUMBERS, "text"):
             raise ValueError(f"column {name} is of type {kind}, and features are numbers: drop the column, or send numbers")
 
     def _planned(self, metadata: bytes, schema: Any) -> _Plan:
-        names, kinds = schema.names, schema.types  # pyarrow makes the lists anew each time
-        texts = [self._is_text(kind) for kind in kinds]
-        places = [place for place, name in enumerate(names) if name != self.label]
-        objects = {place for place in places if texts[place] or self._pa.types.is_dictionary(kinds[place])}
-        features = [(place, None if place in objects else self._numbers_of(kinds[place])) for place in places]
+        names, types = schema.names, self._pa.types
+        held = [kind.value_type if types.is_dictionary(kind) else kind for kind in schema.types]
+        for kind in filter(types.is_decimal, held):
+            if abs(kind.scale) > _LARGEST_SCALES[kind.bit_width]:  # with which pyarrow reads beyond its powers of ten
+                raise ValueError(f"a decimal column ({kind}) has the scale {kind.scale}: send floats")
+        texts = list(map(self._arrow.is_text, held))
+        as_objects = [texts[place] or types.is_dictionary(kind) for place, kind in enumerate(schema.types)]
+        features = [(place, as_objects[place]) for place, name in enumerate(names) if name != self.label]
         label = names.index(self.label) if self.label in names else None
-        plan = _Plan(tuple(names[place] for place in places), features, label, len(objects), any(texts))
+        objects = sum(is_object for _, is_object in features)
+        plan = _Plan(tuple(names[place] for place, _ in features), features, label, objects, any(texts))
         if len(self._plans) >= _SCHEMAS:
             self._plans.clear()
         self._plans[metadata] = plan
         return plan
 
-    def _is_text(self, kind: Any) -> bool:
-        types = self._pa.types
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        found: bool = types.is_string(kind) or types.is_large_string(kind)
-        return found
-
-    def _numbers_of(self, kind: Any) -> _Numbers:
-        types = self._pa.types
-        if types.is_null(kind):
-            return _Numbers(None, None)
-        if types.is_boolean(kind):
-            return _Numbers(np.dtype(np.uint8), self._pa.uint8())
-        if types.is_decimal(kind):
-            if abs(kind.scale) > _LARGEST_SCALES[kind.bit_width]:  # with which pyarrow reads beyond its powers of ten
-                raise ValueError(f"a decimal column ({kind}) has the scale {kind.scale}: send floats")
-            return _Numbers(np.dtype(np.float64), self._pa.float64())
-        return _Numbers(np.dtype(kind.to_pandas_dtype()), None)
-
     def _read(self, reader: Any, plan: _Plan, rows: int, names: Sequence[str]) -> tuple[Table, list[Any]]:
-        columns: list[Values] = [[] if numbers is None else np.empty(rows, np.float32) for _, numbers in plan.features]
+        columns: list[Values] = [[] if is_object else np.empty(rows, np.float32) for _, is_object in plan.features]
         y: list[Any] = []
         kept: list[tuple[int, list[Any]]] = [(reader.schema.get_field_index(name), []) for name in names]
-        known: dict[int, tuple[Any, np.ndarray]] = {}  # by place, the dictionary of the batch before, and its entries
+        read, numbers_of = self._arrow.ArrowColumns(self._objects), self._arrow.numbers_of
         begin = 0
         for batch in reader:
             batch.validate(full=True)  # pyarrow reads wherever the offsets of a damaged message say
@@ -197,16 +176,11 @@ class ArrowCodec(TableCodec):
                 continue
             end = begin + batch.num_rows
             with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 is infinite, and then the row is refused
-                for values, (place, numbers) in zip(columns, plan.features, strict=True):
+                for values, (place, is_object) in zip(columns, plan.features, strict=True):
                     column = batch.column(place)
-                    if numbers is None or isinstance(values, list):
-                        values[begin:end] = self._objects(column, place, known)
-                        continue
-                    values[begin:end] = np.nan if numbers.dtype is None else _values(column, numbers)
-                    if column.null_count:
-                        values[begin:end][column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+                    values[begin:end] = read.objects(place, column) if is_object else numbers_of(column, np.float32)
             if plan.label is not None:
-                y += map(label_of, self._objects(batch.column(plan.label), plan.label, known))
+                y += read.labels(plan.label, batch.column(plan.label))
             for place, parts in kept:
                 parts += [] if place < 0 else [batch.column(place)]
             begin = end
@@ -217,47 +191,11 @@ class ArrowCodec(TableCodec):
         table = Table(plan.names, columns, labels_or_none(y, plan.names))
         return table, [self._pa.chunked_array(parts) if parts else None for _, parts in kept]
 
-    def _objects(self, column: Any, place: int, known: dict[int, tuple[Any, np.ndarray]]) -> list[Any]:
-        """The values of a column as Python has them; None where there is none. Many batches may have one dictionary."""
-        is_dictionary = self._pa.types.is_dictionary(column.type)
-        if not is_dictionary and not self._is_text(column.type):
-            return self._plain(column)
-        if not is_dictionary:
-            column = column.dictionary_encode()
-        if place not in known or not _is_same(known[place][0], column.dictionary):
-            known[place] = column.dictionary, self._table(column.dictionary)
-        found: list[Any] = known[place][1][column.indices.cast(self._pa.int64()).fill_null(-1).to_numpy()].tolist()
+    def _objects(self, column: Any) -> list[Any]:
+        """The values of a column as Python has them, decimals as floats; None where there is none, or NaN."""
+        if self._pa.types.is_decimal(column.type):
+            column = column.cast(self._pa.float64())
+        found: list[Any] = column.to_pylist()
+        if self._pa.types.is_floating(column.type):
+            return [None if value != value else value for value in found]
         return found
-
-    def _table(self, dictionary: Any) -> np.ndarray:
-        """The entries of a dictionary, and behind them that of rows without one."""
-        entries = dictionary.to_pylist() if self._is_text(dictionary.type) else self._plain(dictionary)
-        table = np.empty(len(entries) + 1, object)
-        table[:-1] = entries
-        return table
-
-    def _plain(self, column: Any) -> list[Any]:
-        """The values of a column that is no text as Python has them; None where there is none."""
-        numbers = self._numbers_of(column.type)
-        if numbers.dtype is None or not len(column):
-            return [None] * len(column)
-        values = _values(column, numbers)
-        found: list[Any] = (values.astype(bool) if self._pa.types.is_boolean(column.type) else values).tolist()
-        missing = column.is_null(nan_is_null=True)
-        if missing.true_count:
-            for i in np.flatnonzero(missing.to_numpy(zero_copy_only=False)).tolist():
-                found[i] = None
-        return found
-
-
-def _is_same(dictionary: Any, other: Any) -> bool:
-    """Whether two dictionaries lie in the same memory."""
-    places = ([None if each is None else each.address for each in one.buffers()] for one in (dictionary, other))
-    return len(dictionary) == len(other) and next(places) == next(places)
-
-
-def _values(column: Any, numbers: _Numbers) -> np.ndarray:
-    """The values of a column that is not empty, with any number in the place of a null."""
-    if numbers.cast is not None:
-        column = column.cast(numbers.cast)
-    return np.frombuffer(column.buffers()[1], numbers.dtype, len(column))

@@ -34,7 +34,6 @@ class Column(NamedTuple):
 
     name: str
     type: str
-    dictionary: bool  # whether its values are numbers of entries of a dictionary
     extension: str  # the name of its extension type, or an empty text
 
 
@@ -162,7 +161,7 @@ def columns_of(schema: bytes) -> list[Column]:
         extension = annotations.get(b"ARROW:extension:name", b"").decode()
         if name in columns:
             raise ValueError(f"two columns have the name {shown(name)}")
-        columns[name] = Column(name, kind, field.table(4) is not None, extension)
+        columns[name] = Column(name, kind, extension)
     return list(columns.values())
 
 

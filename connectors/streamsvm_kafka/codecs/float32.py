@@ -11,10 +11,10 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm_kafka.codecs.protocol import PackedCodec, check_features, labels_of
+from streamsvm_kafka.codecs.protocol import Codec, check_features, labels_of
 
 
-class Float32Codec(PackedCodec):
+class Float32Codec(Codec):
     """Codec of packed float32 numbers, one row in each message.
 
     A message is ``n_features`` little-endian float32 numbers, then the label as one more. Features are named 0 to
@@ -61,11 +61,13 @@ class Float32Codec(PackedCodec):
             x = {name: feature for name, feature in x.items() if feature == feature}
         return Row(x, label)
 
-    def decode_values(self, values: Sequence[bytes]) -> Table | None:
-        """Decode many packed rows together, each as `decode` does; None if one has another length."""
-        if set(map(len, values)) - {self._layout.size}:
+    def decode_many(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Decode many packed rows together, as `Codec.decode_many`; None if one has another length."""
+        size = self._layout.size
+        if not len(begins) or (ends - begins != size).any():
             return None
-        table = np.frombuffer(b"".join(values), "<f4").reshape(len(values), self.n_features + 1)
+        rows = np.ndarray(len(data) - size + 1, f"V{size}", data, strides=1)  # that begin at each byte
+        table = rows[begins].view("<f4").reshape(len(begins), self.n_features + 1)
         return Table(tuple(self._names), list(table[:, :-1].T), labels_of(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:

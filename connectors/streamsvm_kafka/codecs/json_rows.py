@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 
 from streamsvm.files.messages import shown
+from streamsvm.stream.json_objects import JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path, flat, label_of
-from streamsvm.stream.text_numbers import JSONNumbers
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, Codec, fields_of
 
 
@@ -45,7 +45,7 @@ class JSONCodec(Codec):
 
     def __init__(self, label: str | None) -> None:
         self.label = label
-        self._numbers = JSONNumbers(label)
+        self._objects = JSONObjects(label, orjson.loads)
 
     def decode(self, value: bytes) -> Row:
         """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
@@ -72,13 +72,13 @@ class JSONCodec(Codec):
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept
 
-    def decode_numbers(self, data: bytes, begins: np.ndarray, ends: np.ndarray, names: Sequence[Hashable]) -> Table | None:
-        """Decode messages that have features of these names alone, all of them numbers, as `decode` does but faster.
+    def decode_many(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:
+        """Decode messages together, as `decode` does each but faster.
 
-        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those of another form, or that may be
-        of one, are odd in the table; None where these are many.
+        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those whose values are not told for
+        certain are odd in the table; None where these are many. ``known`` is as for `Chunk.table`.
         """
-        return self._numbers.table(data, begins, ends, names)
+        return self._objects.table(data, begins, ends, known)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.

@@ -46,19 +46,16 @@ class Codec:
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
         return row, [at_path(fields, name) for name in names]
 
+    def decode_many(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Decode messages together, each as `decode` does but faster, if the codec can.
+
+        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those that must be decoded alone are
+        odd in the table; None where these are many. ``known`` is as for `Chunk.table`.
+        """
+        return None
+
     def encode(self, row: Row) -> bytes:
         """Encode a row so that `decode` reads it; raise a ValueError if the codec cannot."""
-        raise NotImplementedError
-
-
-class PackedCodec(Codec):
-    """A codec of one row in each message that can decode many messages together."""
-
-    def decode_values(self, values: Sequence[bytes]) -> Table | None:
-        """Decode messages, each as `decode` does.
-
-        None if `decode` refuses one of them; the caller then finds it with `decode`.
-        """
         raise NotImplementedError
 
 
@@ -82,17 +79,6 @@ class TableCodec(Codec):
     def encode_rows(self, rows: Table) -> bytes:
         """Encode rows so that `decode_rows` reads them; raise a ValueError if the codec cannot."""
         raise NotImplementedError
-
-    def decode(self, value: bytes) -> Row:
-        """Decode a message that holds one row; raise a ValueError if it holds none, or more."""
-        rows = self.decode_rows(value)
-        if len(rows) != 1:
-            raise ValueError(f"the message holds {len(rows)} rows; here each row needs a message of its own")
-        return rows.row(0)
-
-    def encode(self, row: Row) -> bytes:
-        """Encode one row; raise a ValueError as `encode_rows` does."""
-        return self.encode_rows(table_of([row]))
 
 
 def check_features(n_features: int) -> None:

@@ -17,7 +17,7 @@ from streamsvm.core.frames import as_columns, as_frame
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.messages import quoted, shown
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
-from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, encode
+from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, ReadTable, encode
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
 from streamsvm.stream.tables.values import CYCLES, cyclic
 
@@ -142,6 +142,7 @@ class TableEncoder(base.MiniBatchTransformer):
         #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
         self._numbers: dict[Hashable, tuple[int, float]] = {}
         self._features: dict[Hashable, dict[str, str]] = {}
+        self._read: ReadTable | None = None
 
     @property
     def columns(self) -> list[Hashable]:
@@ -224,7 +225,9 @@ class TableEncoder(base.MiniBatchTransformer):
 
         There is no scaler. ``streamsvm.stream.tables.encode.encode`` describes the parameters, and which rows are left out.
         """
-        return encode(self._known, table, first, end, learned, known)
+        if self._read is None or self._read.table is not table:  # the parts of a table come one after the other
+            self._read = ReadTable(table, self._reading)
+        return encode(self._known, self._read, first, end, learned, known)
 
     def n_unknown(self, column: Hashable, values: Values) -> int:
         """Return how many values of a column are names without a feature, and without a share in one of many names."""
@@ -399,7 +402,7 @@ class TableEncoder(base.MiniBatchTransformer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_reading"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_reading", "_read")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Made anew and checked: the state may come from a file. A scaler is not cloned: that may take for ever.

@@ -15,18 +15,14 @@ from hypothesis.extra import numpy as hnp
 from refused import raises
 from row_tables import float32_table, float32s, hostile_seeds, mutated, npy, same, stream, tables
 from streamsvm.stream.endpoints import Row
+from streamsvm.stream.text_numbers import laid_out
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
-from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, PackedCodec, TableCodec
+from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, TableCodec
 from streamsvm_kafka.codecs.protocol import table_of
 
 JSON, FLOAT32, NPY, ARROW = JSONCodec("y"), Float32Codec(2), NpyCodec(2), ArrowCodec("y")
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
-
-
-def test_the_kinds_of_codecs():
-    kinds = {codec: (isinstance(codec, PackedCodec), isinstance(codec, TableCodec)) for codec in (JSON, FLOAT32, NPY, ARROW)}
-    assert kinds == {JSON: (False, False), FLOAT32: (True, False), NPY: (False, True), ARROW: (False, True)}
 
 
 @given(
@@ -50,11 +46,6 @@ def test_tables_come_back(table, labels):
     codec, y = NpyCodec(table.shape[1]), [None, 0, -7, 0.5, 3.0, 2.0**70][: len(table)]
     rows = float32_table(tuple(range(table.shape[1])), table, None if y == [None] else y)
     assert same(codec.decode_rows(codec.encode_rows(rows)), rows)
-
-
-def test_one_row_a_message():
-    assert ARROW.decode(ARROW.encode(Row({"a": 1.5}, "b"))) == Row({"a": 1.5}, "b")
-    raises("holds 2 rows; here each row needs a message", NpyCodec(1).decode, npy(np.zeros((2, 2))))
 
 
 NOT_READ = [
@@ -217,14 +208,14 @@ def test_a_packed_nan_is_a_missing_feature():
 @given(hnp.arrays("<f4", st.tuples(st.integers(1, 5), st.just(3)), elements=float32s))
 def test_a_poll_of_packed_rows_is_its_rows(table):
     values = [row.tobytes() for row in table]
-    rows = FLOAT32.decode_values(values)
+    rows = FLOAT32.decode_many(*laid_out(values), range(2))
     assert [rows.row(i) for i in range(len(values))] == [FLOAT32.decode(value) for value in values]
     assert {column.dtype for column in rows.columns} == {np.dtype(np.float32)}
 
 
 def test_a_poll_with_a_message_of_another_length_is_none():
     for values in ([bytes(8), bytes(7), bytes(9)], [bytes(16)]):
-        assert Float32Codec(1).decode_values(values) is None
+        assert Float32Codec(1).decode_many(*laid_out(values), [0]) is None
 
 
 @pytest.mark.parametrize("n_features", [0, -1, MAX_MESSAGE_BYTES // 4])

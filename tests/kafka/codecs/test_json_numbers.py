@@ -1,70 +1,15 @@
-"""Messages that are read by names which are known give what they give one by one, or are left to that."""
+"""Messages that are read together give what they give one by one, or are left to that."""
 
 import json
-import math
 import random
 
-import numpy as np
 import pytest
 
-from json_messages import NAMES, message
+from json_messages import NAMES
 from streamsvm.stream.tables.chunk import Table, as_numbers
 from streamsvm_kafka import JSONCodec
 from streamsvm_kafka.clients.record_batches import messages_of
 from streamsvm_kafka.decoding import MessageSource
-
-
-def numbers(codec, texts, names):
-    """The table that a codec makes of messages that lie behind each other, with something before and after them."""
-    ends = 3 + np.cumsum([len(text) for text in texts])
-    return codec.decode_numbers(b"{1," + b"".join(texts) + b'"}', np.array([3, *ends[:-1]]), ends, names)
-
-
-@pytest.mark.parametrize("label", ["y", "\u00fc", None])
-def test_messages_by_names_are_what_they_are_one_by_one(label):
-    rng, codec, accepted = random.Random(0), JSONCodec(label), 0
-    names = [*NAMES, "y"] if label is None else NAMES
-    for _ in range(10_000):
-        text = message(rng, label)
-        found = numbers(codec, [text], names)
-        if found.odd:
-            continue
-        accepted += 1
-        row = codec.decode(text)
-        assert row.x.keys() <= set(names)
-        assert found.names == tuple(names)
-        assert np.array(found.columns).tobytes() == np.array([float(row.x.get(name, math.nan)) for name in names]).tobytes()
-        assert not any(isinstance(value, bool | str) for value in row.x.values())
-        assert (type(found.y[0]), found.y) == (type(row.y), [row.y])
-    assert accepted > 1000
-
-
-def test_usual_messages_are_read_by_names():
-    codec, rng = JSONCodec("y"), random.Random(1)
-    rows = [({name: rng.gauss(0.0, 1.0) for name in NAMES}, rng.choice(["no", "yes"])) for _ in range(50)]
-    texts = [json.dumps({**x, "y": y}, ensure_ascii=False).encode() for x, y in rows]
-    found = numbers(codec, texts, NAMES)
-    assert np.array(found.columns).tolist() == [[x[name] for x, _ in rows] for name in NAMES]
-    assert (found.y, found.odd) == ([label for _, label in rows], [])
-    for wrong in (
-        ["a"],
-        ["a", "a", "b.c"],
-        ["a", "b.c", "y"],
-        ["a", 1],
-        [],
-        [*NAMES, "\ud800"],
-    ):
-        assert numbers(codec, texts, wrong) is None
-    for name in ('a"b', "a\\b", "a/b", "\t"):
-        for slash in (b"/", b"\\/"):  # which is not how most write it
-            text = json.dumps({name: 0.5, "y": 1}).encode().replace(b"/", slash)
-            found = numbers(codec, [*texts, text], [*NAMES, name])
-            assert found.odd == ([len(texts)] if name == "a/b" and slash == b"\\/" else [])
-            assert np.isnan(found.columns[3][:-1]).all()
-            assert found.odd or found.columns[3][-1] == 0.5
-    assert np.isnan([values[-1] for values in numbers(codec, [*texts, b"{}"], NAMES).columns]).all()
-    assert numbers(codec, [*texts, b'{"c": 1}'], NAMES).odd == [len(texts)]
-    assert numbers(codec, [b" " * 2**24 + texts[0]], NAMES) is None
 
 
 class Sent:

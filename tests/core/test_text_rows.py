@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.core.text_numbers import read_cells, read_objects, read_pairs
+from streamsvm.core.text_rows import read_cells, read_objects, read_pairs
 
 
 class Read:
@@ -48,14 +48,18 @@ def cells(rows, mark=b",", kinds="n", **how):
     return Read(read, rows, int(columns.max()) + 1, int(texts.max()) + 1, **how)
 
 
-def objects(rows, names, label=None, **how):
-    known = [json.dumps(name).encode() for name in [*names, *([] if label is None else [label])]]
+def objects(rows, names, label=None, texts="", **how):
+    """Read objects with numbers, but for the label and some names with values of any kind."""
+    names = [*names, *([] if label is None else [label])]
+    known = [json.dumps(name).encode() for name in names]
     stops, order, text = np.cumsum([len(name) for name in known]), np.arange(len(known)), np.frombuffer(b"".join(known), np.uint8)
+    is_text = np.array([name == label or name in texts for name in names])
+    columns, places = (np.where(of, np.cumsum(of) - 1, -1) for of in (~is_text, is_text))
 
-    def read(data, begins, ends, first, X, bits, places):
-        return read_objects(data, begins, ends, first, text, stops, order, X, bits, places[:, 0])
+    def read(data, begins, ends, first, X, bits, where):
+        return read_objects(data, begins, ends, first, text, stops, order, columns, places, X, bits, X == 0.5, where)
 
-    return Read(read, rows, len(names), 1, around=(b'{"a":1', b',"a":1}'), **how)
+    return Read(read, rows, int(columns.max()) + 1, int(places.max()) + 1, **how)
 
 
 def pairs(rows, known, **how):
@@ -135,7 +139,21 @@ def test_objects_as_json_writes_them(values):
     [
         *("", "{", "}", "{}{}", "[]", "1", '{"a"}', '{"a":}', '{"a":1,}', '{,"a":1}', '{"a":1 "y":2}', '{"a":1}x', "{a:1}"),
         *('{"a":1,"a":1}', '{"a":1,"z":1}', '{"A":1}', '{"a":nul}', '{"a":nulll}', '{"a":"1"}', '{"a":true}', '{"a":[1]}'),
-        *('{"y":"a\\n"}', '{"y":"a\n"}', '{"y":"a}', '{"y":[]}', '{"y":{}}', '{"y":}', '{"y":NaN}', '{"\\u0061":1}', "{\v}"),
+        *(
+            '{"y":"a\\q"}',
+            '{"y":"\\u00g0"}',
+            '{"y":"\\u00',
+            '{"y":"\\',
+            '{"y":"a\n"}',
+            '{"y":nope}',
+            '{"y":"a}',
+            '{"y":[]}',
+            '{"y":{}}',
+            '{"y":}',
+            '{"y":NaN}',
+            '{"\\u0061":1}',
+            "{\v}",
+        ),
     ],
 )
 def test_objects_of_another_form_are_not_read(text):
@@ -155,9 +173,11 @@ def test_what_lies_around_a_row_is_not_of_it():
 
 
 def test_labels_are_left_to_the_caller():
-    rows = [b'{"y": %s, "a": 1}' % label for label in (b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b"nope")]
+    rows = [
+        b'{"y": %s, "a": 1}' % label for label in (b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b'"\\n\\u00e9"')
+    ]
     found = objects([*rows, b'{"a": 2}', b"{}"], ["a"], "y")
-    labels = [b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b"nope", None, None]
+    labels = [b"1", b"-2.5e3", b'"\xc3\xa9 {"', b"true", b"false", b"null", b'"\\n\\u00e9"', None, None]
     assert (found.row, [text for (text,) in found.texts]) == (9, labels)
     assert found.X[:8, 0].tolist() == [1.0] * 7 + [2.0]
     assert np.isnan(found.X[8, 0])

@@ -1,0 +1,168 @@
+"""JSON objects that are read together give what the parser gives of each."""
+
+import json
+import random
+
+import numpy as np
+import orjson
+import pytest
+
+from json_messages import NAMES, message
+from streamsvm.stream.json_objects import JSONObjects
+from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables.chunk import Table
+from streamsvm.stream.tables.values import label_of
+from streamsvm.stream.text_numbers import laid_out
+
+PARSERS = {"json": json.loads, "orjson": orjson.loads}
+
+
+def expected(parse, text, label, reading=None):
+    """The values and the label of a row, with types; floats by their bits."""
+    row = parse(text)
+    y = None if label is None else label_of(row.pop(label, None))
+    if reading is not None:
+        row, y = reading.row(row.items()), reading.label(y)
+    return exact({name: value for name, value in row.items() if value is not None}), y
+
+
+def exact(x):
+    return {name: value.hex() if isinstance(value, float) else (type(value), value) for name, value in x.items()}
+
+
+def values(table, i):
+    """The values and the label of a row of a table, as `expected` has them."""
+    found = Table.row(table, i)
+    x = {name: table.column(name)[i] for name in found.x}
+    return exact({name: value.item() if isinstance(value, np.generic) else value for name, value in x.items()}), found.y
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("label", ["y", "\u00fc", None])
+@pytest.mark.parametrize("known", [[], NAMES])
+def test_rows_are_what_they_are_one_by_one(parser, label, known):
+    rng, parse, accepted = random.Random(0), PARSERS[parser], 0
+    objects = JSONObjects(label, parse)
+    for _ in range(1000):
+        texts = [message(rng, label) for _ in range(rng.randint(1, 12))]
+        if (table := objects.table(*laid_out(texts), known)) is None:
+            continue
+        for i in range(len(texts)):
+            if i in table.odd:
+                continue
+            accepted += 1
+            x, y = expected(parse, texts[i], label)
+            found, label_found = values(table, i)
+            if known:  # whole numbers may be floats
+                x, found = ({name: float(value[1]).hex() if value[0] is int else value for name, value in each.items()}
+                            for each in (x, found))  # fmt: skip
+            assert (found, label_found, type(label_found)) == (x, y, type(y))
+    assert accepted > 2000
+
+
+def rows_of_kinds(rng, n):
+    texts = ["Oslo", "Bergen", "T\u00f8nsberg", 'a "b" \\ c', "", " ", "7", "true", "\u2028", "x" * 300]
+    for i in range(n):
+        row = {
+            "age": rng.choice([rng.randint(0, 99), rng.random(), None]),
+            "zip": rng.choice([75001, 2**53 + 1 + 2 * rng.randint(0, 3), "01234", 75001.0]),
+            "city": rng.choice(texts),
+            "when": f"2024-0{rng.randint(1, 9)}-1{rng.randint(0, 9)}",
+            "year": rng.choice([2023, 2024]) if i % 7 else None,
+            "works": rng.choice([True, False, None]),
+            "id": f"q{i}",
+            "y": rng.choice(["yes ", "no", 1, 1.5, None, True]),
+        }
+        yield {name: row[name] for name in rng.sample(sorted(row), len(row)) if rng.random() < 0.98}
+
+
+READINGS = [
+    {},
+    {"categorical": ["zip", "city", "works"], "dates": ["when", "year"], "drop": "id", "missing": ["7", "75001"]},
+    {"features": ["age", "when", "year"], "dates": {"when": None, "year": "s"}, "missing": "no"},
+]
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("escaped", [True, False])
+@pytest.mark.parametrize("options", READINGS)
+def test_columns_of_each_kind_are_read(parser, escaped, options):
+    parse, rng = PARSERS[parser], random.Random(3)
+    reading = Reading(**options) if options else None
+    objects = JSONObjects("y", parse, reading)
+    texts = [json.dumps(row, ensure_ascii=escaped).encode() for row in rows_of_kinds(rng, 900)]
+    n_odd = 0
+    for first in range(0, 900, 300):
+        some = texts[first : first + 300]
+        table = objects.table(*laid_out(some), ())
+        n_odd += len(table.odd)
+        for i in set(range(len(some))).difference(table.odd):
+            x, y = expected(parse, some[i], "y", reading)
+            found, label = values(table, i)
+            assert (found, label, type(label)) == (x, y, type(y))
+    assert n_odd == 0
+
+
+def test_what_is_no_row_is_odd_and_costs_nobody_else():
+    rows = [json.dumps({"a": i, "b": f"{i % 3}"}).encode() for i in range(200)]
+    bad = {
+        3: b"[1]", 50: b'{"a": 1, "a": 2}', 51: b'{"a": [1]}', 52: b'{"a": {"b": 1}}', 53: b'{"b": "\\q"}', 54: b'{"b": "\xff"}',
+        55: b'{"b": trux}', 56: b"", 57: b'{"a": 01}', 58: b'{"b": "x}', 199: b'{"a": "one"}',
+    }  # fmt: skip
+    for i, text in bad.items():
+        rows[i] = text
+    table = JSONObjects(None, json.loads).table(*laid_out(rows), ())
+    assert table.odd == sorted(bad)
+    assert [table.row(i).x for i in range(200) if i not in bad] == [json.loads(rows[i]) for i in range(200) if i not in bad]
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', b'"\\q"', b"trux", b"nul", b"1.", b'"a', b"[1]"])
+def test_a_value_that_is_left_out_must_be_one(value):
+    objects = JSONObjects(None, json.loads, Reading(drop="id"))
+    rows = [b'{"id": "\xc3\xb8", "a": 1}'] * 20
+    assert objects.table(*laid_out(rows), ()).odd == []
+    assert objects.table(*laid_out([*rows, b'{"id": ' + value + b', "a": 1}']), ()).odd == [20]
+
+
+def test_rows_with_ever_new_names_are_left_to_others():
+    rng, objects = random.Random(5), JSONObjects(None, json.loads)
+    for _ in range(30):
+        rows = [json.dumps({f"f{rng.randint(0, 10**6)}": 1.0 for _ in range(5)}).encode() for _ in range(200)]
+        assert objects.table(*laid_out(rows), ()) is None
+        assert objects.table(*laid_out(rows), [f"f{k}" for k in range(5000)]) is None
+
+
+def test_names_that_come_later_are_found():
+    objects = JSONObjects(None, json.loads)
+    rows = [json.dumps({"a": 0.5} | ({"b": "x"} if i > 90 else {})).encode() for i in range(100)]
+    table = objects.table(*laid_out(rows), ())
+    assert (table.names, table.odd, table.columns[1][90:92]) == (("a", "b"), [], [None, "x"])
+    assert objects.table(*laid_out(rows[:50]), ()).names == ("a",)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a/b", "\t", "", "\u00fc", "\ud800"])
+def test_names_are_found_as_they_are_written(name):
+    objects = JSONObjects(None, json.loads)
+    rows = [json.dumps({name: i + 0.5, "c": 1.5}).encode() for i in range(30)]
+    table = objects.table(*laid_out(rows), ())
+    assert table.names == (name, "c")
+    assert table.columns[0].tolist() == [i + 0.5 for i in range(30)]
+    assert objects.table(*laid_out([*rows, b'{"\\u0063": 2.5}']), ()).odd == [30]
+
+
+def test_a_row_that_is_too_long_is_not_read():
+    assert JSONObjects(None, json.loads).table(*laid_out([b" " * 2**21 + b'{"a": 1}']), ()) is None
+
+
+def test_numbers_of_float64_are_told_apart_from_larger_ones():
+    objects = JSONObjects(None, json.loads)
+    large = [2**53 + 1, 2**60 + 1, -(2**62) + 1]
+    table = objects.table(*laid_out([b'{"a": %d}' % value for value in (1, *large)]), ())
+    assert table.columns == [[1, *large]]
+
+
+def test_rows_without_a_column_are_rows():
+    objects = JSONObjects("y", json.loads)
+    for rows in ([b"{}", b"{}"], [b'{"y": 1}', b"{}"]):
+        table = objects.table(*laid_out(rows), ())
+        assert (table.names, table.odd, len(table)) == ((), [], 2)
