@@ -1,12 +1,23 @@
-"""Rows of a stream that are read together: as they are, and in columns; and checks that these are the rows one by one."""
+"""Rows of a stream in every format, and read together; and checks that rows in columns are the rows one by one."""
 
+import csv
+import gzip
+import io
+import json
 import math
 import random
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from row_tables import float32_table
-from streamsvm.stream import BadRow, Row, RowsChunk, Source, Weighted
+from streamsvm.stream import BadRow, IterableSource, Row, RowsChunk, Source, Weighted, open_source
+
+#: The sources of rows that are asked the same: by the end of a file's name, and any iterable.
+TEXTS = ("csv", "csv.gz", "jsonl", "jsonl.gz", "libsvm", "libsvm.gz")
+TABLES = ("parquet", "arrow")
+SOURCES = (*TEXTS, *TABLES, "iterable")
 
 
 class InChunks(Source):
@@ -32,6 +43,47 @@ class InChunks(Source):
         self.done += len(rows)
         given = rows if issubclass(self.kind, RowsChunk) else table_of(rows)
         return self.kind(given, lambda i: f"{self.name}, row {first + i + 1:,}", names=self.kept_names)
+
+
+def text_of(rows, kind):
+    """Rows, dicts of the same columns, as text of a format; None is an empty cell. LIBSVM text has numbers and the label y."""
+    if kind == "jsonl":
+        return "".join(json.dumps(row) + "\n" for row in rows)
+    if kind == "csv":
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([list(rows[0]), *(row.values() for row in rows)])
+        return lines.getvalue()
+    names = [name for name in rows[0] if name != "y"]
+    pairs = ([f"{i}:{row[name]}" for i, name in enumerate(names, 1) if row[name] is not None] for row in rows)
+    return "".join(" ".join([str(row["y"]), *each]) + "\n" for row, each in zip(rows, pairs, strict=True))
+
+
+def write_text(path, text):
+    """Write text or bytes to a file, packed if its name ends so, and return the path."""
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
+    return path
+
+
+def write_rows(path, rows, at_once=2):
+    """Write rows, dicts of the same columns, in the format of the file's name, and return the path."""
+    kind = path.name.split(".")[1]
+    if kind not in TABLES:
+        return write_text(path, text_of(rows, kind))
+    table = pa.Table.from_pylist(rows)
+    if kind == "parquet":
+        parquet.write_table(table, path, row_group_size=at_once)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=at_once)
+    return path
+
+
+def source_of(folder, kind, rows, **reading):
+    """A source of rows, dicts of the same columns with the label y, of one of `SOURCES`."""
+    if kind == "iterable":
+        return IterableSource([({name: value for name, value in row.items() if name != "y"}, row["y"]) for row in rows])
+    return open_source(str(write_rows(folder / f"rows.{kind}", rows)), label="y", **reading)
 
 
 def chunks_of(source, most=1000):

@@ -133,12 +133,3 @@ def test_marks_of_missing_values_are_no_labels_of_another_stream(file, call):
         labels = f"{file(name, *lines)}?key=id&time=at"
         end = call("learn", rows, "--labels", labels, *WORDS, "--missing", "NA", "--on-error", "skip").end
         assert (end["learned"], sum(end["refused"].values())) == (53, 7)
-
-
-@pytest.mark.parametrize("factor", [1, 1000, 10**6, 10**9])
-def test_event_times_of_any_unit(file, call, factor):
-    begin = 1_709_251_200
-    rows = file("rows.jsonl", *(json.dumps({"id": i, "at": factor * (begin + i), "a": i % 7}) for i in range(60)))
-    labels = file("labels.jsonl", *(json.dumps({"id": i, "at": factor * (begin + i + 5), "y": i % 2}) for i in range(60)))
-    end = call("learn", rows, "--labels", f"{labels}?key=id&time=at&max_age=10s", *WORDS).end
-    assert (end["learned"], end["delayed"]["expired_rows"]) == (60, 0)

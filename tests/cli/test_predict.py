@@ -1,15 +1,14 @@
 """``streamsvm predict``: rows as people have them, with the label in them or other columns; and runs that go on."""
 
 import json
-import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
-from river import tree
 from river.preprocessing import StandardScaler
 
+from chunks import write_rows
 from refused import raises
 from streamsvm import BSGDClassifier, load, save
 from streamsvm.files.container import pack
@@ -27,19 +26,12 @@ def table(file, tmp_path, call):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_the_label_of_the_checkpoint_is_no_feature(table, file, tmp_path, call, kind):
+def test_the_label_of_the_checkpoint_is_no_feature(table, tmp_path, call, kind):
     rows = [dict(zip(("city", "age", "income"), row, strict=True)) for row in ROWS]
     bare = [{name: value for name, value in row.items() if name != "income"} for row in rows]
     for some, answer in ((rows, ["high", "low"]), (bare, [None, None])):
-        name = f"new.{kind}"
-        if kind == "parquet":
-            pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-            parquet.write_table(pa.Table.from_pylist(some), tmp_path / name)
-        elif kind == "csv":
-            file(name, ",".join(some[0]), *(",".join(row.values()) for row in some))
-        else:
-            file(name, *map(json.dumps, some))
-        found = call("predict", tmp_path / name, "--model", tmp_path / "state", "--to", "-").rows[:2]
+        path = write_rows(tmp_path / f"new.{kind}", some)
+        found = call("predict", path, "--model", tmp_path / "state", "--to", "-").rows[:2]
         assert [(row["y_pred"], row["y_true"]) for row in found] == list(zip(["high", "low"], answer, strict=True))
     wage = ["--to", "-", "--label", "wage"]
     call("predict", table, "--model", tmp_path / "state", *wage, status=1, says="no column 'wage' for the label")
@@ -97,18 +89,6 @@ def test_predictions_go_on_where_they_ended(rows, tmp_path, call):
     call(*words, *more, "--checkpoint", tmp_path / "model", status=1, says="not written by a prediction loop")
 
 
-def test_a_model_that_does_not_predict_before_it_has_learned(bananas, tmp_path, call):
-    rows = bananas(30)
-    with CheckpointFolder(tmp_path / "state") as folder:
-        folder.save(tree.HoeffdingTreeClassifier(), None, rows=0, position={"rows": 0})
-    for name in ("out.csv", "out.jsonl"):
-        call("predict", rows, "--label", "y", "--model", tmp_path / "state", "--to", tmp_path / name)
-    labels = [line.rpartition(",")[2] for line in rows.read_text().splitlines()[1:]]
-    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == [f"{row},,{y}," for row, y in enumerate(labels)]
-    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
-    assert first == {"row": 0, "y_pred": None, "y_true": labels[0] == "True", "probability": None}
-
-
 def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call):
     words = ["predict", rows, "--label", "y", "--to", tmp_path / "out.jsonl", "--follow", "--model"]
     call(*words, file("file.ckpt"), status=2, says="must be a folder or topic of checkpoints, which a learner writes")
@@ -138,16 +118,13 @@ def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     call("predict", rows, "--model", tmp_path / "scaler", "--to", "-", status=1, says="a StandardScaler, which predicts nothing")
 
 
-def test_standard_input_is_not_overwritten(rows):
+@pytest.mark.parametrize("sink", ["--to", "--on-error"])
+def test_standard_input_is_not_overwritten(rows, call, monkeypatch, sink):
     """Whichever way the sink names the file behind it."""
-    before = rows.read_bytes()
-    words = ["learn", "-", "--format", "csv", "--label", "y", "--learner", "bsgd", "--quiet"]
-    for sink in (["--to", str(rows)], ["--on-error", str(rows)]):
-        with rows.open() as stream:
-            done = subprocess.run(
-                [sys.executable, "-m", "streamsvm", *words, *sink], stdin=stream, capture_output=True, text=True, check=False
-            )
-        assert (done.returncode, "would overwrite SOURCE, which is standard input" in done.stderr) == (2, True)
+    before, says = rows.read_bytes(), "would overwrite SOURCE, which is standard input"
+    with rows.open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        call("learn", "-", "--format", "csv", "--label", "y", "--quiet", sink, rows, status=2, says=says)
     assert rows.read_bytes() == before
 
 
@@ -168,16 +145,3 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
     call(*learn, "--keep", "id", status=2, says="--keep id copies columns into predictions: say where these go, --to SINK")
     call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be kept, because predictions have a field")
     call(*predict[:-1], "ide", status=1, says="no column 'ide' to keep. It has: id, since, a, y")
-
-
-def test_a_key_by_which_labels_were_joined_can_be_kept(file, tmp_path, call):
-    rows = file("rows.jsonl", *(json.dumps({"id": f"k{i}", "t": i, "a": i % 7}) for i in range(40)))
-    labels = file("labels.jsonl", *(json.dumps({"id": f"k{i}", "t": i + 2, "y": i % 7 > 3}) for i in range(40)))
-    out, keys = tmp_path / "out.jsonl", [f"k{i}" for i in range(40)]
-    learn = ["learn", rows, "--label", "y", "--labels", f"{labels}?key=id&time=t", "--learner", "bsgd", "--to", out]
-    learn += ["--keep", "id,t"]
-    call(*learn, "--checkpoint", tmp_path / "state")
-    found = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(row["key"], row["id"], row["t"]) for row in found] == [(key, key, i) for i, key in enumerate(keys)]
-    assert [row["id"] for row in call("predict", rows, "--model", tmp_path / "state", "--to", "-", "--keep", "id").rows] == keys
-    call(*learn[:-1], "key", status=1, says="'key' cannot be kept")

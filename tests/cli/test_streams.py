@@ -33,13 +33,11 @@ def start(*words):
     return subprocess.Popen(command(*words), **pipes, bufsize=0)
 
 
-@pytest.mark.thorough
-def test_standard_input_and_libsvm_text():
-    text = "".join(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}\n" for x, y in datasets.Bananas().take(500))
-    words = "learn", "-", "--format", "libsvm", "--learner", "bsgd,budget=20,gamma=1.0", "--metric", "F1", "--quiet"
-    done = subprocess.run(command(*words), input=text, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    end = json.loads(done.stdout.splitlines()[-1])
+def test_standard_input_and_libsvm_text(file, call, monkeypatch):
+    rows = file("rows.svm", *(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}" for x, y in datasets.Bananas().take(500)))
+    with rows.open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        end = call("learn", "-", "--format", "libsvm", "--learner", "bsgd,budget=20,gamma=1.0", "--metric", "F1", "--quiet").end
     assert (end["metric_name"], end["rows"]) == ("F1", 500)
 
 
@@ -150,12 +148,7 @@ def test_standard_output_that_is_full(bananas, state, call, monkeypatch, words):
 
 
 @pytest.mark.thorough
-def test_output_that_cannot_be_written(bananas, state, call):
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command("inspect", state), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "streamsvm: standard output: No space left on device"
-    assert "Traceback" not in done.stderr
+def test_a_reader_that_goes_away(bananas, state, call):
     with start("predict", bananas(), "--model", state, "--to", "-") as piped:
         assert piped.stdout.readline()
         piped.stdout.close()

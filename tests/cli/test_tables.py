@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from streamsvm import load
 from streamsvm.cli.tables import columns_of, columns_text, flags_of
-from streamsvm.stream.tables import Reading
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ["--columns", "id:drop,city:category,since:date=%d.%m.%Y", "--missing", "?"]
@@ -105,68 +104,6 @@ def test_decimal_commas(file, tmp_path, call, regression):
     assert call(*predict).end["predicted"] == 120
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1.209,28", 1209.28),
-        ("77,5", 77.5),
-        ("-3", -3.0),
-        ("13 100,0", 13100.0),
-        ("1'000", 1000.0),
-        ("1.209 €", 1209.0),
-        ("1.5", "1.5"),
-        ("0.512", "0.512"),
-        ("a,b", "a,b"),
-        ("1,2,3", "1,2,3"),
-        ("(1.200,50)", -1200.5),
-        ("1\u2019200,50", 1200.5),
-        ("1\u2009200,50-", -1200.5),
-        ("1.234.567", 1234567.0),
-    ],
-)
-def test_numbers_with_a_decimal_comma(text, value):
-    assert Reading(decimal=",").row([("a", text)]) == {"a": value}
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1,200", 1200.0),
-        ("$1,209.28", 1209.28),
-        ("-$5", -5.0),
-        ("12.5%", 12.5),
-        ("1e3", 1000.0),
-        (".5", 0.5),
-        ("950", 950.0),
-        ("1,20", "1,20"),
-        ("0,512", "0,512"),
-        ("$", "$"),
-        ("", None),
-        ("(1,200.50)", -1200.5),
-        ("$(1,200.50)", -1200.5),
-        ("($5)", -5.0),
-        ("\u221212.50", -12.5),
-        ("12.50-", -12.5),
-        ("12.50 EUR-", -12.5),
-        ("EUR 12.50", 12.5),
-        ("-CHF1'200", -1200.0),
-        ("1,200 USD", 1200.0),
-        ("1\u2019200.50", 1200.5),
-        ("+5", 5.0),
-        ("-12.50-", "-12.50-"),
-        ("(-5)", "(-5)"),
-        ("(5", "(5"),
-        ("()", "()"),
-        ("XYZ 5", "XYZ 5"),
-        ("EUR", "EUR"),
-        ("e5", "e5"),
-        ("\u0663", "\u0663"),
-    ],
-)
-def test_numbers_as_people_write_them(text, value):
-    assert Reading(decimal=".").row([("a", text)]) == ({} if value is None else {"a": value})
-
-
 @given(
     st.dictionaries(
         st.text(),
@@ -187,16 +124,6 @@ def test_columns_are_read_as_they_are_written(kinds, others_dropped):
     assert columns_of(columns_text(options)) == {name: value for name, value in options.items() if value}
     text = columns_text(options)
     assert shlex.split(flags_of(options)) == ([f"--columns={text}"] if text.startswith("-") else ["--columns", text])
-
-
-@given(st.text(alphabet="-+0123456789.,eE%$€ \u2212\u2019()USD", max_size=12), st.sampled_from(".,"))
-def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
-    try:
-        plain = Reading(decimal=mark).plain(text)
-    except ValueError:
-        return
-    float(plain)
-    assert (plain[0] == "-") == any(sign in text.lower().replace("e-", "e") for sign in ("-", "\u2212", "("))
 
 
 FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")

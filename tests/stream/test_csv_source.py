@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunks import chunks_of
+from chunks import check_chunks, chunks_of, text_of, write_text
 from reading import read
 from refused import raises
 from streamsvm.stream import BadRow, CSVSource, JSONLinesSource, StreamError
@@ -81,12 +81,14 @@ def test_a_row_of_several_lines_is_no_longer_than_a_line(tmp_path):
     assert peak < 60 * 2**20
 
 
-def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("note,a,y\n" + "".join(f'"ticket\nhello,{i},1\nthanks",{i % 7},{int(i % 7 > 3)}\n' for i in range(20)))
-    with pytest.warns(UserWarning, match="lines 5 to 7:") as said:
-        rows, _ = read(path, categorical="note")
-    assert [row.x for row in rows] == [{"note": f"ticket\nhello,{i},1\nthanks", "a": float(i % 7)} for i in range(20)]
+@pytest.mark.parametrize("most", [1, 1000])
+def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path, most):
+    notes = [*["a note"] * 9, *(f"ticket\nhello,{i},1\nthanks" for i in range(20))]
+    rows = [{"note": note, "a": float(i % 7), "y": int(i % 7 > 3)} for i, note in enumerate(notes)]
+    path = write_text(tmp_path / "rows.csv", text_of(rows, "csv"))
+    with pytest.warns(UserWarning, match="lines 11 to 13:") as said, CSVSource(path, "y", categorical="note") as source:
+        found = [chunk.row(i) for chunk in chunks_of(source, most) for i in range(len(chunk))]
+    assert found == [({"note": row["note"], "a": row["a"]}, row["y"]) for row in rows]
     assert len(said) == 1
 
 
@@ -103,6 +105,7 @@ def test_the_line_that_names_the_columns_stands_once(tmp_path, most):
     assert {row.reason for row, _ in bad} == {"the line that names the columns stands here again"}
     assert len(rows) == 83
     assert rows[-1][0] == ({"a": 1.0, "b c": 2.0}, 1)
+    assert check_chunks(lambda: CSVSource(path, "y", categorical=["a", "b c"]), most + 2) == 80
 
 
 def test_options_of_tables(tmp_path):
@@ -140,12 +143,10 @@ def test_what_a_table_lacks_is_said(tmp_path):
         raises(reason, read, path, error=StreamError, **options)
 
 
-def test_a_position_is_of_the_columns_that_were_read(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text(CSV)
-    options = {"delimiter": ";", "drop": "id", "dates": {"since": None}, "encoding": "latin-1"}
+def test_a_position_is_of_the_text_that_was_read(tmp_path):
+    path = write_text(tmp_path / "rows.csv", CSV)
+    options = {"delimiter": ";", "encoding": "latin-1", "dates": {"since": None}}
     position = read(path, **options)[1][1]
-    assert len(read(path, position, **options)[0]) == 1
     for name in options:
-        with pytest.raises(StreamError, match=rf"read with .*{name}=.*Ask for the same"):
-            read(path, position, **{key: value for key, value in options.items() if key != name})
+        others = {key: value for key, value in options.items() if key != name}
+        raises(rf"read with .*{name}=.*Ask for the same", read, path, position, error=StreamError, **others)

@@ -18,7 +18,6 @@ from refused import raises
 from saved import dumps
 from streamsvm.stream import (
     BadRow,
-    CheckpointError,
     CheckpointFolder,
     DelayedLabels,
     DelayedLearningLoop,
@@ -26,7 +25,6 @@ from streamsvm.stream import (
     IterableSource,
     JoinedSource,
     JSONLinesSource,
-    LearningLoop,
     StreamError,
 )
 from streamsvm.stream.delayed.buffer import Pending
@@ -175,6 +173,7 @@ def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
         (datetime.datetime(1970, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1))), 0.0),
         ("1970-01-02", 86_400.0),
         (np.float32(0.5), 0.5),
+        *((1_709_251_200 * 10**power, 1_709_251_200.0) for power in (0, 3, 6, 9)),
     ],
 )
 def test_times_as_sources_give_them(value, seconds):
@@ -235,19 +234,6 @@ def test_bad_messages_are_refused_and_leave_nothing(which, bad, reason, format, 
     assert dumps(loop.model) == dumps(expected)
 
 
-def test_a_message_that_is_older_than_the_one_before_it_counts_as_being_as_old():
-    rows, labels = [row("a", 5.0), row("b", 1.0), row("c", 6.0)], [label("b", 5.5), label("a", 0.0), label("c", 7.0)]
-    given = [(y.key, y.time, type(y).__name__) for _, y in joined(rows, labels)]
-    assert given == [
-        ("a", 5.0, "Awaited"),
-        ("b", 5.0, "Awaited"),
-        ("b", 5.5, "Labelled"),
-        ("a", 5.5, "Labelled"),
-        ("c", 6.0, "Awaited"),
-        ("c", 7.0, "Labelled"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("max_age", "ahead", "refused"), [(1800.0, 3000.0, 1), (86_400.0, 300.0, 0), (86_400.0, 4000.0, 1), (0.0, 5.0, 0)]
 )
@@ -258,18 +244,6 @@ def test_how_far_ahead_a_clock_may_be(max_age, ahead, refused):
     bad = [found.reason for found in source if type(found) is BadRow]
     assert len(bad) == 2 * refused
     assert all("which is in the future" in reason for reason in bad)
-
-
-@pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("at", [0, 100, 299])
-def test_one_wrong_clock_makes_nothing_expire(side, at):
-    rows, labels = [row(i, float(i)) for i in range(300)], [label(i, i + 60.0) for i in range(300)]
-    (rows, labels)[side][at]["t"] += 3000.0
-    end, _ = learn(rows, labels, dummy.NoChangeClassifier(), DelayedLabels(max_age=1800.0), max_age=1800.0)
-    last = at == 299  # nothing tells that this one is wrong
-    assert end.delayed["joined"] >= 300 - last
-    if not last:
-        assert end.delayed["expired_rows"] == end.delayed["expired_labels"] == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -300,12 +274,6 @@ def test_wrong_clocks_pauses_and_bad_rows_are_as_the_twin_has_them(messages, cut
     assert [*before, *again] == whole
 
 
-def test_a_pause_of_a_stream_is_no_wrong_clock():
-    times = [0.0, 1.0, 50_000.0, 50_001.0, 100_000.0, 150_000.0]
-    given = [y.time for _, y in joined([row(i, t) for i, t in enumerate(times)], []) if y]
-    assert given == times
-
-
 def test_many_that_expire_at_once_are_told_of_once():
     rows = [row(i, float(i)) for i in range(100)] + [row("next day", 90_000.0), row("and", 90_001.0)]
     rows += [row(1000 + i, 90_002.0 + i) for i in range(100)] + [row("a day later", 180_500.0), row("and so on", 180_500.0)]
@@ -318,20 +286,20 @@ def test_many_that_expire_at_once_are_told_of_once():
 
 
 def test_what_waits_is_bounded():
-    rows = [row(i, float(i), a="x" * 1000) for i in range(20_000)]
-    labels = [label(f"other {i}", float(i)) for i in range(5000)]
-    delayed = DelayedLabels(max_age=None, max_bytes=2**22, max_rows=4000)
+    rows = [row(i, float(i), a="x" * 1000) for i in range(7000)]
+    labels = [label(f"other {i}", float(i)) for i in range(3000)]
+    delayed = DelayedLabels(max_age=None, max_bytes=2**22, max_rows=3500)
     loop = DelayedLearningLoop(joined(rows, labels), dummy.NoChangeClassifier(), delayed=delayed)
     most = 0
     while loop.run(1000).rows % 1000 == 0 and loop.rows < len(rows) + len(labels):
         counts = delayed.counts
         most = max(most, counts["bytes"])
         assert counts["bytes"] <= 2**22
-        assert max(counts["pending"], counts["early"], counts["settled"]) <= 4000
+        assert max(counts["pending"], counts["early"], counts["settled"]) <= 3500
     counts = delayed.counts
     assert most > 2**22 - 2000
-    assert counts["expired_bytes"] > 10_000
-    assert counts["settled"] == 4000
+    assert counts["expired_bytes"] > 4000
+    assert counts["settled"] == 3500
     check_sums(counts, len(rows), len(labels))
     facts, entries = delayed.state
     resumed = DelayedLabels()
@@ -365,23 +333,6 @@ def test_a_pass_that_has_ended_goes_on_with_what_came_since(tmp_path):
     end, model = run()
     assert end.rows == len(rows) + len(labels)
     assert model == dumps(learn(rows, labels, delayed=DelayedLabels(max_age=60.0))[1].model)
-
-
-def test_checkpoints_with_and_without_waiting_rows_are_told_apart(tmp_path):
-    rows, labels = streams(5, 100, 60.0)
-
-    def run(source, kind, folder, **options):
-        with CheckpointFolder(tmp_path / folder) as checkpoints:
-            return kind(source, make_model(), checkpoints=checkpoints, **options).run()
-
-    run(joined(rows, labels), DelayedLearningLoop, "delayed", delayed=DelayedLabels())
-    raises("labels from another stream: give --labels", run, iterable(rows), LearningLoop, "delayed", error=CheckpointError)
-    run(IterableSource([({"a": 1.0}, True)]), LearningLoop, "inline")
-    with pytest.raises(CheckpointError, match="without labels from another stream: leave --labels out"):
-        run(joined(rows, labels), DelayedLearningLoop, "inline", delayed=DelayedLabels())
-    other = JoinedSource(iterable(rows), iterable(labels, "labels"), key="key", time="t")
-    with pytest.raises(StreamError, match="learned with key='id', not 'key'"):
-        run(other, DelayedLearningLoop, "delayed", delayed=DelayedLabels())
 
 
 @pytest.mark.parametrize(

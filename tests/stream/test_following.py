@@ -101,16 +101,14 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
         assert follow.newer().version == 20
 
 
-def test_a_model_that_does_not_say_its_rows_leaves_the_one_before_it(tmp_path, learner):
-    learner.learn(10)
-    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
-    assert follow.newer().version == 10
-    load(tmp_path / "state").save(tmp_path / "state" / "checkpoint-000000000020.ckpt")
-    with pytest.warns(UserWarning, match="does not say how many rows it has seen.*: the model before it stays"):
-        assert follow.newer() is None
-
-
-def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner):
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda learner, path: learner.save({"a": "model"}, 20), "state holds a dict, which is no model"),
+        (lambda _, path: load(path).save(path / "checkpoint-000000000020.ckpt"), "does not say how many rows it has seen"),
+    ],
+)
+def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner, write, reason):
     learner.learn(10)
     follow = FollowedFolder(tmp_path / "state", seconds=0.0)
     first = follow.newer()
@@ -118,11 +116,11 @@ def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner):
     def stream():
         for i, row in enumerate(rows(6)):
             if i == 3:
-                learner.save({"a": "model"}, 20)
+                write(learner, tmp_path / "state")
             yield row
 
     loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
-    with pytest.warns(UserWarning, match="state holds a dict, which is no model.*: the model before it stays"):
+    with pytest.warns(UserWarning, match=f"{reason}.*: the model before it stays"):
         loop.run()
     assert [record.model for record in sink] == [10] * 6
 

@@ -167,8 +167,9 @@ def test_frames_are_the_same_as_dicts(of_dicts, make):
     found = of_dicts.predict_many(frame)
     one_by_one = [of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS]
     assert list(found.to_pylist() if hasattr(found, "to_pylist") else found) == one_by_one
-    encoder, other = (TableEncoder(**READING, max_values=20) for _ in range(2))
+    encoder, other = (TableEncoder(**READING, max_values=20, cycles="day", when_missing="indicator") for _ in range(2))
     encoder.learn_many(frame)
     for row in ROWS:
         other.learn_one({name: value for name, value in row.items() if name != "y"})
     assert dumps(encoder) == dumps(other)
+    assert type(encoder.transform_many(frame)) is type(frame)

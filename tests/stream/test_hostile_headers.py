@@ -123,66 +123,44 @@ def test_a_wild_header_is_read_or_refused(run):
             resumed(run, put(place, value))  # which lets no other error pass
 
 
-COUNTS = [("rows",), ("sink", "offset")]
-OF_TEXT = [("rows",), ("offset",), ("line",)]
-COUNTS += [("refused", "recent_row"), ("refused", "letters", "offset"), ("refused", "counts", "not a number")]
-OF_LEARNING = [("learned",), ("unlabelled",), ("empty",)]
 NO_COUNTS = [-1, 0.5, True, "12", None, [], 2**63, float("inf")]
+NO_MAPPINGS = [[], [1], "text", 5, True]
+#: Places in a header with values that no run has saved there.
+WRONG = [
+    *(((name,), NO_COUNTS) for name in ("rows", "learned", "unlabelled", "empty", "predicted")),
+    (("sink", "offset"), NO_COUNTS),
+    *((("refused", *name), NO_COUNTS) for name in (["recent_row"], ["letters", "offset"], ["counts", "not a number"])),
+    *((("position", *at, name), NO_COUNTS) for at in ((), ("rows",), ("labels",)) for name in ("rows", "offset", "line")),
+    *((place, NO_MAPPINGS) for place in (("position",), ("refused",), ("sink",), ("refused", "letters"), ("refused", "counts"))),
+    (("label_rules",), NO_MAPPINGS),
+    (("label_rules", "known"), ["\x00", [["a"]], {"a": 1}, None]),
+    (("label_rules", "classes"), ["ab", [[1], [2]], ["a"]]),
+    (("refused", "recent"), [1e308, -1.0]),
+    (("refused", "recent_row"), [10**6]),
+    (("refused", "counts", "malformed"), [10**6]),
+    *(((name,), [101]) for name in ("learned", "empty", "predicted")),
+    (("mismatch",), [5]),
+    (("delayed", "counts", "joined"), [10**6]),
+    (("delayed", "clock"), ["now"]),
+    (("delayed", "entries"), [[0, 0, 0]]),
+    (("position", "ended"), [[1, 0]]),
+    (("position", "times"), [[None]]),
+    (("position", "heads"), [{}]),
+    (("position", "key"), ["a"]),
+]
 
 
-def test_what_is_no_count_is_refused(run):
-    streams = [("position", "rows"), ("position", "labels")] if run[0] == "delayed" else [("position",)]
-    of_streams = [(*stream, *place) for stream in streams for place in OF_TEXT]
-    for place in (*COUNTS, *of_streams, *([("predicted",)] if run[0] == "predict" else OF_LEARNING)):
-        for value in NO_COUNTS:
-            error = resumed(run, put(place, value))
-            assert error, (place, value)
-            assert "another" in error or "Remove it" in error, (place, value, error)
-
-
-def test_what_is_no_mapping_is_refused(run):
-    places = [("position",), ("refused",), ("sink",), ("refused", "letters"), ("refused", "counts")]
-    for place in (*places, *([] if run[0] == "predict" else [("label_rules",)])):
-        for value in ([], [1], "text", 5, True):
-            error = resumed(run, put(place, value))
-            assert error, (place, value)
-            assert "another" in error, (place, value, error)
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        (("label_rules", "known"), "\x00"),
-        (("label_rules", "known"), [["a"]]),
-        (("label_rules", "known"), {"a": 1}),
-        (("label_rules", "known"), None),
-        (("label_rules", "classes"), "ab"),
-        (("label_rules", "classes"), [[1], [2]]),
-        (("label_rules", "classes"), ["a"]),
-        (("refused", "recent"), 1e308),
-        (("refused", "recent"), -1.0),
-        (("refused", "recent_row"), 10**6),
-        (("refused", "counts", "malformed"), 10**6),
-        (("learned",), 101),
-        (("empty",), 101),
-        (("predicted",), 101),
-        (("mismatch",), 5),
-        (("delayed", "counts", "joined"), 10**6),
-        (("delayed", "clock"), "now"),
-        (("delayed", "entries"), [0, 0, 0]),
-        (("position", "ended"), [1, 0]),
-        (("position", "times"), [None]),
-        (("position", "heads"), {}),
-        (("position", "key"), "a"),
-    ],
-)
-def test_what_no_run_has_saved_is_refused(run, place, value):
-    header = read_header(run[3])
-    if place[0] not in header or (place[0] == "position" and run[0] != "delayed"):
-        return
-    error = resumed(run, put(place, value))
-    assert error
-    assert "another" in error
+@pytest.mark.parametrize(("place", "values"), WRONG, ids=lambda value: ".".join(value) if isinstance(value, tuple) else "")
+def test_what_no_run_has_saved_is_refused(run, place, values):
+    inner = read_header(run[3])
+    for name in place[:-1]:
+        inner = inner.get(name, {}) if isinstance(inner, dict) else {}
+    if not isinstance(inner, dict) or (place[-1] not in inner and place[:2] != ("refused", "counts")):
+        return  # of another kind of run
+    for value in values:
+        error = resumed(run, put(place, value))
+        assert error, value
+        assert "another" in error or "Remove it" in error, (value, error)
 
 
 def test_an_untouched_header_goes_on(run):

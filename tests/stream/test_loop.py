@@ -1,29 +1,23 @@
 """The learning loop: what it learns, in which order, and that it survives everything."""
 
-import contextlib
 import math
 
 import pytest
-from river import base, compose, datasets, ensemble, evaluate, linear_model, metrics, preprocessing, stats
+from river import base, datasets, ensemble, evaluate, linear_model, metrics, preprocessing
 
 from killing import whole_and_killed
+from loops import make_model
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
 from streamsvm.stream import (
-    CheckpointError,
     CheckpointFolder,
     FileSink,
     IterableSource,
     LearningLoop,
     PredictionLoop,
     StreamError,
-    open_source,
 )
-
-
-def make_model(**parameters):
-    return preprocessing.StandardScaler() | BSGDClassifier(**{"budget": 30, "seed": 1, **parameters})
 
 
 def bananas(rows=1000):
@@ -65,25 +59,6 @@ def test_scores_as_river_does(model, metric):
     assert (end.rows, end.learned, end.ended, end.interrupted) == (len(rows), len(rows), True, False)
 
 
-def test_windowed_metric_is_that_of_the_last_rows():
-    model, right = make_model(), []
-    for x, y in bananas():
-        right.append(model.predict_one(x) == y)
-        model.learn_one(x, y)
-    assert LearningLoop(IterableSource(bananas()), make_model(), window=100).run().windowed == pytest.approx(
-        sum(right[-100:]) / 100
-    )
-
-
-def test_rows_without_a_label_are_predicted_only(tmp_path):
-    rows = [(x, y if i % 3 else None) for i, (x, y) in enumerate(bananas(300))]
-    with FileSink(tmp_path / "out.jsonl") as sink:
-        loop = LearningLoop(IterableSource(rows), make_model(), sink=sink)
-        end = loop.run()
-    assert (end.rows, end.learned, loop.model[-1].n_learned) == (300, 200, 200)
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 300
-
-
 @pytest.mark.thorough
 def test_killed_twenty_times_at_random(csv_file, tmp_path):
     whole, killed = whole_and_killed(tmp_path, 20, 5300, str(csv_file), {"label": "y", "keep": ["y"]})
@@ -115,48 +90,6 @@ def test_a_bad_row_is_named_and_the_checkpoint_stays(tmp_path, bad):
         )
         raises(r"sensor, row 251: feature '2' is", loop.run, error=StreamError)
         assert folder.newest().header["rows"] == 200
-
-
-def test_a_label_too_many_is_named(tmp_path):
-    rows = [*((x, "yes" if y else "no") for x, y in bananas(20)), ({"1": 0.5, "2": 1.0}, "maybe")]
-    with pytest.raises(StreamError, match="row 21: label 'maybe' is one too many"):
-        LearningLoop(IterableSource(rows), make_model(max_classes=2)).run()
-
-
-def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp_path):
-    def loop(folder, source=None, model=None, metric=None, sink=None):
-        return LearningLoop(source or IterableSource(bananas()), model or make_model(), metric, sink=sink, checkpoints=folder)
-
-    with CheckpointFolder(tmp_path / "state") as folder:
-        loop(folder).run()
-        before = files(folder.path)
-        with FileSink(tmp_path / "out.jsonl") as sink, open_source(str(csv_file), label="y") as source:
-            for other, reason in (
-                ({"model": make_model(budget=31)}, "other parameters"),
-                ({"metric": metrics.F1()}, r"has scored with Accuracy\(window=1000\), not F1\("),
-                ({"sink": sink}, "without a sink"),
-                ({"source": source}, "another kind of stream"),
-            ):
-                raises(reason, loop, folder, error=(CheckpointError, StreamError), **other)
-        assert files(folder.path) == before
-        assert loop(folder).run().rows == 1000
-
-
-def test_the_sink_of_the_checkpoint_is_needed(tmp_path):
-    def run(name=None, rows=100):
-        with contextlib.nullcontext() if name is None else FileSink(tmp_path / name) as sink:
-            return LearningLoop(IterableSource(bananas()), make_model(), sink=sink, checkpoints=folder).run(rows).rows
-
-    with CheckpointFolder(tmp_path / "state") as folder:
-        run("out.csv")
-        written = (tmp_path / "out.csv").read_bytes()
-        raises(r"with a sink of predictions, out\.csv: give it too", run, error=CheckpointError)
-        raises(r"what this checkpoint has written is in out\.csv", run, "other.csv", error=StreamError)
-        (tmp_path / "out.csv").unlink()
-        raises("is not there", run, "out.csv", error=StreamError)
-        (tmp_path / "out.csv").write_bytes(written)
-        assert run("out.csv") == 200
-        assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
 
 
 class FailsAt(base.Transformer):
@@ -199,28 +132,14 @@ def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
 
 
 def test_runs_of_one_loop():
-    loop = LearningLoop(IterableSource(bananas(300)), make_model())
+    shown = []
+    loop = LearningLoop(IterableSource(bananas(300)), make_model(), on_progress=shown.append)
     assert [loop.run(piece).rows for piece in (0, 1, 99, None, 5, None)] == [0, 1, 100, 300, 300, 300]
+    assert (shown[-1].ended, shown[-1].metric_name, shown[-1].rows) == (True, "Accuracy", 300)
     raises("max_rows must be at least 0, not -1", loop.run, -1)
     loop.stop()
     assert loop.run().interrupted
     raises("was stopped", loop.run, error=RuntimeError)
-
-
-def test_parameters_of_the_fresh_model_are_compared(tmp_path):
-    def loop(budget=30):
-        imputer = preprocessing.StatImputer(("1", stats.Mean()))  # shows in its repr what it has learned
-        function = compose.FuncTransformer(same)  # shows where it is in memory
-        return LearningLoop(IterableSource(bananas()), imputer | function | make_model(budget=budget), checkpoints=folder)
-
-    with CheckpointFolder(tmp_path, trusted=True) as folder:
-        assert loop().run(100).rows == 100
-        raises("other parameters", loop, 31, error=CheckpointError)
-        assert loop().run().rows == 1000
-
-
-def same(x):
-    return x
 
 
 def test_a_stream_without_any_label_is_a_mistake(tmp_path):
@@ -239,14 +158,6 @@ def test_a_sink_must_say_where_it_stands(tmp_path):
     with CheckpointFolder(tmp_path / "state") as folder, Silent(tmp_path / "out.csv") as sink:
         loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
         raises(r"its flush\(\) must return its position as a mapping, not None", loop.run, error=StreamError)
-
-
-def test_the_feature_at_fault_is_named(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("a,city,y\n1,2,true\n3,Berlin,false\n")
-    reason = r"rows\.csv, line 3: .*\(feature 'city' is 'Berlin'\)"
-    with open_source(str(path), label="y") as source, pytest.raises(StreamError, match=reason):
-        LearningLoop(source, make_model()).run()
 
 
 @pytest.mark.parametrize(
@@ -280,14 +191,6 @@ def test_what_does_not_go_together(model, options, reason):
 def test_what_is_no_model(model):
     for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
         raises("must be a classifier or a regressor, or a pipeline that ends in one, not", loop, IterableSource([]), model)
-
-
-def test_progress_is_shown_at_the_end():
-    shown = []
-    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=shown.append).run()
-    assert shown[-1].ended
-    assert shown[-1].metric_name == "Accuracy"
-    assert shown[-1].rows == 200
 
 
 def labelled(*runs):

@@ -41,15 +41,19 @@ def rows(**odd):
     for i in range(60):
         a, b = draw.gauss(0.0, 1.0), draw.gauss(0.0, 1.0)
         found.append(Row({"a": a, "b": b, "c": "xy"[i % 2]} if "c" in odd else {"a": a, "b": b}, a * b > 0.0))
-    return [Row(row.x | odd, row.y) if i in (30, 45) else row for i, row in enumerate(found)]
+    y = [odd.pop("y")] if "y" in odd else []
+    return [Row(row.x | odd, *(y or [row.y])) if i in (30, 45) else row for i, row in enumerate(found)]
 
 
 ODD = [
     {"a": np.array([1.0, 2.0])},
     {"a": Decimal("sNaN")},
     {"a": 10**400},
+    {"a": 1e39},
+    {"a": float("inf")},
     {"a": [1.0]},
     {"a": None},
+    *({"y": value} for value in ([1], float("nan"), 0.5)),
     {"new": 10**400},
     {"new": [1]},
     {"new": None},
@@ -59,9 +63,7 @@ ODD = [
     {"c": MOMENTS[0]},
     {"c": MOMENTS[1]},
     {"c": Decimal("sNaN")},
-    {"c": Decimal("1.0")},
-    {"c": 1},
-    {"c": True},
+    *({"c": value} for value in (Decimal("1.0"), 1, True)),
 ]
 
 

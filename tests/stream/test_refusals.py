@@ -13,13 +13,10 @@ from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
-    BadRow,
     CheckpointError,
     CheckpointFolder,
-    FileSink,
     IterableSource,
     LearningLoop,
-    RowsChunk,
     StreamError,
     load,
 )
@@ -84,7 +81,8 @@ def test_fifty_kinds_of_poison(streams, tmp_path, scale, call):
     end = done.end
     assert (end["rows"], end["learned"], sum(end["refused"].values())) == (650, 600, 50)
     assert end["refused"] == {of: sum(of == other for *_, other in bad) for of in dict.fromkeys(of for *_, of in bad)}
-    assert len(out.read_text().splitlines()) == 600
+    numbers = [number for number, item in enumerate(order) if isinstance(item, int)]  # those of the stream
+    assert [json.loads(line)["row"] for line in out.read_text().splitlines()] == numbers
 
 
 def test_predict_has_the_same_policy(streams, tmp_path, call):
@@ -94,11 +92,14 @@ def test_predict_has_the_same_policy(streams, tmp_path, call):
     words = ["predict", whole, "--model", tmp_path / "good", "--label", "y", "--to", out, "--quiet"]
     end = call(*words, "--on-error", dead).end
     # Labels and new names are nothing to a row that is predicted only.
-    refused = [item[1] for item in order if not isinstance(item, int) and item[1] not in ("label", "feature name")]
+    bad = [item for item in order if not isinstance(item, int) and item[1] not in ("label", "feature name")]
+    refused = [kind for _, kind in bad]
     assert sum(end["refused"].values()) == len(refused)
     assert end["predicted"] == end["rows"] - len(refused) == len(out.read_text().splitlines())
     with dead.open(newline="") as file:
-        assert [letter["kind"] for letter in csv.DictReader(file)] == refused
+        letters = list(csv.DictReader(file))
+    assert [letter["kind"] for letter in letters] == refused
+    assert [raw_of(letter).strip(b"\r\n") for letter in letters] == [raw.strip(b"\r\n")[:LONGEST_RAW] for raw, _ in bad]
     call(*words, status=1, says="--on-error skip")
 
 
@@ -298,9 +299,13 @@ def test_limits():
     )
 
 
-def test_a_stream_of_bad_rows_only_says_so(tmp_path):
-    with pytest.raises(StreamError, match="none of its 9 rows was learned: 0 had no label, and refused were malformed 9"):
-        learn([None] * 9, BSGDClassifier(budget=5), on_error="skip")
+@pytest.mark.parametrize("share", [{}, {"error_share": 1.0}])
+def test_a_stream_of_bad_rows_only_says_so(share):
+    n = 3000 if share else 9
+    with pytest.raises(
+        StreamError, match=f"none of its {n:,} rows was learned: 0 had no label, and refused were malformed {n:,}"
+    ):
+        learn([None] * n, BSGDClassifier(budget=5), on_error="skip", **share)
 
 
 def test_long_and_binary_rows_in_dead_letters(tmp_path):
@@ -315,23 +320,3 @@ def test_long_and_binary_rows_in_dead_letters(tmp_path):
     assert letters[0]["raw"] == "é" * (LONGEST_RAW // 2)
     assert letters[1]["raw"] == "x" + "é" * (LONGEST_RAW // 2 - 1)
     assert base64.b64decode(letters[2]["raw"]) == b"\xff" * 10
-
-
-class HalfRead(IterableSource):
-    """A source that cannot read one of its rows."""
-
-    def read(self, most):
-        chunk = super().read(most)
-        return RowsChunk([BadRow("there", b"\xff", "torn")], str) if chunk and self.position["rows"] == 4 else chunk
-
-
-def test_bad_rows_of_a_source(tmp_path):
-    with FileSink(tmp_path / "out.jsonl") as sink:
-        loop = LearningLoop(HalfRead(numbers(6)), BSGDClassifier(budget=5), on_error=str(tmp_path / "dead.csv"), sink=sink)
-        loop.run()
-    assert loop.refused == {"malformed": 1}
-    with (tmp_path / "dead.csv").open(newline="") as file:
-        (letter,) = csv.DictReader(file)
-    assert (letter["row"], letter["place"], letter["reason"], letter["encoding"]) == ("3", "there", "torn", "base64")
-    rows = [json.loads(line)["row"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert rows == [0, 1, 2, 4, 5]  # the numbers are those of the stream

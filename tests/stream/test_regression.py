@@ -9,7 +9,7 @@ from river import datasets, dummy, metrics, preprocessing, stats, utils
 from refused import raises
 from streamsvm import BSCARegressor, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedTargetScaler
-from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
+from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError, open_source
 
 
 def trump(rows=400):
@@ -41,15 +41,6 @@ def test_a_window_without_error_has_a_metric():
     rows = [({"a": 1.0}, 2.0)] * 30
     end = LearningLoop(IterableSource(rows), dummy.StatisticRegressor(stats.Mean()), metrics.RMSE(), window=10).run()
     assert end.windowed == 0.0
-
-
-def test_predictions_are_written_without_probabilities(tmp_path):
-    with FileSink(tmp_path / "out.csv") as sink:
-        LearningLoop(IterableSource(trump()), make_model(), sink=sink).run()
-    lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert len(lines) == 401
-    assert lines[400].endswith(",")
-    assert float(lines[400].split(",")[1]) == pytest.approx(trump()[-1][1], abs=5.0)
 
 
 def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
@@ -90,16 +81,6 @@ def test_a_refused_row_leaves_the_scale_of_targets_alone(scaler, piped):
     one, other = learned(good), learned(mixed)
     for x, _ in good:
         assert one.predict_one(x) == other.predict_one(x)
-
-
-def test_parameters_of_what_is_wrapped_are_compared(tmp_path):
-    def loop(**options):
-        return LearningLoop(IterableSource(trump(20)), make_model(**options), checkpoints=folder)
-
-    with CheckpointFolder(tmp_path) as folder:
-        loop(l2=1e-3).run(10)
-        raises("other parameters", loop, l2=1e-2, error=CheckpointError)
-        assert loop(l2=1e-3).run().rows == 20
 
 
 def test_a_metric_in_a_checkpoint_is_checked(tmp_path):

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from river import base, compose, ensemble, evaluate, feature_extraction, linear_model, metrics, neighbors, preprocessing, stats
+from river import compose, ensemble, evaluate, feature_extraction, linear_model, metrics, neighbors, preprocessing, stats
 
 from reading import read
 from saved import dumps
@@ -101,20 +101,6 @@ def test_a_river_classifier_without_probabilities(tmp_path):
         assert loop.run().learned == 60
     with FileSink(tmp_path / "later.csv") as sink:
         assert PredictionLoop(IterableSource(GOOD), loop.model, sink).run().predicted == 60
-
-
-def test_every_row_may_be_refused_where_all_may():
-    class Refuses(base.Classifier):
-        def learn_one(self, x, y):
-            raise ValueError("no")
-
-        def predict_proba_one(self, x):
-            return {}
-
-    rows = [({"a": 1.0}, True)] * 3000
-    end = LearningLoop(IterableSource([*rows, ({"a": 1.0}, None)]), Refuses(), on_error="skip", error_share=1.0)
-    with pytest.raises(Exception, match="none of its 3,001 rows was learned"):
-        end.run()
 
 
 def test_one_absurd_value_does_not_ruin_what_is_imputed():

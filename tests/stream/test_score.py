@@ -1,37 +1,20 @@
 """Scores: every metric of river, over all rows and the last ones, and which label is the positive one."""
 
 import inspect
-import json
 import math
 
 import numpy as np
 import pytest
 from river import base, datasets, evaluate, metrics, multiclass, naive_bayes, preprocessing, tree
 
+from loops import make_model
 from refused import raises
 from streamsvm import BSGDClassifier
-from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError
-
-
-def make_model():
-    return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)
+from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError
 
 
 def bananas(rows=1000):
     return list(datasets.Bananas().take(rows))
-
-
-def test_what_the_score_is_made_of_stays(tmp_path):
-    def loop(metric=None, window=100, positive=None):
-        return LearningLoop(IterableSource(bananas()), make_model(), metric, checkpoints=folder, window=window, positive=positive)
-
-    with CheckpointFolder(tmp_path) as folder:
-        loop(metrics.FBeta(beta=2.0)).run(100)
-        with pytest.raises(CheckpointError, match=r"FBeta\(beta=2.0, window=100\), not FBeta\(beta=1.0, window=100\)"):
-            loop(metrics.FBeta(beta=1.0))
-        raises("window=100.*window=50", loop, metrics.FBeta(beta=2.0), window=50, error=CheckpointError)
-        raises("not FBeta.*positive=False", loop, metrics.FBeta(beta=2.0), positive=False, error=CheckpointError)
-        assert loop(metrics.FBeta(beta=2.0)).run().rows == 1000
 
 
 @pytest.mark.parametrize("labels", [("ham", "spam"), (2, 1), (1, 2), ("0", "1")])
@@ -118,21 +101,15 @@ def test_every_metric_works_or_is_refused(tmp_path, kind):
 def test_a_row_without_a_prediction_is_not_scored(tmp_path, model, metric):
     rows = [(x, ("ham", "spam")[y]) for x, y in bananas(300)]
     expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
-    for name in (None, "out.csv", "out.jsonl"):
-        sink = None if name is None else FileSink(tmp_path / name)
+    with FileSink(tmp_path / "out.csv") as sink:
         loop = LearningLoop(IterableSource(rows), model.clone(), metric.clone(), sink=sink)
         end = loop.run()
-        assert (end.metric, end.windowed) == pytest.approx((expected, expected), abs=1e-12)
-        assert end.learned == 300
-        if not isinstance(metric, metrics.CrossEntropy):
-            assert set(loop.metric.cm.classes) == {"ham", "spam"}
-        if sink is not None:
-            sink.close()
+    assert (end.metric, end.windowed) == pytest.approx((expected, expected), abs=1e-12)
+    assert LearningLoop(IterableSource(rows), model.clone(), metric.clone()).run().metric == end.metric
+    assert end.learned == 300
+    assert isinstance(metric, metrics.CrossEntropy) or set(loop.metric.cm.classes) == {"ham", "spam"}
     lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert lines[1] == f"0,,{rows[0][1]},"
-    assert len(lines) == 301
-    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
-    assert first == {"row": 0, "y_pred": None, "y_true": rows[0][1], "probability": None}
+    assert (lines[1], len(lines)) == (f"0,,{rows[0][1]},", 301)
 
 
 @pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)

@@ -13,25 +13,39 @@ from streamsvm.stream import FileSink, Prediction, StreamError
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_file_sink_is_cut_back(tmp_path, suffix):
-    path = tmp_path / f"out.{suffix}"
+def test_a_sink_goes_on_at_its_position_and_at_no_other(tmp_path, suffix):
+    path, last = tmp_path / f"out.{suffix}", Prediction(200, "a,b", None, None)
     path.write_text("something old")
     with FileSink(path) as sink:
-        sink.write(Prediction(0, True, True, 0.75))
-        position = sink.flush()
-        before = path.read_bytes()
-        sink.write(Prediction(1, "a,b", None, None))
+        for row in range(200):
+            sink.write(Prediction(row, 1, 0, 0.5))
+        position, before = sink.flush(), path.read_bytes()
+        sink.write(last)
     whole = path.read_bytes()
     assert whole.startswith(before)
-    with FileSink(path) as again:
-        again.seek(position)
-        assert path.read_bytes() == before
-        again.write(Prediction(1, "a,b", None, None))
-    assert path.read_bytes() == whole
+
+    def refused(match, name=path.name, place=position):
+        with FileSink(tmp_path / name) as other:
+            raises(match, other.seek, place, error=StreamError)
+
+    refused(rf"other\.csv: what this checkpoint has written is in out\.{suffix}", "other.csv")
+    assert not (tmp_path / "other.csv").exists()
+    refused("another kind of sink", place={"topic": 1})
+    path.write_bytes(before[:-9] + b"1" + before[-8:])
+    refused("does not hold what")
     path.write_text("")
-    with FileSink(path) as other:
-        for place, reason in ((position, "has 0 bytes"), ({"topic": 1}, "another kind of sink")):
-            raises(reason, other.seek, place, error=StreamError)
+    refused("has 0 bytes")
+    path.unlink()
+    refused("is not there")
+    assert not path.exists()
+    (tmp_path / "moved").mkdir()
+    path = tmp_path / "moved" / path.name
+    path.write_bytes(whole + b"more")
+    with FileSink(path) as moved:
+        moved.seek(position)
+        assert path.read_bytes() == before
+        moved.write(last)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -47,32 +61,6 @@ def test_values_are_plain(tmp_path, suffix):
     else:
         rows = [list(json.loads(line, parse_constant=pytest.fail).values()) for line in lines]
         assert rows == [[0, True, 2, 0.5], [1, 0.25, "spam", None], [2, None, ["a", 1], None]]
-
-
-def test_a_sink_is_the_one_of_its_position(tmp_path):
-    path = tmp_path / "out.jsonl"
-    with FileSink(path) as sink:
-        for row in range(200):
-            sink.write(Prediction(row, 1, 0, 0.5))
-        position = sink.flush()
-
-    def refused(name, match):
-        with FileSink(tmp_path / name) as other, pytest.raises(StreamError, match=match):
-            other.seek(position)
-
-    refused("other.jsonl", r"other\.jsonl: what this checkpoint has written is in out\.jsonl")
-    assert not (tmp_path / "other.jsonl").exists()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-9] + b"1" + whole[-8:])
-    refused("out.jsonl", "does not hold what")
-    path.unlink()
-    refused("out.jsonl", "is not there")
-    assert not path.exists()
-    (tmp_path / "moved").mkdir()
-    (tmp_path / "moved" / "out.jsonl").write_bytes(whole + b"more")
-    with FileSink(tmp_path / "moved" / "out.jsonl") as moved:
-        moved.seek(position)
-    assert (tmp_path / "moved" / "out.jsonl").read_bytes() == whole
 
 
 def test_devices_and_pipes_as_sinks(tmp_path):

@@ -1,11 +1,7 @@
-"""Sources of text: every format, every position, rows as they come, and what they refuse."""
+"""Text as it comes: from pipes and standard input, packed and damaged, lines that do not end, and what is not held; iterables."""
 
-import gzip
-import json
 import os
 import queue
-import re
-import subprocess
 import sys
 import threading
 import time
@@ -14,194 +10,78 @@ from functools import partial
 
 import pytest
 
-from chunks import check_chunks, chunks_of
-from lists import first
+from chunks import check_chunks, chunks_of, text_of, write_text
 from patience import PATIENCE
 from reading import read
 from refused import raises
-from streamsvm.stream import BadRow, IterableSource, Row, StreamError, lines, open_source
+from streamsvm.stream import BadRow, CSVSource, IterableSource, JSONLinesSource, Row, StreamError, lines, open_source, sources
 
-TEXTS = {
-    "csv": 'a,b c,y\n1,2,1\n\n3,,0\n"4","5.5",1\n',
-    "jsonl": '{"a": 1, "b c": 2, "y": 1}\n{"a": 3, "b c": null, "y": 0}\n\n{"a": 4, "b c": 5.5, "y": 1}\n',
-    "libsvm": "1 1:1 2:2\n\n0 1:3\n+1 1:4 2:5.5 # a comment\n",
-}
-ROWS = [({"a": 1.0, "b c": 2.0}, 1), ({"a": 3.0}, 0), ({"a": 4.0, "b c": 5.5}, 1)]
-EXPECTED = {"csv": ROWS, "jsonl": ROWS, "libsvm": [({1: 1.0, 2: 2.0}, 1), ({1: 3.0}, 0), ({1: 4.0, 2: 5.5}, 1)]}
-PLAIN_AND_COMPRESSED = pytest.mark.parametrize("compressed", [False, True])
+ROWS = [{"a": 1.0, "b c": 2.0, "y": 1}, {"a": 3.0, "b c": None, "y": 0}, {"a": 4.0, "b c": 5.5, "y": 1}]
+TEXTS = {kind: text_of(ROWS, kind) for kind in ("csv", "jsonl", "libsvm")}
+each_text = pytest.mark.parametrize("kind", TEXTS)
 
 
-def write(folder, kind, compressed=False, text=None):
-    path = folder / f"rows.{kind}{'.gz' if compressed else ''}"
-    data = TEXTS[kind] if text is None else text
-    data = data if isinstance(data, bytes) else data.encode()
-    path.write_bytes(gzip.compress(data, 1) if compressed else data)
-    return path
-
-
-@PLAIN_AND_COMPRESSED
-@pytest.mark.parametrize("kind", TEXTS)
-def test_formats_and_every_position(tmp_path, kind, compressed):
-    path = write(tmp_path, kind, compressed)
-    rows, positions = read(path)
-    assert rows == EXPECTED[kind]
+@each_text
+def test_blank_lines_comments_and_a_mark_of_utf_8_are_no_rows(tmp_path, kind):
+    more = "\n  # a logger's\n" if kind == "libsvm" else "\n"
+    rows, positions = read(path := write_text(tmp_path / f"rows.{kind}", TEXTS[kind].replace("\n", "\n" + more, 3) + more))
+    assert rows == read(write_text(tmp_path / f"plain.{kind}", TEXTS[kind]))[0]
     for done, position in enumerate(positions):
         assert read(path, position) == (rows[done:], positions[done:])
+    marked = write_text(tmp_path / f"marked.{kind}", "\ufeff" + TEXTS[kind])
+    assert read(marked)[0] == rows
+    check_chunks(lambda: open_source(str(marked), label="y"), 3, [1, 2])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", TEXTS)
-def test_standard_input_is_read_forward(tmp_path, kind):
-    position = read(write(tmp_path, kind))[1][1]
-    script = (
-        "import json, sys\nfrom streamsvm.stream import open_source\n"
-        f"source = open_source('-', label='y', format={kind!r})\nsource.seek(json.loads(sys.argv[1]))\n"
-        "print(json.dumps([list(row) for row in source]))"
-    )
-    command = [sys.executable, "-c", script, json.dumps(position)]
-    done = subprocess.run(command, input=TEXTS[kind], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == json.loads(json.dumps(EXPECTED[kind][1:]))
+@each_text
+def test_standard_input_is_read_forward(tmp_path, kind, monkeypatch):
+    rows, positions = read(write_text(tmp_path / f"rows.{kind}", TEXTS[kind]))
+    receiver, sender = os.pipe()
+    with os.fdopen(sender, "w") as writer:
+        writer.write(TEXTS[kind])
+    with os.fdopen(receiver) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert read("-", positions[1], format=kind) == (rows[1:], positions[1:])
+        assert not stream.closed
 
 
-@PLAIN_AND_COMPRESSED
-def test_rows_longer_than_what_is_kept_of_the_beginning(tmp_path, compressed):
-    names = [f"feature_{i:04d}" for i in range(600)]
-    text = ",".join([*names, "y"]) + "\n" + "".join(",".join(["0.123456"] * 600 + [str(i % 2)]) + "\n" for i in range(5))
-    path = write(tmp_path, "csv", compressed, text)
-    rows, positions = read(path)
-    assert read(path, positions[2])[0] == rows[2:]
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_longer_than_what_is_kept_of_the_beginning(tmp_path, suffix):
+    rows = [{f"feature_{i:04d}": 0.123456 for i in range(600)} | {"y": i % 2} for i in range(5)]
+    found, positions = read(path := write_text(tmp_path / f"rows.csv{suffix}", text_of(rows, "csv")))
+    assert read(path, positions[2])[0] == found[2:]
+    assert len(found) == 5
 
 
-GOOD = {"csv": b"2,1\n", "jsonl": b'{"a": 2, "y": 1}\n', "libsvm": b"1 1:2\n"}
+WHOLE = b"a,y\n" + b"".join(b"%d,1\n" % (i * i) for i in range(3000))
 
 
-@pytest.mark.parametrize(
-    ("kind", "bad", "reason"),
-    [
-        ("csv", b"1,2,3\n", "3 cells for 2 columns: '1,2,3'"),
-        ("csv", b'"1,1\n', "'1,1'|unexpected end|not closed|expected after"),
-        ("csv", b'"' + b"x" * 200_000 + b'",1\n', "field larger"),
-        ("csv", b"\xff,1\n", "not UTF-8: invalid start byte at byte 0 of the line"),
-        ("csv", b"1" * (17 * 2**20) + b",1\n", "longer than 16,777,216 bytes"),
-        ("jsonl", b'{"a": \n', "not JSON"),
-        ("jsonl", b"[\n", "in a list of rows, write each on a line of its own"),
-        ("jsonl", b'{"a": 1' + b"0" * 5000 + b"}\n", "not JSON"),
-        ("jsonl", b"[1, 2]\n", "not a JSON object"),
-        ("jsonl", b'{"a": "\xff"}\n', "not UTF-8"),
-        ("jsonl", b" " * (17 * 2**20) + b"\n", "longer than 16,777,216 bytes"),
-        ("libsvm", b"1 1:2 3\n", "'3' is not index:value"),
-        ("libsvm", b"1 1:2 1:3\n", "twice"),
-        ("libsvm", b"1:2 2:3\n", "begin with a label"),
-        ("libsvm", b"1 1:\xff\n", "not UTF-8"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-@pytest.mark.parametrize("n_after", [0, 3, 3000])
-@pytest.mark.parametrize("compressed", first(1, [False, True]))
-def test_a_malformed_row_is_given_as_a_bad_row_and_the_next_ones_are_read(tmp_path, kind, bad, reason, n_after, compressed):
-    good = GOOD[kind]
-    header = b"a,y\n" * (kind == "csv")
-    path = write(tmp_path, kind, compressed, header + good + b"\n" + bad + good * n_after + bad + good)
-    rows, raws, positions = [], [], []
-    with open_source(str(path), label="y") as source:
-        for chunk in chunks_of(source, 1):
-            rows.append(chunk.row(0))
-            raws.append(chunk.raw(0))
-            positions.append(source.position)
-    refused = [i for i, row in enumerate(rows) if isinstance(row, BadRow)]
-    assert refused == [1, 2 + n_after]
-    assert all(row == rows[0] for i, row in enumerate(rows) if i not in refused)
-    assert raws[0] == raws[-1] == good
-    first = 3 + len(header) // 4
-    for i, line in zip(refused, (first, first + 1 + n_after), strict=True):
-        assert rows[i].place.endswith(f"line {line:,}")
-        assert re.search(reason, rows[i].reason), rows[i].reason
-        raw = rows[i].raw.lstrip(b"\n")
-        assert bad.startswith(raw)
-        assert len(raw) == len(bad) or len(raw) > 2**24
-    for i in refused:  # the position after a bad row
-        assert [type(row) for row in read(path, positions[i])[0]] == [type(row) for row in rows[i + 1 :]]
-
-
-WHOLE = gzip.compress(b"a,y\n" + b"".join(b"%d,1\n" % i for i in range(100_000)))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [WHOLE[:-12], b"a,y\n1,1\n", WHOLE[:10] + b"\xff" * 20 + WHOLE[30:], WHOLE[:-8] + bytes(8)],
-    ids=["cut off", "not gzip", "changed", "checksum"],
-)
-def test_damaged_gzip_is_said(tmp_path, data):
-    path = tmp_path / "rows.csv.gz"
-    path.write_bytes(data)
+@pytest.mark.parametrize("name", ["cut off", "not gzip", "changed", "checksum"])
+def test_damaged_gzip_is_said(tmp_path, name):
+    path = write_text(tmp_path / "rows.csv.gz", WHOLE)
+    data = path.read_bytes()
+    damaged = {"cut off": data[:-12], "not gzip": b"a,y\n1,1\n", "changed": data[:10] + b"\xff" * 20 + data[30:]}
+    path.write_bytes(damaged.get(name, data[:-8] + bytes(8)))
     raises(r"rows\.csv\.gz, after byte", read, path, error=StreamError)
 
 
-def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    with path.open("wb") as file:
-        for _ in range(100):
-            file.write(b" " * 2**20)
+@each_text
+def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path, kind, monkeypatch):
+    path = write_text(tmp_path / f"rows.{kind}", TEXTS[kind])
+    with path.open("r+b") as file:
+        file.truncate(100 * 2**20)  # zeros
     tracemalloc.start()
     rows, _ = read(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [type(row) for row in rows] == [BadRow]
+    assert rows[-1].reason == "the line is longer than 16,777,216 bytes"
+    assert [type(row) for row in rows] == [Row, Row, Row, BadRow]
     assert peak < 60 * 2**20
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_a_line_that_never_ends_ends_the_run(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(lines, "LONGEST_SKIPPED", 2**22)
-    path = tmp_path / f"rows.{kind}"
-    path.write_bytes(TEXTS[kind].encode() + b"1" * (2**24 + 2**22 - 2**18))
-    assert read(path)[0][-1].reason == "the line is longer than 16,777,216 bytes"
-    path.write_bytes(TEXTS[kind].encode() + b"1" * (2**24 + 2**22 + 2**20))
     raises(r"rows\..*, after byte \d+: a line does not end within 4,194,304 bytes", read, path, error=StreamError)
-
-
-@PLAIN_AND_COMPRESSED
-def test_positions_of_other_streams_are_refused(tmp_path, compressed):
-    def refuses(position, text, match, **options):
-        raises(match, read, write(tmp_path, "csv", compressed, text), position, error=StreamError, **options)
-
-    text, long = TEXTS["csv"], TEXTS["csv"] + "1,2,1\n" * 2000
-    position = read(write(tmp_path, "csv", compressed))[1][-1]
-    refuses(position, text.replace("3", "7"), "not the stream")
-    refuses(position, text[:-4], "not the stream|ends at byte")
-    refuses(position, text, "learned with the label 'y', not 'a'", label="a")
-    refuses({"rows": 3}, text, "another kind of stream")
-    refuses(read(write(tmp_path, "csv", compressed, long))[1][-1], long[:-600], "ends at byte")
-    with open_source(str(write(tmp_path, "csv", compressed)), label="y") as source:
-        list(source)
-        raises("read already", source.seek, position, error=RuntimeError)
-
-
-@PLAIN_AND_COMPRESSED
-@pytest.mark.parametrize("kind", TEXTS)
-def test_rows_may_be_appended_but_not_changed(tmp_path, kind, compressed):
-    more = {"csv": "7,8,1\n", "jsonl": '{"a": 7, "b c": 8, "y": 1}\n', "libsvm": "1 1:7 2:8\n"}[kind]
-    text = TEXTS[kind] + more * 2000
-    position = read(write(tmp_path, kind, compressed, text))[1][-1]
-    expected = [({1: 7.0, 2: 8.0} if kind == "libsvm" else {"a": 7.0, "b c": 8.0}, 1)]
-    assert read(write(tmp_path, kind, compressed, text + more), position)[0] == expected
-    changed = text[:-4] + text[-4:].replace("1", "0").replace("8", "9")
-    raises("was changed before byte", read, write(tmp_path, kind, compressed, changed + more), position, error=StreamError)
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_a_last_line_without_end_may_not_grow(tmp_path, kind):
-    text = TEXTS[kind].partition(" #")[0].rstrip()
-    rows, (*_, position) = read(write(tmp_path, kind, False, text))
-    for more in ("\n{}", "\r\n{}\n"):
-        path = write(tmp_path, kind, False, text + more.format(text.splitlines()[-1]))
-        with open_source(str(path), label="y") as source:
-            source.seek(position)
-            (chunk,) = chunks_of(source)
-            assert (len(chunk), chunk.row(0)) == (1, rows[-1])
-            assert chunk.place(0) == f"{path}, line {position['line'] + 1}"
-    with pytest.raises(StreamError, match=rf"line {position['line']}: the line has grown"):
-        read(write(tmp_path, kind, False, text + "5\n"), position)
+    with path.open("r+b") as file:
+        file.truncate(2**24 + 2**22 - 2**18)
+    assert [type(row) for row in read(path)[0]] == [Row, Row, Row, BadRow]
 
 
 class Feeding:
@@ -221,19 +101,17 @@ class Feeding:
         self.rows.put(None)
 
 
-@pytest.mark.parametrize("kind", TEXTS)
+@each_text
 def test_rows_are_given_one_by_one_and_a_wait_can_be_ended(tmp_path, kind):
     feeding = Feeding(tmp_path / "fifo", kind)
-    given = []
-    text = TEXTS[kind].rstrip() + "\n"
-    lines = text.encode().splitlines(keepends=True)
+    given, lines = [], TEXTS[kind].encode().splitlines(keepends=True)
     for line in lines:
         feeding.writer.write(line)
-        if line.strip() and line != b"a,b c,y\n":
+        if line != b"a,b c,y\n":
             given.append(tuple(feeding.rows.get(timeout=PATIENCE)))
-    assert given == EXPECTED[kind]
+    assert given == read(write_text(tmp_path / f"rows.{kind}", TEXTS[kind]))[0]
     position = feeding.source.position
-    assert position["offset"] == len(text)
+    assert position["offset"] == len(TEXTS[kind])
     feeding.writer.write(b'"a row that\nis not' if kind == "csv" else lines[-1][:4])
     time.sleep(0.05)
     feeding.source.stop()
@@ -251,81 +129,74 @@ def test_a_wait_for_a_writer_can_be_ended(tmp_path):
         assert list(source) == []
 
 
-@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
 @pytest.mark.parametrize(
-    ("kind", "head", "row", "blank"),
-    [
-        ("jsonl", "", '{"a": 1, "y": 2}\n', "\n"),
-        ("csv", "a,y\n", "1,2\n", "\n"),
-        ("libsvm", "", "2 0:1\n", "# of a logger\n"),
-    ],
+    ("kind", "head", "line"), [(JSONLinesSource, b"", b'{"a": 1, "y": 0}\n'), (CSVSource, b"a,y\n", b"1,0\n")]
 )
-def test_lines_without_rows_are_not_held(tmp_path, kind, head, row, blank):
-    path = write(tmp_path, kind, False, head + row + blank * (1_500_000 // len(blank)) + row + blank)
-    with open_source(str(path), label="y") as source:
-        chunks = chunks_of(source, 1)
-        next(chunks)
-        after_one, chunk = source.position, next(chunks)
-        assert chunk.row(0).y == 2
-        assert len(source._reader._buffer) < 700_000
-        assert chunk.raw(0) == (blank * (len(chunk.raw(0)) // len(blank)) + row).encode()[-len(chunk.raw(0)) :]
-        assert list(chunks) == []
-        end = source.position
-    rows, positions = read(path, after_one)
-    assert [row.y for row in rows] == [2]
-    assert positions[-1] == end
+def test_rows_of_a_pipe_that_have_come_are_given_together(tmp_path, kind, head, line):
+    os.mkfifo(path := tmp_path / "fifo")
+    counts = []
+    with kind(path, "y") as source:
+        writer = threading.Thread(target=path.write_bytes, args=(head + line * 50 + line[:-1],))
+        writer.start()
+        for chunk in chunks_of(source, 30):
+            assert all(chunk.row(i) == ({"a": 1.0}, 0) for i in range(len(chunk)))
+            counts.append(len(chunk))
+        writer.join()
+        assert sum(counts) == 51
+        assert max(counts) > 1
+        assert (source.position["rows"], source.position["line"]) == (51, 51 + len(head) // 4)
 
 
 BLANK = {"jsonl": ["\n", " \n"], "csv": ["\n", "\r\n"], "libsvm": ["\n", "# of a logger\n"]}
 
 
 @pytest.mark.parametrize(("kind", "blank"), [(kind, blank) for kind, blanks in BLANK.items() for blank in blanks])
-def test_many_lines_without_rows_are_taken_in_parts(tmp_path, kind, blank, monkeypatch):
+def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind, blank, monkeypatch):
     """What asks for rows gets an answer all the time; the position does not depend on how bytes came."""
-    path = write(tmp_path, kind, text=TEXTS[kind] + blank * (400_000 // len(blank)))
-    ends = []
-    for chunk in (2**18, 4093):
-        monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(sources, "_MOST_BLANK", 2**13)
+    many, last = blank * (60_000 // len(blank)), TEXTS[kind].splitlines(keepends=True)[-1]
+    path, ends = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + many + last + many), []
+    for size in (2**14, 1021):
+        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
         with open_source(str(path), label="y") as source:
-            sizes = [len(chunk) for chunk in iter(partial(source.read, 1000), None)]
+            sizes = []
+            for chunk in iter(partial(source.read, 1000), None):
+                sizes.append(len(chunk))
+                assert len(source._reader._buffer) < 2**13 + 4096 + 2 * size
+                ends += [source.position] if sum(sizes) == 3 and len(chunk) else []
+                if sum(sizes) == 4 and len(chunk):
+                    assert (many + last).encode().endswith(chunk.raw(0))
+                    assert chunk.raw(0).endswith(last.encode())
             ends.append(source.position)
-        assert sum(sizes) == 3
-        assert sizes.count(0) >= 5
-    assert ends[0] == ends[1]
-    assert ends[0]["line"] <= TEXTS[kind].count("\n") + 400_000 // len(blank)
-    assert ends[0]["offset"] > 390_000 - 2**16
+        assert sum(sizes) == 4
+        assert sizes.count(0) >= 10
+    assert ends[:2] == ends[2:]
+    assert ends[1]["line"] <= TEXTS[kind].count("\n") + 1 + 120_000 // len(blank)
+    assert ends[1]["offset"] > 118_000 - 2**13
+    with open_source(str(path), label="y") as source:
+        source.seek(ends[0])
+        assert sum(map(len, iter(partial(source.read, 1000), None))) == 1
+        assert source.position == ends[1]
 
 
-def test_iterables():
-    rows = [({"a": float(i)}, i % 2) for i in range(5)]
-    source = IterableSource(rows)
-    source.seek({"rows": 3})
-    assert list(source) == rows[3:]
-    assert source.position == {"rows": 5}
-    raises("read already", source.seek, {"rows": 3}, error=RuntimeError)
-    for position, reason in (({"rows": 6}, "only 5 rows"), ({"offset": 6}, "another kind")):
-        raises(reason, IterableSource(rows).seek, position, error=StreamError)
-    found = list(IterableSource([rows[0], None, ({"a": 1.0}, True, 2)], "sensor"))
+def test_rows_that_come_after_the_end_are_for_the_next_run(tmp_path):
+    path, line = tmp_path / "rows.jsonl", b'{"a": 1, "y": 0}\n'
+    path.write_bytes(line * 3)
+    with JSONLinesSource(path, "y") as source:
+        assert len(source.read(10)) == 3
+        assert source.read(10) is None
+        with path.open("ab") as file:
+            file.write(line)
+        assert source.read(10) is None
+        position = source.position
+    with JSONLinesSource(path, "y") as source:
+        source.seek(position)
+        chunk = source.read(10)
+        assert (len(chunk), chunk.place(0), chunk.raw(0)) == (1, f"{path}, line 4", line)
+
+
+def test_what_is_no_pair_is_a_bad_row():
+    found = list(IterableSource([({"a": 0.0}, 0), None, ({"a": 1.0}, True, 2)], "sensor"))
     assert [type(row) for row in found] == [Row, BadRow, BadRow]
-    assert [chunk.place(0) for chunk in chunks_of(IterableSource(rows))] == [f"iterable, row {i}" for i in range(1, 6)]
     assert found[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")
-
-
-@pytest.mark.parametrize("most", [1, 3, 10, 1000])
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.libsvm", "rows.csv.gz"])
-def test_rows_of_a_file_are_taken_together_as_one_by_one(tmp_path, name, most):
-    kind = name.split(".")[1]
-    lines = {
-        "csv": ["a,b,y", "1,2,yes", '3,"4', '5",no', "", "6,7", "8,text,yes", *(f"{i},{i * i},no" for i in range(50)), "9,9,yes"],
-        "jsonl": ['{"a": 1, "y": 0}', "", "[1]", "{", '{"a": {"b": 2}, "y": 1}', *(f'{{"a": {i}, "y": 0}}' for i in range(50))],
-        "libsvm": ["+1 1:2 3:4", "# nothing", "-1 1:x", *(f"-1 1:{i} # row" for i in range(50))],
-    }[kind]
-    path, text = tmp_path / name, "\n".join(lines).encode()
-    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-
-    def opened():
-        source = open_source(str(path), label="y")
-        source.keep(["a"] * (kind != "libsvm"))
-        return source
-
-    assert check_chunks(opened, most, ["a", 1]) > 40 or kind == "libsvm"  # whose comments are looked at closely

@@ -5,19 +5,15 @@ import math
 from contextlib import closing
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
-from river import linear_model, metrics, neighbors, preprocessing
+from river import linear_model, neighbors, preprocessing
 
-from chunks import InChunks, check_table, chunks_of
+from chunks import InChunks, check_table, chunks_of, write_rows
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import (
     BadRow,
-    CheckpointError,
-    CheckpointFolder,
     DelayedLabels,
     DelayedLearningLoop,
     FileSink,
@@ -34,6 +30,7 @@ from streamsvm.stream import (
     open_source,
 )
 from streamsvm.stream.rows import SETTLED, RowError
+from streamsvm.stream.tables import TableEncoder
 from streamsvm.stream.weights import weight_of
 
 WEIGHTS = [0.5, None, 0.0, 2.0, 1.0]
@@ -51,44 +48,12 @@ def model():
 
 
 def learned_by_hand():
-    found, accuracy = model(), metrics.Accuracy()
+    found = model()
     for x, y, w in rows_of():
-        predicted = found.predict_one(x)
-        if predicted is not None:
-            accuracy.update(y, predicted)
+        found.predict_one(x)
         if w != 0.0:
             found.learn_one(x, y, w=1.0 if w is None else w)
-    return found, accuracy
-
-
-def written(folder, kind):
-    path = folder / f"rows.{kind}"
-    rows = [{"w": w, **x, "y": y} for x, y, w in rows_of()]
-    if kind == "jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)))
-    elif kind == "csv":
-        lines = [",".join("" if value is None else str(value) for value in row.values()) for row in rows]
-        path.write_text("\n".join(["w,a,b,y", *lines]))
-    else:
-        parquet.write_table(pa.Table.from_pylist(rows), path)
-    return path
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("reading", [{}, {"features": ["a", "b"]}])
-def test_a_file(tmp_path, kind, reading):
-    expected, accuracy = learned_by_hand()
-    sink = FileSink(tmp_path / "out.jsonl")
-    with closing(open_source(str(written(tmp_path, kind)), label="y", weight="w", **reading)) as source, closing(sink):
-        loop = LearningLoop(source, model(), sink=sink, keep=["w"])
-        end = loop.run()
-    assert dumps(loop.model) == dumps(expected)
-    assert (end.rows, end.learned, end.unlabelled) == (100, 80, 0)
-    assert loop.metric.get() == accuracy.get()
-    assert loop.metric.cm.n_samples == 99  # the first row is not scored
-    lines = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
-    assert [line["y_true"] for line in lines] == [y for _, y, _ in rows_of()]
-    assert [line["w"] if kind != "csv" else line["w"] and float(line["w"]) for line in lines] == [w for _, _, w in rows_of()]
+    return found
 
 
 @pytest.mark.parametrize("kind", [RowsChunk, TableChunk])
@@ -114,21 +79,24 @@ def test_tables_and_rows_without_a_label(kind):
         assert (rows, odd) == (expected, 1)
 
 
-@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize(("regression", "encoded"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("kind", [RowsChunk, TableChunk])
-def test_rows_together_are_as_row_by_row(kind, regression):
+def test_rows_together_are_as_row_by_row(kind, regression, encoded):
     rows = [({**x, "w": -1.0 if i % 50 == 7 else w}, x["a"] if regression else y) for i, (x, y, w) in enumerate(rows_of(400))]
     for x, _ in rows[::5]:
         del x["w"]
     found = []
     for source in (IterableSource(rows), InChunks(rows, kind)):
         learner = (BSGDRegressor if regression else BSGDClassifier)(budget=20, seed=1)
+        learner = TableEncoder() | learner if encoded else learner
         loop = LearningLoop(WeightedSource(source, "w"), learner, on_error="skip")
         end = loop.run()
         found.append((dumps(loop.model), end.rows, end.learned, end.refused, end.metric, end.majority))
     assert found[0] == found[1]
     assert found[0][3] == {"malformed": 8}
     assert loop._at_once
+    with pytest.raises(StreamError, match="row 8: weight -1.0 is no finite number of at least 0"):
+        LearningLoop(WeightedSource(InChunks(rows, kind), "w"), learner.clone()).run()
 
 
 @pytest.mark.parametrize(("cell", "w"), [("", 1.0), (None, 1.0), ("1e-3", 0.001), (np.float32(2.0), 2.0), (3, 3.0), ("-0", 0.0)])
@@ -140,15 +108,6 @@ def test_cells(cell, w):
 def test_cells_that_are_no_weight(cell):
     with pytest.raises(RowError, match="is no finite number of at least 0"):
         weight_of(cell)
-
-
-def test_a_bad_weight_refuses_its_row(tmp_path):
-    rows = [({**x, "w": "x" if i == 7 else w}, y) for i, (x, y, w) in enumerate(rows_of())]
-    source = WeightedSource(IterableSource(rows), "w")
-    end = LearningLoop(source, model(), on_error="skip").run()
-    assert end.refused == {"malformed": 1}
-    with pytest.raises(StreamError, match="row 8: weight 'x' is no finite number of at least 0"):
-        LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
 
 
 def test_targets_of_a_regression():
@@ -180,25 +139,9 @@ def test_models_that_take_no_weights_are_refused_at_the_start(taker, refused):
         LearningLoop(source, taker)
 
 
-def test_a_checkpoint_knows_the_column(tmp_path):
-    def run(name, most=None):
-        rows = [({**x, "w": w}, y) for x, y, w in rows_of()]
-        source = IterableSource(rows) if name is None else WeightedSource(IterableSource(rows), name)
-        with CheckpointFolder(tmp_path / "state") as folder:
-            loop = LearningLoop(source, model(), checkpoints=folder)
-            loop.run(most)
-            return dumps(loop.model)
-
-    run("w", 33)
-    for other in (None, "a"):
-        with pytest.raises(CheckpointError, match=f"learned with the weight 'w', not {other!r}"):
-            run(other)
-    assert run("w") == dumps(learned_by_hand()[0])
-
-
 def test_predictions_of_rows_with_weights(tmp_path):
     rows = [({**x, "w": w}, y) for x, y, w in rows_of(20)]
-    for learner in (learned_by_hand()[0], BSGDClassifier(budget=5)):
+    for learner in (learned_by_hand(), BSGDClassifier(budget=5)):
         with FileSink(tmp_path / "out.jsonl") as sink:
             PredictionLoop(WeightedSource(IterableSource(rows), "w"), learner, sink).run()
         lines = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
@@ -206,7 +149,7 @@ def test_predictions_of_rows_with_weights(tmp_path):
 
 
 def test_columns_that_are_not_there(tmp_path):
-    path = str(written(tmp_path, "csv"))
+    path = str(write_rows(tmp_path / "rows.csv", [{"w": w, **x, "y": y} for x, y, w in rows_of()]))
     with (
         closing(open_source(path, label="y", weight="v")) as source,
         pytest.raises(StreamError, match="no column 'v' for the weight"),

@@ -52,6 +52,19 @@ def test_rows_in_columns(rows, left_out):
     assert repr(plain.kept(0, len(rows))) == repr([kept])
 
 
+def test_columns_that_are_left_out_are_known_to_the_format():
+    asked = []
+
+    class Asked(RowsChunk):
+        def table(self, known):
+            asked.append(list(known))
+            return super().table(known)
+
+    chunk = WithoutColumns(Asked([Row({"a": 1.0, "b": 2.0}, 1)], str), ["b"])
+    assert [chunk.table(known).names for known in (["a"], ())] == [("a",), ("a",)]
+    assert asked == [["a", "b"], []]
+
+
 def test_rows_with_few_of_many_names_stay_rows():
     rows = [Row({f"n{i}": 1.0}, 0) for i in range(200)]
     assert RowsChunk(rows, str).table(()) is None

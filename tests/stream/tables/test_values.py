@@ -8,8 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refused import raises
-from streamsvm.stream import BadRow, CSVSource, open_source
-from streamsvm.stream.tables.values import flat, formats_of, iso_seconds, number, parsed, seconds
+from streamsvm.stream import CSVSource
+from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables.values import at_path, flat, formats_of, iso_seconds, number, parsed, seconds
 
 
 @given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
@@ -30,13 +31,67 @@ def test_underscores_and_other_digits_stay_text(tmp_path, missing):
         assert [row.x["batch"] for row in source] == ["2020_1", "202_01", "\u0663", 7.0]
 
 
-def test_underscores_are_no_numbers_of_libsvm(tmp_path):
-    path = tmp_path / "rows.libsvm"
-    path.write_text("1 1:0.5 2_0:1\n0 1:0.1 3:1_5\nclass_a 1:1\n")
-    with open_source(str(path)) as source:
-        rows = list(source)
-    assert [isinstance(row, BadRow) for row in rows] == [True, True, False]
-    assert rows[2] == ({1: 1.0}, "class_a")
+@pytest.mark.parametrize(
+    ("mark", "text", "value"),
+    [
+        (",", "1.209,28", 1209.28),
+        (",", "77,5", 77.5),
+        (",", "-3", -3.0),
+        (",", "13 100,0", 13100.0),
+        (",", "1'000", 1000.0),
+        (",", "1.209 €", 1209.0),
+        (",", "1.5", "1.5"),
+        (",", "0.512", "0.512"),
+        (",", "a,b", "a,b"),
+        (",", "1,2,3", "1,2,3"),
+        (",", "(1.200,50)", -1200.5),
+        (",", "1\u2019200,50", 1200.5),
+        (",", "1\u2009200,50-", -1200.5),
+        (",", "1.234.567", 1234567.0),
+        (".", "1,200", 1200.0),
+        (".", "$1,209.28", 1209.28),
+        (".", "-$5", -5.0),
+        (".", "12.5%", 12.5),
+        (".", "1e3", 1000.0),
+        (".", ".5", 0.5),
+        (".", "950", 950.0),
+        (".", "1,20", "1,20"),
+        (".", "0,512", "0,512"),
+        (".", "$", "$"),
+        (".", "", None),
+        (".", "(1,200.50)", -1200.5),
+        (".", "$(1,200.50)", -1200.5),
+        (".", "($5)", -5.0),
+        (".", "\u221212.50", -12.5),
+        (".", "12.50-", -12.5),
+        (".", "12.50 EUR-", -12.5),
+        (".", "EUR 12.50", 12.5),
+        (".", "-CHF1'200", -1200.0),
+        (".", "1,200 USD", 1200.0),
+        (".", "1\u2019200.50", 1200.5),
+        (".", "+5", 5.0),
+        (".", "-12.50-", "-12.50-"),
+        (".", "(-5)", "(-5)"),
+        (".", "(5", "(5"),
+        (".", "()", "()"),
+        (".", "XYZ 5", "XYZ 5"),
+        (".", "EUR", "EUR"),
+        (".", "e5", "e5"),
+        (".", "\u0663", "\u0663"),
+    ],
+)
+def test_numbers_as_people_write_them(mark, text, value):
+    assert Reading(decimal=mark).row([("a", text)]) == ({} if value is None else {"a": value})
+
+
+@given(st.text(alphabet="-+0123456789.,eE%$€ \u2212\u2019()USD", max_size=12), st.sampled_from(".,"))
+def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
+    try:
+        plain = Reading(decimal=mark).plain(text)
+    except ValueError:
+        return
+    float(plain)
+    assert (plain[0] == "-") == any(sign in text.lower().replace("e-", "e") for sign in ("-", "\u2212", "("))
 
 
 @given(st.datetimes(datetime(1974, 1, 1), datetime(2099, 1, 1)), st.sampled_from(["s", "ms", "us", "ns"]))
@@ -77,7 +132,9 @@ def test_dates_that_are_written_alike_are_those_one_by_one(texts):
 
 @given(
     st.lists(
-        digits | st.sampled_from(["2024-02-30", "2024-01-02 ", "2024-01-02T24:00", "2024-01-02T03:60"]), min_size=1, max_size=3
+        digits | st.sampled_from(["0000-01-02", "2024-02-30", "2024-01-02 ", "2024-01-02T24:00", "2024-01-02T03:60"]),
+        min_size=1,
+        max_size=3,
     )
 )
 def test_what_looks_like_dates_is_read_as_one_by_one_or_not_at_all(texts):
@@ -102,6 +159,7 @@ def test_a_format_reads_what_it_has_written(day, clock, times):
     [
         (["01-JAN-2024", "15-MAY-2024"], "%d-%b-%Y"),
         (["01-jan-24"], "%d-%b-%y"),
+        (["01-may-24", "02-MAY-24"], "%d-%b-%y"),
         (["2024-03-01-10.00.00.000000"], "%Y-%m-%d-%H.%M.%S.%f"),
         (["2024-03-01-10.00.00"], "%Y-%m-%d-%H.%M.%S"),
         (["2024:03:01 10:00:00"], "%Y:%m:%d %H:%M:%S"),
@@ -118,6 +176,7 @@ def test_what_is_no_date_has_no_format(text):
 
 def test_objects_within_objects():
     assert flat({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
+    assert at_path({"a.b": None, "a": {"b": 1}}, "a.b") == 1
     raises(r"two values have the path 'a\.b'", flat, {"a": {"b": 1}, "a.b": 2})
     deep = {"a": 1}
     for _ in range(16):
