@@ -14,6 +14,7 @@ from streamsvm.stream.tables.chunk import Table
 from streamsvm.stream.tables.values import label_of
 from streamsvm.stream.text_numbers import laid_out
 
+pytestmark = pytest.mark.once
 PARSERS = {"json": json.loads, "orjson": orjson.loads}
 
 
