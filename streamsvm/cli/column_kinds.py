@@ -16,8 +16,6 @@ from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, u
 
 #: So many rows at least make a constant or an id of a column.
 ENOUGH = 20
-#: How the note begins on a column of numbers that may be ids.
-NUMBERED = "looks like an id: leave it out with "
 #: The name of a column of ids, which few rows do not show by their values.
 _ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
 _LONGEST_VALUE = 20  # characters
@@ -41,6 +39,10 @@ class Column(NamedTuple):
     note: str = ""
     answers: tuple[tuple[str, Any], ...] = ()
     """The flags to try and their values, if the column cannot be learned without any."""
+    suggested: tuple[tuple[str, Any], ...] = ()
+    """Those with which it is read better, if it can be."""
+    is_open: bool = False
+    """Whether nothing in the rows seen decides between two readings that give other values."""
 
 
 def column_of(
@@ -57,8 +59,9 @@ def column_of(
 
     Examples
     --------
-    >>> column_of("age", [31.0, "?", 40.0, 29.0])
-    Column(name='age', kind='number', values='29 to 40', note="'?' in 1 row is not a number", answers=(('missing', ['?']),))
+    >>> found = column_of("age", [31.0, "?", 40.0, 29.0])
+    >>> found.kind, found.values, found.note, found.answers
+    ('number', '29 to 40', "'?' in 1 row is not a number", (('missing', ['?']),))
     >>> column_of("since", ["02.01.2024", "31.12.2023", "NA"]).answers
     (('dates', ('since', '%d.%m.%Y')), ('missing', ['NA']))
     >>> column_of("amount", [950.0, "1,200", "$2,000.50"]).answers
@@ -76,7 +79,8 @@ def column_of(
     if not others:
         if len(values) < n_given:
             return Column(name, "number", _range(numbers), f"empty text in {_rows(n_given - len(values))}", as_text)
-        return Column(name, "number", _range(numbers), _suspicion(name, numbers, len(set(numbers))))
+        note, suggested = _suspicion(name, numbers, len(set(numbers)))
+        return Column(name, "number", _range(numbers), note, suggested=suggested)
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", (("drop", name),))
     if huge := [value for value in others if isinstance(value, int)]:
@@ -90,7 +94,8 @@ def column_of(
     if decimals := _decimals(numbers, texts):
         what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
         note = f"{what}, or with a decimal comma: --decimal ," if len(decimals) > 1 else what
-        return Column(name, "text", most_common(values), note + _beside(marks), (("decimal", decimals[0]), *missing))
+        answers = (("decimal", decimals[0]), *missing)
+        return Column(name, "text", most_common(values), note + _beside(marks), answers, is_open=len(decimals) > 1)
     if rest and all(is_number(value) for value in rest):
         return Column(name, "number", most_common(values), "numbers as text" + _beside(marks), missing or as_text)
     if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
@@ -102,13 +107,14 @@ def column_of(
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
         note = f"looks like a date{either}{_beside(marks)}"
-        return Column(name, "date", most_common(values, 1), note, (("dates", (name, forms[0])), *missing))
+        answers = (("dates", (name, forms[0])), *missing)
+        return Column(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
     distinct = len({str(value) for value in values})
     if distinct == len(values) >= ENOUGH:
         note = "numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id"
         return Column(name, "text", most_common(values), note, (("drop", name),))
-    note = "one value only" if distinct == 1 and len(values) >= ENOUGH else ""
-    return Column(name, "text", most_common(values), note, (("drop" if note else "categorical", name),))
+    note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else ""
+    return Column(name, "text", most_common(values), note, (("categorical", name),))
 
 
 def parted(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
@@ -202,22 +208,22 @@ def _may_be_thousands(value: float) -> bool:
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
-def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
+def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Return what a column of numbers may be instead, and the flags that read it so."""
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
-    numbered = NUMBERED + flags_of({"drop": [name]})
+    dropped = (("drop", name),)
     if len(numbers) < ENOUGH:
-        return numbered if whole and _ID.search(name) else ""
+        return ("looks like an id", dropped) if whole and _ID.search(name) else ("", ())
     if distinct == 1:
-        return "one value only"
+        return "one value so far", ()
     if whole and (unit := _unit(numbers)) is not None:
-        as_time = flags_of({"dates": {name: unit}})
-        return (
-            f"looks like a date: read it with {flags_of({'dates': {name: None}})}"
-            if not unit
-            else f"a time since 1970, with {as_time}"
-        )
-    rising = all(a < b for a, b in itertools.pairwise(numbers))
-    return numbered if whole and rising else ""
+        return f"a time since 1970, in {unit}" if unit else "looks like a date", (("dates", (name, unit or None)),)
+    if not whole or not all(a < b for a, b in itertools.pairwise(numbers)):
+        return "", ()
+    counts = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
+    if counts or not name or _ID.search(name):
+        return "looks like an id", dropped
+    return f"rises from row to row: if it is an id, {flags_of({'drop': [name]})}", ()  # as times and odometers do, too
 
 
 def _unit(numbers: Sequence[float]) -> str | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.column_kinds import (
     ENOUGH,
-    NUMBERED,
     Column,
     column_of,
     cut,
@@ -26,18 +26,23 @@ from streamsvm.cli.column_kinds import (
     parted,
 )
 from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
-from streamsvm.stream import open_source
+from streamsvm.stream import Source, open_source
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Weighted
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import is_date
 
 ROWS = 200
+#: The note on a label that is not named as a target.
+TARGET = "a number to predict"
+_MANY_CLASSES = 100
 _LONGEST_NAME = 40  # characters
 _POINTED = "or with points between thousands: --decimal ,"
 _NOT_THERE = "not in this row"
 _MOST_COLUMNS = 40
 _MOST_NAMES = 64  # that have a feature of their own
-_SETTLING = 20_000  # rows in which it is looked for whether the day or the month comes first
+_SECONDS = 1.0  # for which a file is looked at
+_AT_ONCE, _SOME = 1000, 5  # rows that are read together beyond the first ones, and how many of them are looked at
+_ODD = 20  # rows that are looked at because a column has a text for the first time, or because they are read one by one
 _TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
 _READS = ("features", "drop", "categorical", "dates", "missing", "decimal")  # with which answers are tried
 
@@ -45,7 +50,7 @@ _READS = ("features", "drop", "categorical", "dates", "missing", "decimal")  # w
 def look(
     path: str, text_format: str | None, label: str | None, table: Table, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[Column]]:
-    """Look at the first rows of a file.
+    """Look at the first rows of a file, and at some of all that can be read within a second.
 
     Parameters
     ----------
@@ -76,11 +81,7 @@ def look(
     if dropped:
         options["drop"] = dropped  # with all that lies in it
     with contextlib.closing(open_source(path, label=label, format=text_format, **options)) as source:
-        given = (row for row in source if isinstance(row, Row))
-        rows: list[Mapping[Any, Any]] = [
-            row.x if label is None else row.x | {label: row.y} for row in itertools.islice(given, ROWS)
-        ]
-        forms = _settled(rows, given, {label, *table.encoder.get("dates", ())})
+        rows, forms = _seen(source, label, {label, *table.encoder.get("dates", ())})
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
     if text_format == "csv" and "decimal" not in options:
@@ -111,24 +112,73 @@ def _noted(column: Column, note: str) -> Column:
     return column._replace(note="; ".join(filter(None, (column.note, note))))
 
 
-def _settled(
-    rows: Sequence[Mapping[Any, Any]], more: Iterable[Row], known: Collection[str | None]
-) -> dict[Any, list[str | None]]:
-    """Return the formats of columns whose dates have several in the rows seen, as far as more rows do not tell them apart."""
+def _advised(column: Column) -> Column:
+    """Return a column whose note has the flags with which it is read better."""
+    return (
+        _noted(column, f"read it with {flags_of(_options([column._replace(answers=column.suggested)], Table({}, {})))}")
+        if (column.suggested)
+        else column
+    )
+
+
+def _seen(
+    source: Source, label: str | None, known: Collection[str | None]
+) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
+    """Return rows that were looked at, with their labels, and the formats that dates may have, but for ``known`` columns.
+
+    They are the first rows, a few of the others, and those in which a column has a text for the first time.
+    """
+    rows: list[Mapping[Any, Any]] = []
+    forms: dict[Any, list[str | None]] | None = None
+    texts: Counter[Hashable] = Counter()  # chunks in which columns had some
+    end = time.monotonic() + _SECONDS
+    while (not rows or time.monotonic() < end) and (chunk := source.read(_AT_ONCE)) is not None:
+        first = len(rows) < ROWS
+        places = range(min(len(chunk), ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
+        given = [row for row in map(chunk.row, places) if isinstance(row, Row)]
+        rows += [row.x if label is None else row.x | {label: row.y} for row in given]
+        if len(rows) >= ROWS or forms is not None:
+            forms = _date_forms(rows, known) if forms is None else forms
+            _settle(forms, chunk)
+    return rows, _date_forms(rows, known) if forms is None else forms
+
+
+def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:
+    """Return the numbers of the rows of a chunk to look at, and count the columns with texts."""
+    n, found = len(chunk), chunk.table(())
+    places = {i * n // _SOME for i in range(_SOME)} if n > _SOME else set(range(n))
+    if found is not None:
+        places |= set(itertools.islice(found.odd, _ODD))
+        for name, values in zip(found.names, found.columns, strict=True):
+            if isinstance(values, list) and texts[name] < _ODD:
+                new = list(itertools.islice((i for i, value in enumerate(values) if isinstance(value, str)), 1))
+                texts[name] += len(new)
+                places |= set(new)
+    return sorted(places)
+
+
+def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]) -> dict[Any, list[str | None]]:
+    """Return the formats of columns whose dates may have several."""
     values: dict[Any, list[Any]] = {}
     for row in rows:
         for name, value in row.items():
             if name not in known and value is not None:
                 values.setdefault(name, []).append(value)
     found = {name: date_formats(parted(texts)[1]) for name, texts in values.items()}
-    found = {name: forms for name, forms in found.items() if len(forms) > 1}
-    for later in itertools.islice(more, _SETTLING) if found else ():
-        for name, forms in found.items():
-            if len(forms) > 1 and isinstance(text := later.x.get(name), str):
-                found[name] = [form for form in forms if is_date(text.strip(), form)] or forms
-        if all(len(forms) == 1 for forms in found.values()):
-            break
-    return found
+    return {name: forms for name, forms in found.items() if len(forms) > 1}
+
+
+def _settle(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
+    """Take away the formats that dates of a chunk do not have, as far as one is left."""
+    found = chunk.table(()) if any(len(some) > 1 for some in forms.values()) else None
+    if found is None:
+        return
+    for name, some in forms.items():
+        values = found.column(name)
+        for text in {value.strip() for value in values if isinstance(value, str)} if isinstance(values, list) else ():
+            if len(some) > 1:
+                some = [form for form in some if is_date(text, form)] or some
+        forms[name] = some
 
 
 def _described(
@@ -147,10 +197,8 @@ def _described(
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
         values = [value for row in rows if (value := row.get(name)) is not None and not (answered and value != value)]
         if name == label:
-            floats = {y for y in values if isinstance(y, float)}
-            is_target = len(floats) > ENOUGH and not all(map(float.is_integer, floats))
-            note = "looks like a number to predict: --regression" if is_target and not regression else ""
-            columns.append(Column(name, "label", most_common(values), note))
+            note = TARGET if not regression and _are_targets(values) else ""
+            columns.append(Column(name, "target" if regression else "label", most_common(values), note))
         elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
             columns.append(Column(name, "dropped", ""))
         elif name in answered.get("categorical", ()):
@@ -163,9 +211,19 @@ def _described(
         if marks and name != label:  # which would mark labels as missing, too
             kind = "categorical" if len({str(value) for value in values}) <= _MOST_NAMES else "drop"
             columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
-        if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
+        if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
     return columns
+
+
+def _are_targets(labels: Sequence[Any]) -> bool:
+    """Whether labels seem to be numbers to predict: with fractions, or as many as no classes are."""
+    if not all(isinstance(y, int | float | str) and not isinstance(y, bool) and is_number(y) for y in labels):
+        return False
+    distinct = set(map(float, labels))
+    if len(distinct) > ENOUGH and not all(map(float.is_integer, distinct)):
+        return True
+    return len(distinct) > _MANY_CLASSES or (len(distinct) > ENOUGH and 2 * len(distinct) > len(labels))
 
 
 def first_row(
@@ -200,12 +258,12 @@ def first_row(
         named = (*table.encoder.get("categorical", ()), *table.encoder.get("dates", ()))
         names = [*values, *named, *([] if label is None else [label])]
         columns = _described([values], names, label, table)
-        columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
+        columns = [_advised(column) if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
         place = chunk.place(0)
         show(drawn(place, 1, columns))
         asks = not (table.encoder or rows_may_fail)
-        if asks and (error := unanswered(place, columns, table)) is not None:
-            raise error
+        if asks and (found := proposal(place, columns, table)) is not None and found.is_needed:
+            raise found.question(place)
         return chunk
 
     return look_at
@@ -216,24 +274,56 @@ def _is_of_numbers(chunk: Chunk) -> bool:
     return found is not None and bool(found.columns) and all(isinstance(values, np.ndarray) for values in found.columns)
 
 
-def unanswered(
+class Proposal(NamedTuple):
+    """Options that read columns which cannot be learned as they are, or better otherwise."""
+
+    columns: list[Column]
+    """These columns."""
+    is_needed: bool
+    """Whether one of them cannot be learned as it is."""
+    options: dict[str, Any]
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the rows seen leave one reading."""
+        return not any(column.is_open for column in self.columns)
+
+    def question(self, path: str) -> CommandError:
+        """Return the error that names the columns, and the flags to try."""
+        if odd := [column.name for column in self.columns if printable(column.name) != column.name]:
+            return CommandError(
+                f"{path}: column {odd[0]!r} needs a flag, and its name cannot be written in one: give it another name"
+            )
+        names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
+        count = "1 column needs a flag" if len(self.columns) == 1 else f"{len(self.columns)} columns need a flag"
+        return CommandError(f"{path}: {count}: {names}{', ...' * (len(self.columns) > 10)}. Try: {flags_of(self.options)}")
+
+
+def proposal(
     path: str,
     columns: Iterable[Column],
     table: Table,
     rows_may_fail: bool = False,
     try_out: Callable[[Mapping[str, Any]], set[str]] | None = None,
-) -> CommandError | None:
-    """Return the error that names the columns that need a flag, and the flags to try; None if no column needs one.
+) -> Proposal | None:
+    """Return how columns that cannot be learned as they are, or better otherwise, may be read; None if there is no such column.
 
     Where rows may fail, a text among numbers costs its row and needs no answer. ``try_out`` returns the columns that cannot be
     learned with some options.
+
+    Raises
+    ------
+    CommandError
+        No column is left to learn from.
     """
     columns = list(columns)
     open_ = [column for column in columns if any(not rows_may_fail or flag != "missing" for flag, _ in column.answers)]
-    if not open_:
+    is_needed, told = bool(open_), {*table.numbers, *table.encoder.get("features", ())}
+    suggested = [column._replace(answers=column.suggested) for column in columns if column.suggested and column.name not in told]
+    if not open_ and not suggested:
         return None
-    numbered = [column.name for column in columns if column.note.startswith(NUMBERED) and column.name not in table.numbers]
-    options = _options(open_, numbered, table)
+    open_ = [*suggested, *open_]
+    options = _options(open_, table)
     if try_out is not None:
         before = {*table.encoder.get("dates", ()), *table.encoder.get("categorical", ())}
         while bad := try_out(options) - before - {*options.get("drop", ())}:
@@ -243,22 +333,20 @@ def unanswered(
             named = {column.name: column for column in columns}
             changed = [named[name]._replace(answers=(("drop", name),)) for name in bad if name in named]
             open_ = [column for column in open_ if column.name not in bad] + changed
-            options = _options(open_, numbered, table)
-        if all(column.kind in ("label", "dropped") or column.name in options.get("drop", ()) for column in columns):
-            seen = ", ".join(f"{column.name} ({column.note or column.kind})" for column in columns if column.kind != "label")
-            return CommandError(f"{path}: no column is left to learn from: {cut(seen, 400)}")
-    if odd := [column.name for column in open_ if printable(column.name) != column.name]:
-        return CommandError(
-            f"{path}: column {odd[0]!r} needs a flag, and its name cannot be written in one: give it another name"
-        )
-    names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
-    count = "1 column needs a flag" if len(open_) == 1 else f"{len(open_)} columns need a flag"
-    return CommandError(f"{path}: {count}: {names}{', ...' * (len(open_) > 10)}. Try: {flags_of(options)}")
+            options = _options(open_, table)
+        if all(column.kind in ("label", "target", "dropped") or column.name in options.get("drop", ()) for column in columns):
+            if suggested:  # better an id than nothing
+                return proposal(path, [column._replace(suggested=()) for column in columns], table, rows_may_fail, try_out)
+            seen = ", ".join(
+                f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
+            )
+            raise CommandError(f"{path}: no column is left to learn from: {cut(seen, 400)}")
+    return Proposal(open_, is_needed, options)
 
 
-def _options(open_: Sequence[Column], numbered: Sequence[str], table: Table) -> dict[str, Any]:
+def _options(open_: Sequence[Column], table: Table) -> dict[str, Any]:
     """Return the options that answer for columns, with what was answered before."""
-    options: dict[str, Any] = {"drop": list(numbered)} if numbered else {}
+    options: dict[str, Any] = {}
     for flag, value in itertools.chain.from_iterable(column.answers for column in open_):
         if flag == "decimal":
             options[flag] = value
@@ -300,6 +388,13 @@ def tried(path: str, text_format: str | None, label: str | None, table: Table, o
                 if not (reads or reading.category_of(name)):
                     bad.add(str(name))
     return bad
+
+
+def decided(columns: Iterable[Column], options: Mapping[str, Any]) -> list[Column]:
+    """Return columns as options read them."""
+    kinds: dict[str, str] = dict.fromkeys(options.get("drop", ()), "dropped")
+    kinds |= dict.fromkeys(options.get("categorical", ()), "category") | dict.fromkeys(options.get("dates", ()), "date")
+    return [column._replace(kind=kinds.get(column.name, column.kind)) for column in columns]
 
 
 def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:

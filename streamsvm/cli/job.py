@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +19,10 @@ from streamsvm.cli.logs import Output
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.tables import ROLES, given_of
-from streamsvm.stream import DelayedLabels, StreamError
+from streamsvm.cli.text_files import text_options
+from streamsvm.stream import DelayedLabels, Row, StreamError, open_source
 from streamsvm.stream.open import format_of
+from streamsvm.stream.rows import listed
 
 
 class LabelStream(NamedTuple):
@@ -89,6 +93,10 @@ class LearnJob(Job):
     """Makes a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
     make_score: Callable[[], dict[str, Any]]
     """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others."""
+    as_regression: Callable[[], LearnJob]
+    """Makes the same job of a number to predict; a UsageError says which flag is about labels."""
+    asks: bool
+    """Whether to stop where flags could say how the table is read."""
     use: str
     """What has to be compiled, by the name that `compile_ahead` knows."""
 
@@ -158,7 +166,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     text_format, regression = common["format"], arguments.regression
     _check_group(arguments)
     if arguments.label is None and text_format != "libsvm":
-        raise UsageError("--label NAME: which column or key holds the label?")
+        raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(arguments.source, text_format)}")
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
     if regression and (flag := "--positive" if arguments.positive else "--labels-are" if arguments.labels_are else None):
         raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
@@ -198,8 +206,30 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
         scope=arguments.scope,
         make_model=model_of,
         make_score=score_of,
+        as_regression=lambda: learn_job(argparse.Namespace(**{**vars(arguments), "regression": True})),
+        asks=arguments.ask,
         use=f"{name} regression" if regression else name,
     )
+
+
+def _label_advice(path: str, text_format: str | None) -> str:
+    """Return the columns of a file, and which one may be the label; nothing where they cannot be seen."""
+    names: list[str] = []
+    options: Mapping[str, Any] = text_options(path, text_format, None, {})
+    if text_format is not None and path != "-" and Path(path).is_file():
+        with (
+            contextlib.suppress(StreamError),
+            contextlib.closing(open_source(path, format=text_format, **options)) as source,
+        ):
+            row = next(iter(source), None)
+            names = list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
+    if not names:
+        return ""
+    usual = [name for name in names if name.lower() in _LABELS]
+    return f" {path} has {listed(names, 20)}. Perhaps --label {shlex.quote((usual or names)[-1])}"
+
+
+_LABELS = {"y", "label", "target", "class", "outcome"}  # usual names
 
 
 def _check_group(arguments: argparse.Namespace) -> None:

@@ -15,22 +15,27 @@ import shlex
 import sys
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamsvm.cli import printable
-from streamsvm.cli.first_look import drawn, first_row, look, tried, unanswered
+from river import base
+
+from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.first_look import TARGET, decided, drawn, first_row, look, proposal, tried
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_streams, stopping
-from streamsvm.cli.tables import Table, table_of
+from streamsvm.cli.tables import Table, flags_of, table_of
+from streamsvm.cli.text_files import text_options
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.open import open_checkpoints, open_worker
+from streamsvm.stream.rows import learner_of
 
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
@@ -50,9 +55,12 @@ def learn(job: LearnJob) -> bool:
             stack.callback(checkpoints.close)
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
-        table = table_of(job.columns, job.format, job.label, saved)
-        # Once something was learned, the table is as it was; of LIBSVM text all is known.
-        looked = saved is not None or job.format == "libsvm" or _look(job, table)
+        looked = saved is not None or job.format == "libsvm"  # of which all is known
+        if saved is not None:
+            job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
+            table = table_of(job.columns, job.format, job.label, saved)
+        else:
+            job, table, looked = _look(job, looked)
         model = job.make_model(encoder=table.encoder)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints))
         display = stack.enter_context(Display(job.output))
@@ -96,19 +104,57 @@ def _open_checkpoints(job: LearnJob, place: Path | str) -> Checkpoints:
     return opened
 
 
-def _look(job: LearnJob, table: Table) -> bool:
-    """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
+def _look(job: LearnJob, is_known: bool) -> tuple[LearnJob, Table, bool]:
+    """Show what each column is taken for. Return the job and its table as they are then, and whether rows could be seen.
+
+    Raises
+    ------
+    CommandError
+        Nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants to be asked.
+    """
+    written = text_options(job.source, job.format, job.label, job.columns)
+    given = written | dict(job.columns)
+    table = table_of(given, job.format, job.label)
+    if is_known:
+        return job, table, True
     seen = table
     if job.no_features:
         dropped = dict.fromkeys([*table.encoder.get("drop", ()), *job.no_features])
         seen = table._replace(encoder=table.encoder | {"drop": list(dropped)})
     n_rows, columns = look(job.source, job.format, job.label_in_rows, seen, job.regression, job.rows_may_fail)
+    try_out = partial(tried, job.source, job.format, job.label_in_rows, table) if columns else None
+    found, question = None, None
+    try:
+        found = proposal(job.source, columns, table, job.rows_may_fail, try_out)
+    except CommandError as error:
+        question = error
+    is_target = any(column.note == TARGET for column in columns)
+    if found is not None and (job.asks or not found.is_decided):
+        question = found.question(job.source)
+    elif job.asks and is_target:
+        question = CommandError(f"{job.source}: {job.label} looks like {TARGET}. Try: --regression")
+    elif found is not None:
+        columns = decided(columns, found.options)
+        table = table_of({**given, **found.options}, job.format, job.label)
     if columns and job.output.for_people:
         print(printable(drawn(job.source, n_rows, columns), newlines=True), file=sys.stderr)
-    try_out = partial(tried, job.source, job.format, job.label_in_rows, table) if columns else None
-    if (error := unanswered(job.source, columns, table, job.rows_may_fail, try_out)) is not None:
-        raise error
-    return n_rows > 0
+    if question is not None:
+        raise question
+    flags = flags_of({**written, **({} if found is None else found.options)})
+    if is_target and (regression := _of_targets(job)) is not None:
+        job, flags = regression, f"--regression {flags}".strip()
+    if flags:
+        text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
+        job.output.say(text, event="reading", flags=printable(flags))
+    return replace(job, columns=given), table, n_rows > 0
+
+
+def _of_targets(job: LearnJob) -> LearnJob | None:
+    """Return the job of a number to predict; None if a flag is about labels."""
+    try:
+        return job.as_regression()
+    except UsageError:
+        return None
 
 
 def _next_step(job: LearnJob, interrupted: bool) -> str:

@@ -165,7 +165,9 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     learn.add_argument_group("labels from another stream").add_argument("--labels", metavar="STREAM?key=NAME", help=text)
     learn.add_argument_group("weights").add_argument("--weight", metavar="NAME", help=weight_help)
     add_errors(learn, labels=True)
-    add_table_flags(learn.add_argument_group("the table"))
+    table = learn.add_argument_group("the table")
+    add_table_flags(table)
+    table.add_argument("--ask", action="store_true", help="stop where flags could say how the table is read, and name them")
     model = learn.add_argument_group("the model")
     text = (
         "auto (the default), which is the most accurate, with nothing to tune; bsgd, bsca or linear, which need a quarter of the "

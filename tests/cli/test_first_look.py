@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from command_words import with_a_model
 from streamsvm import load
+from streamsvm.cli import CommandError
 from streamsvm.cli.arguments import add_table_flags
-from streamsvm.cli.first_look import first_row, look, tried, unanswered
+from streamsvm.cli.first_look import first_row, look, proposal, tried
 from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted
 from streamsvm.stream import BadRow, Row, RowsChunk, Table, TableChunk, open_source
@@ -58,7 +59,7 @@ def test_flags_that_serve(file, call, case):
     lines, *columns, served = (CASES | WITH_FLAGS)[case]
     path = file(f"rows.{'jsonl' if lines[0][0] == '{' else 'csv'}", *lines)
     learn = ["learn", path, "--label", "y", *(["--columns", *columns] if columns else [])]
-    assert call(*learn, status=1).stderr.endswith(f"Try: {served}\n")
+    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: {served}\n")
     if case in CASES and case != "NaN":
         call(*learn, *served.split())
 
@@ -68,7 +69,7 @@ def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(file, call):
     assert call(*learn, "--quiet").end["learned"] == 59
     path = file("rows.csv", "a,y", *(f"{f'x{i}' if i % 50 == 7 else i % 9},{i % 2}" for i in range(200)))
     assert "4 not a number" in call("learn", path, *learn[2:], says="not a number in 4 rows").stderr
-    call("learn", path, "--label", "y", status=1)
+    call("learn", path, "--label", "y", "--ask", status=1)
 
 
 @pytest.mark.thorough
@@ -108,7 +109,7 @@ def test_a_table_of_numbers_needs_no_look(columns, is_text, looks):
 
 def test_numbers_as_text_and_wide_tables(file, call):
     path = file("rows.jsonl", *(json.dumps({f"f{i}": str(n * i % 7) for i in range(50)} | {"y": n % 2}) for n in range(30)))
-    said = call("learn", path, "--label", "y", status=1).stderr
+    said = call("learn", path, "--label", "y", "--ask", status=1).stderr
     assert "and 11 of number, 1 of label" not in said.splitlines()[0]
     assert "  and 10 of number, 1 of label" in said.splitlines()
     call("learn", path, "--label", "y", *shlex.split(said.partition("Try: ")[2]))
@@ -116,9 +117,9 @@ def test_numbers_as_text_and_wide_tables(file, call):
 
 def test_dates_that_are_written_as_numbers(file, tmp_path, call):
     path = file("rows.csv", "day,n,y", *(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}" for i in range(62)))
-    said = call("learn", path, "--label", "y").stderr
-    assert [line.split()[0] for line in said.splitlines() if "read it with --columns day:date" in line] == ["day"]
-    call("learn", path, "--label", "y", "--columns", "day:date", "--checkpoint", tmp_path / "state")
+    said = call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state").stderr
+    assert "read with --columns day:date (" in said
+    assert "rises from row to row: if it is an id, --columns n:drop" in said
     encoder = load(tmp_path / "state")["TableEncoder"]
     assert encoder.transform_one({"day": "2024-01-16", "n": 20240031})["day"] == 1705363200.0
 
@@ -144,7 +145,7 @@ def test_odd_values(file, call):
 def test_numbers_as_people_write_them_are_told(file, call, texts, served):
     path = file("rows.csv", "a;b;y", *(f"{texts[i % 3]};{i % 7};{i % 2}" for i in range(60)))
     learn = ["learn", path, "--label", "y", "--delimiter", ";"]
-    assert call(*learn, status=1).stderr.endswith(f"Try: --decimal {served}\n")
+    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: --decimal {served}\n")
     assert call(*learn, "--decimal", served, "--quiet").end["learned"] == 60
 
 
@@ -152,9 +153,11 @@ def test_an_answer_is_not_given_where_it_does_not_serve(file, call):
     """Amounts with decimal commas beside numbers with points: no decimal mark reads both."""
     path = file("rows.csv", "a;b;y", *(f"{i},25;{i % 7}.5;{i % 2}" for i in range(60)))
     learn = ["learn", path, "--label", "y", "--delimiter", ";"]
-    assert call(*learn, status=1).stderr.endswith("Try: --columns a:drop\n")
+    assert call(*learn, "--ask", status=1).stderr.endswith("Try: --columns a:drop\n")
     path = file("one.csv", "a,y", *(f"x{i},{i % 2}" for i in range(60)))
-    assert "no column is left to learn from: a (looks like an id)" in call("learn", path, "--label", "y", status=1).stderr
+    assert (
+        "no column is left to learn from: a (looks like an id)" in call("learn", path, "--label", "y", "--ask", status=1).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,16 +178,16 @@ def test_dates_in_many_formats_are_told(file, call, form, served):
     learn = ["learn", path, "--label", "y", "--delimiter", ";"]
     served = form if served is None else served
     columns = f"at:date={quoted(served) if ',' in served else served}" if served else "at:date"
-    assert call(*learn, status=1).stderr.endswith(f"Try: --columns {shlex.quote(columns)}\n")
+    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: --columns {shlex.quote(columns)}\n")
     assert call(*learn, "--columns", columns, "--quiet").end["learned"] == 150
 
 
 def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
     times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
     lines = [f"{time:%m/%d/%Y %H:%M},{i % 7},{i % 2}" for i, time in enumerate(times)]
-    said = call("learn", file("rows.csv", "at,n,y", *lines), "--label", "y", status=1).stderr
+    said = call("learn", file("rows.csv", "at,n,y", *lines), "--label", "y", "--ask", status=1).stderr
     assert said.endswith("Try: --columns 'at:date=%m/%d/%Y %H:%M'\n")
-    said = call("learn", file("rows.csv", "at,n,y", *lines[:240]), "--label", "y", status=1).stderr
+    said = call("learn", file("rows.csv", "at,n,y", *lines[:240]), "--label", "y", "--ask", status=1).stderr
     assert "at (looks like a date, or in the format %m/%d/%Y %H:%M: these rows fit both)" in said
     assert "at:date=%d/%m/%Y %H:%M" in said
 
@@ -192,7 +195,7 @@ def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
 def test_a_column_without_a_name(file, call):
     path = file("rows.csv", ",a,y", *(f"{i},{i % 7},{int(i % 7 > 3)}" for i in range(60)))
     learn = ["learn", path, "--label", "y"]
-    assert """leave it out with --columns '"":drop'""" in call(*learn, "--max-rows", 1).stderr
+    assert """read with --columns '"":drop'""" in call(*learn, "--max-rows", 1).stderr
     assert "dropped" in call(*learn, "--columns", '"":drop').stderr
 
 
@@ -201,11 +204,11 @@ def test_objects_within_rows(file, call):
     rows = [{"op": "c", "payload": {"before": None if i else {"a": 1}, "after": {"a": i % 7, "y": i % 7 > 3}}} for i in range(60)]
     path = file("rows.jsonl", *(json.dumps(row) for row in rows))
     learn = ["learn", path, "--label", "payload.after.y", "--quiet"]
-    said = call(*learn, status=1).stderr
-    assert said.endswith("Try: --columns op:drop\n")
+    said = call(*learn, "--ask", status=1).stderr
+    assert said.endswith("Try: --columns op:category\n")
     assert call(*learn, "--columns", "op:drop,payload.before:drop").end["learned"] == 60
     path = file("rows.json", json.dumps([{"a": 1, "y": 0}]))
-    assert "to_json(orient='records', lines=True)" in call("learn", path, "--label", "y", status=1).stderr
+    assert "to_json(orient='records', lines=True)" in call("learn", path, "--label", "y", "--ask", status=1).stderr
 
 
 def test_times_of_every_unit_are_one_time(file, call):
@@ -219,7 +222,7 @@ def test_times_of_every_unit_are_one_time(file, call):
     assert len(set(ends)) == 1
     assert ends[0][1] > 0.9
     path = file("rows.csv", "at,n,y", *(f"{1000 * (1_709_251_200 + 3600 * i)},{i % 7},{i % 2}" for i in range(60)))
-    assert "a time since 1970, with --columns at:date=ms" in call("learn", path, "--label", "y").stderr
+    assert "read with --columns at:date=ms (" in call("learn", path, "--label", "y", says="a time since 1970, in ms").stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -262,7 +265,7 @@ DATES = [f"2024-03-{day:02d}" for day in range(1, 26)]
 )
 def test_marks_of_missing_values_beside_dates_and_amounts(file, call, values, served):
     learn = ["learn", file("rows.csv", *rows_of(values)), "--label", "y", "--delimiter", ";"]
-    said = call(*learn, status=1).stderr
+    said = call(*learn, "--ask", status=1).stderr
     assert said.endswith(f"Try: {served}\n")
     assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
 
@@ -271,7 +274,7 @@ def test_marks_of_missing_values_beside_dates_and_amounts(file, call, values, se
 def test_a_label_is_never_called_missing(file, call, values, kind):
     lines = ["a,b,y", *(f"{values[i % len(values)]},{i % 7},{['none', 'some'][i % 7 > 3]}" for i in range(150))]
     learn = ["learn", file("rows.csv", *lines), "--label", "y"]
-    said = call(*learn, status=1).stderr
+    said = call(*learn, "--ask", status=1).stderr
     assert "a ('none' is also a label)" in said
     assert said.endswith(f"Try: --columns a:{kind}\n")
     assert call(*learn, "--columns", f"a:{kind}", "--quiet").end["learned"] == 150
@@ -298,7 +301,7 @@ def test_a_label_is_never_called_missing(file, call, values, kind):
 def test_odd_values_of_json(file, call, values, served):
     lines = [json.dumps({"a": values[i % len(values)], "b": i % 7, "y": i % 2}) for i in range(60)]
     learn = ["learn", file("rows.jsonl", *lines), "--label", "y"]
-    assert call(*learn, status=1).stderr.endswith(f"Try: {served}\n")
+    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: {served}\n")
     assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
 
 
@@ -316,12 +319,15 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
     importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), paths[1])
     for path in paths:
         learn = ["learn", path, "--label", "y"]
-        assert "2 columns need a flag: m.z (one value only), m.in.k (one value only)" in call(*learn, status=1).stderr
+        assert (
+            "3 columns need a flag: m.id (looks like an id), m.z (one value so far), m.in.k (one value so far)"
+            in call(*learn, "--ask", status=1).stderr
+        )
         said = call(*learn, "--columns", "m:drop").stderr
         assert "m.z" not in said
         assert re.search(r"^  m +dropped$", said, re.MULTILINE)
     path = file("rows.csv", "m,m.z,b,y", *(f"1,{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))  # which is another column
-    assert call("learn", path, "--label", "y", "--columns", "m:drop", status=1).stderr.endswith("m:drop,m.z:category\n")
+    assert call("learn", path, "--label", "y", "--columns", "m:drop", "--ask", status=1).stderr.endswith("m:drop,m.z:category\n")
 
 
 @pytest.mark.parametrize(
@@ -338,7 +344,7 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
 )
 def test_amounts_of_many_kinds_are_told(file, call, texts):
     learn = ["learn", file("rows.csv", *rows_of(texts)), "--label", "y", "--delimiter", ";"]
-    assert call(*learn, status=1).stderr.endswith("Try: --decimal .\n")
+    assert call(*learn, "--ask", status=1).stderr.endswith("Try: --decimal .\n")
     assert call(*learn, "--decimal", ".", "--quiet").end["learned"] == 60
 
 
@@ -361,8 +367,11 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
 
     def ask(words):
         table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
-        error = unanswered("rows", look(path, "jsonl", "y", table)[1], table, False, partial(tried, path, "jsonl", "y", table))
-        return table, "" if error is None else str(error)
+        try:
+            found = proposal("rows", look(path, "jsonl", "y", table)[1], table, False, partial(tried, path, "jsonl", "y", table))
+        except CommandError as error:
+            return table, str(error)
+        return table, "" if found is None else str(found.question("rows"))
 
     table, said = ask([])
     if "no column is left" in said:
@@ -383,7 +392,7 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
 
 def test_a_name_that_no_flag_can_have(file, call):
     path = file("rows.csv", '"two\nlines",b,y', *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))
-    said = call("learn", path, "--label", "y", status=1).stderr
+    said = call("learn", path, "--label", "y", "--ask", status=1).stderr
     assert "its name cannot be written in one: give it another name" in said
     assert "Try:" not in said
 
@@ -398,13 +407,13 @@ def test_points_between_thousands(file, call):
     for values in (["12.345", "567", "1.5"], ["12.345", "0.567", "8"], ["12.345", "4567"], ["12.345", "1.500"]):
         assert note not in say(values)
     assert note not in say(["12.345", "567"], "--decimal", ".")
-    assert say(["12.345", "567", "1.234.567"], status=1).endswith("Try: --decimal ,\n")
+    assert say(["12.345", "567", "1.234.567"], "--ask", status=1).endswith("Try: --decimal ,\n")
     assert re.search(r"^  a +number +567 to 1.23457e\+06$", say(["12.345", "567", "1.234.567"], "--decimal", ","), re.MULTILINE)
 
 
 def test_numbers_that_are_not_read_are_no_ids(file, call):
     path = file("rows.csv", *rows_of([f"{i}.50 kg" for i in range(1000, 1060)]))
-    said = call("learn", path, "--label", "y", "--delimiter", ";", status=1).stderr
+    said = call("learn", path, "--label", "y", "--delimiter", ";", "--ask", status=1).stderr
     assert said.endswith("a (numbers written in a way that is not read). Try: --columns a:drop\n")
     assert (
         "looks like an id"
@@ -415,6 +424,7 @@ def test_numbers_that_are_not_read_are_no_ids(file, call):
             "y",
             "--delimiter",
             ";",
+            "--ask",
             status=1,
         ).stderr
     )
@@ -423,8 +433,8 @@ def test_numbers_that_are_not_read_are_no_ids(file, call):
 def test_an_answer_may_contradict_what_was_said(file, call):
     rows = [{"a": ["2024-03-01", "none"][i % 2], "l": [1], "b": i % 7, "y": ["none", "some"][i % 2]} for i in range(60)]
     learn = ["learn", file("rows.jsonl", *map(json.dumps, rows)), "--label", "y"]
-    said = call(*learn, "--columns", "a:date,l:drop", status=1).stderr
+    said = call(*learn, "--columns", "a:date,l:drop", "--ask", status=1).stderr
     assert said.endswith("Try: --columns l:drop,a:category\n")
-    said = call(*learn, "--columns", "b:number,l:number,*:drop", status=1).stderr
+    said = call(*learn, "--columns", "b:number,l:number,*:drop", "--ask", status=1).stderr
     assert said.endswith("Try: --columns 'l:drop,b:number,*:drop'\n")
     call(*learn, "--columns", "l:drop,b:number,*:drop")

@@ -25,7 +25,7 @@ def test_help_names_every_command_and_the_version(call):
         (["learn", "{folder}/none.csv", "--label", "y"], "streamsvm: {folder}/none.csv: No such file or directory"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
         (["learn", "-", "--label", "y"], "name the format"),
-        (["learn", "{csv}", "--label", "a"], "y (text). Try: --columns y:category"),
+        (["learn", "{csv}", "--label", "a", "--ask"], "y (text). Try: --columns y:category"),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
         (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["learn", "{folder}/damaged.csv.gz", "--label", "y", "--max-rows", "5000"], "damaged.csv.gz, after byte"),
@@ -105,7 +105,7 @@ def test_what_a_file_names_is_printed_escaped(file, tmp_path, call):
     dropped = ["learn", path, "--label", "y", "--columns", "b:drop"]
     for status, words in (
         (1, ["learn", path, "--label", f"z{WILD}"]),
-        (1, ["learn", path, "--label", "y"]),
+        (1, ["learn", path, "--label", "y", "--ask"]),
         (0, dropped),
         (2, [*dropped, "--to", path]),
         (1, ["predict", path, "--model", tmp_path / "state", "--label", f"z{WILD}", "--to", f"{tmp_path / 'out'}{WILD}"]),

@@ -28,11 +28,13 @@ def learn(file, call):
 
 
 def test_text_without_an_answer_stops_with_flags_that_serve(learn):
-    flags = learn(status=1, says="first look").last.partition("Try: ")[2]
+    flags = learn("--ask", status=1, says="first look").last.partition("Try: ")[2]
     assert flags == "--columns id:drop,city:category,since:date=%d.%m.%Y --missing '?'"
     assert learn(*shlex.split(flags), "--quiet").end["metric"] > 0.95
     # The flag stands there with what it had.
-    learn("--columns", "since:drop", "--quiet", status=1, says="--columns since:drop,id:drop,city:category --missing '?'")
+    learn(
+        "--columns", "since:drop", "--quiet", "--ask", status=1, says="--columns since:drop,id:drop,city:category --missing '?'"
+    )
 
 
 @pytest.mark.parametrize("flags", [[], ["--columns", "id:drop"]])
@@ -96,7 +98,7 @@ def test_decimal_commas(file, tmp_path, call, regression):
     commas = str.maketrans(",.", ".,")
     path = file("umsatz.csv", "umsatz;alter;y", *(";".join(written(v, ",.2f").translate(commas) for v in row) for row in rows))
     words = ["--label", "y", "--bound", "8", "--quiet", *(["--regression"] if regression else [])]
-    assert call("learn", path, "--delimiter", ";", *words, status=1).stderr.endswith("Try: --decimal ,\n")
+    assert call("learn", path, "--delimiter", ";", *words, "--ask", status=1).stderr.endswith("Try: --decimal ,\n")
     end = call("learn", path, "--delimiter", ";", "--decimal", ",", *words, "--checkpoint", tmp_path / "state").end
     assert (end["learned"], end["refused"]) == (120, {})
     assert end["metric"] == pytest.approx(call("learn", plain, *words).end["metric"], abs=0.02 if not regression else 1.0)

@@ -1,0 +1,86 @@
+"""How the text of a file is written: its encoding, and the character between the cells of CSV."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import itertools
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_BYTES = 2**22  # that are looked at
+_ROWS, _MOST = 20, 0.8  # and the part of them that must have as many cells as the first
+_DELIMITERS = ",;\t|"
+#: Of text that is not UTF-8: what Windows writes in Western Europe, and what any bytes can be.
+_ENCODINGS = ("cp1252", "latin-1")
+
+
+def text_options(path: str, text_format: str | None, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
+    r"""Return the ``encoding`` and the ``delimiter`` of a file, as far as they are not usual, and not given.
+
+    Nothing is seen of standard input and of pipes, whose bytes come once.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
+    ...     _ = file.write("Größe;Preis\n1,5;2\n".encode("latin-1"))
+    ...     file.flush()
+    ...     text_options(file.name, "csv", "Preis", {})
+    {'encoding': 'cp1252', 'delimiter': ';'}
+    """
+    if text_format not in ("csv", "jsonl") or path == "-" or not Path(path).is_file():
+        return {}
+    data = _first_bytes(path)
+    found: dict[str, str] = {}
+    encoding: Any = given.get("encoding") or _encoding(data)
+    if "encoding" not in given and encoding != "utf-8":
+        found["encoding"] = encoding
+    if text_format == "csv" and "delimiter" not in given:
+        try:
+            text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(data.removeprefix(codecs.BOM_UTF8))
+        except LookupError:  # is said where the file is opened
+            return found
+        if (delimiter := _delimiter(text, label)) != ",":
+            found["delimiter"] = delimiter
+    return found
+
+
+def _first_bytes(path: str) -> bytes:
+    """Return the first bytes of a file, unpacked; errors are said where it is opened."""
+    try:
+        with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
+            return file.read(_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def _encoding(data: bytes) -> str:
+    """Return the encoding of the beginning of a text."""
+    for encoding in ("utf-8", *_ENCODINGS):
+        try:
+            codecs.getincrementaldecoder(encoding)().decode(data)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    return "utf-8"
+
+
+def _delimiter(text: str, label: str | None) -> str:
+    """Return what stands between the cells: what makes the most columns, one of which is that of the label."""
+    best, most = ",", 1
+    for mark in _DELIMITERS:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True)
+        try:
+            rows = [row for row in itertools.islice(reader, _ROWS) if row]
+        except csv.Error:
+            continue
+        header = [cell.strip() for cell in rows[0]] if rows else []
+        n_fit = sum(len(row) == len(header) for row in rows)
+        if len(header) > most and n_fit >= _MOST * len(rows) and (label is None or label in header):
+            best, most = mark, len(header)
+    return best

@@ -1,0 +1,141 @@
+"""A table is learned by one command: what its first look proposes is done, and said."""
+
+import gzip
+import json
+
+import pytest
+
+from streamsvm import load
+from streamsvm.cli.text_files import text_options
+
+
+def shoppers(n=400):
+    """Rows of a table in German, with semicolons, decimal commas and umlauts."""
+    cities = ["K\u00f6ln", "Bonn", "Z\u00fcrich"]
+    rows = (f"{i};{cities[i % 3]};{i % 9 + 1}.{100 + i % 90},5{i % 10};{1 + i % 28:02d}.03.2024;{i % 3 == 1:d}" for i in range(n))
+    return ["id;Ort;Umsatz;Tag;gekauft", *rows]
+
+
+def test_a_table_from_elsewhere_is_read_without_a_flag(tmp_path, call):
+    path = tmp_path / "kunden.csv"
+    path.write_bytes("\n".join(shoppers()).encode("latin-1"))
+    done = call("learn", path, "--label", "gekauft", "--checkpoint", tmp_path / "state")
+    said = done.stderr.partition("read with ")[2].partition(" (")[0]
+    with_flags = ["--columns", "id:drop,Ort:category,Tag:date=%d.%m.%Y", "--encoding", "cp1252", "--delimiter", ";"]
+    for flag in ("--columns id:drop,Ort:category,Tag:date=%d.%m.%Y", "--encoding cp1252", "--delimiter ';'", "--decimal ,"):
+        assert flag in said
+    other = call("learn", path, "--label", "gekauft", *with_flags, "--decimal", ",", "--checkpoint", tmp_path / "other")
+    assert done.last.split()[4:6] == other.last.split()[4:6]
+    one, two = (load(tmp_path / name)["TableEncoder"] for name in ("state", "other"))
+    row = {"id": 7, "Ort": "Z\u00fcrich", "Umsatz": "1.234,5", "Tag": "03.03.2024"}
+    assert one.transform_one(row) == two.transform_one(row)
+    # A checkpoint keeps the reading, and predictions need no flag.
+    call("learn", path, "--label", "gekauft", "--checkpoint", tmp_path / "state", says="continuing after row 400")
+    predict = ["predict", path, "--model", tmp_path / "state", "--to", tmp_path / "out.csv", "--quiet"]
+    assert call(*predict).end["predicted"] == 400
+
+
+def test_what_later_rows_show_counts(file, call):
+    """A column that is empty at first has names later; one that has one value at first has others later."""
+    rows = (f"{i % 7},{'' if i < 3000 else 'ab'[i % 2]},{'no' if i < 3000 else 'yes'},{i % 2}" for i in range(6000))
+    done = call("learn", file("rows.csv", "a,contact,holiday,y", *rows), "--label", "y")
+    assert "read with --columns contact:category,holiday:category (" in done.stderr
+    assert "6,000 rows" in done.last
+
+
+def test_one_value_so_far_is_learned(file, call, tmp_path):
+    path = file("rows.csv", "a,b,c,y", *(f"{i % 7},x,1,{i % 2}" for i in range(300)))
+    said = call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state", says="one value so far").stderr
+    assert "read with --columns b:category (" in said
+    assert load(tmp_path / "state")["TableEncoder"].columns == ["a", "c", "b"]
+
+
+def test_two_readings_that_nothing_decides_stop(file, call):
+    path = file("rows.csv", "at,n,y", *(f"0{1 + i % 9}/0{1 + i % 7}/2024,{i % 5},{i % 2}" for i in range(300)))
+    said = call("learn", path, "--label", "y", status=1).stderr
+    assert "these rows fit both" in said
+    assert "Try: --columns at:date=%d/%m/%Y" in said
+    call("learn", path, "--label", "y", "--columns", "at:date=%m/%d/%Y")
+
+
+def test_a_target_is_predicted_and_goes_on(file, call, tmp_path):
+    path = file("rows.csv", "a,y", *(f"{i % 50},{(i % 50) * 1.5}" for i in range(500)))
+    learn = ["learn", path, "--label", "y", "--checkpoint", tmp_path / "state", "--quiet"]
+    assert call(*learn, "--max-rows", 300).end["metric_name"] == "MAE"
+    end = call(*learn).end
+    assert (end["metric_name"], end["rows"]) == ("MAE", 500)
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric"),
+    [
+        ([f"{i}" for i in range(26)], "Accuracy"),
+        ([f"{i}" for i in range(150)], "MAE"),
+        ([f"{i / 4}" for i in range(30)], "MAE"),
+        ([f"{i / 2}" for i in range(6)], "Accuracy"),
+        ([f"x{i}" for i in range(100)], "Accuracy"),
+    ],
+)
+def test_which_labels_are_numbers_to_predict(file, call, labels, metric):
+    path = file("rows.csv", "a,y", *(f"{i % 50},{labels[i % len(labels)]}" for i in range(400)))
+    assert call("learn", path, "--label", "y", "--quiet").end["metric_name"] == metric
+
+
+def test_what_is_read_is_an_event(file, call):
+    path = file("rows.csv", "a,b,y", *(f"{i % 7},{'uv'[i % 2]},{i % 2}" for i in range(60)))
+    lines = call("learn", path, "--label", "y", "--log-format", "json").stderr.splitlines()
+    (event,) = (line for line in map(json.loads, lines) if line.get("event") == "reading")
+    assert event["flags"] == "--columns b:category"
+
+
+def test_an_id_alone_is_better_than_nothing(file, call):
+    path = file("rows.csv", "id,y", *(f"{i},{i % 2}" for i in range(60)))
+    assert "60 rows" in call("learn", path, "--label", "y").last
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "message"),
+    [
+        ("rows.csv", "a,y,b\n1,2,3\n", "has 'a', 'y', 'b'. Perhaps --label y"),
+        ("rows.csv", "a;b\n1;2\n", "has 'a', 'b'. Perhaps --label b"),
+        ("rows.jsonl", '{"a": 1, "the class": 2}\n', "has 'a', 'the class'. Perhaps --label 'the class'"),
+    ],
+)
+def test_a_label_is_proposed(tmp_path, call, name, first, message):
+    (tmp_path / name).write_text(first)
+    call("learn", tmp_path / name, status=2, says=message)
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "given", "found"),
+    [
+        (b"a,b,y\n1,2,3\n", "y", {}, {}),
+        (b"a;b;y\n1,5;2;3\n", "y", {}, {"delimiter": ";"}),
+        (b"a\tb,c\ty\n1\t2,3\t3\n", "y", {}, {"delimiter": "\t"}),
+        (b"a|b|y\n1|2|3\n", "y", {}, {"delimiter": "|"}),
+        (b"a|b|y\n1|2|3\n", "y", {"delimiter": ","}, {}),
+        (b'a,"b;c;d",y\n1,2,3\n', "y", {}, {}),
+        (b"a;b,c;d,e;y\n1;2,3;4,5;6\n", "y", {}, {"delimiter": ";"}),
+        (b'a,t,y\n1,"x;\ny;",3\n2,z,4\n', "y", {}, {}),
+        (b"y\n1\n", "y", {}, {}),
+        (b"", "y", {}, {}),
+        (b"\xef\xbb\xbfa;y\n1;2\n", "a", {}, {"delimiter": ";"}),
+        ("a,\u00e9,y\n1,2,3\n".encode(), "y", {}, {}),
+        ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {}, {"encoding": "cp1252"}),
+        ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {"encoding": "latin-1"}, {}),
+        ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {"encoding": "nonsense"}, {}),
+        (b"a,\x81,y\n1,2,3\n", "y", {}, {"encoding": "latin-1"}),
+    ],
+)
+def test_how_text_is_written(tmp_path, data, label, given, found):
+    for name, packed in (("rows.csv", data), ("rows.csv.gz", gzip.compress(data))):
+        (tmp_path / name).write_bytes(packed)
+        assert text_options(str(tmp_path / name), "csv", label, given) == found
+
+
+def test_what_cannot_be_seen_is_left_to_others(tmp_path):
+    (tmp_path / "damaged.csv.gz").write_bytes(b"\x1f\x8b\x08")
+    (tmp_path / "rows.csv").write_text("a;y\n1;2\n")
+    for path, kind in (("damaged.csv.gz", "csv"), ("none.csv", "csv"), ("rows.csv", "libsvm")):
+        assert text_options(str(tmp_path / path), kind, "y", {}) == {}
+    assert text_options("-", "csv", "y", {}) == {}
