@@ -48,12 +48,9 @@ def text_of(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
 @table(
     "Names: a census",
     "Like the UCI adult data, this table has numbers, eight columns of names, spaces after the commas, and `?` where nothing is "
-    "known (here a value like any other). The first command stops, and names the flag that is missing. With that flag, the "
-    "second command learns the table.",
+    "known (here a value like any other). `--ask` stops where a flag could say how to read it.",
     "learn adult.csv --label income",
-    "learn adult.csv --label income "
-    "--columns workclass:category,education:category,marital-status:category,occupation:category,relationship:category,"
-    "race:category,sex:category,native-country:category",
+    "learn adult.csv --label income --ask",
 )
 def adult() -> None:
     draw = random.Random(1)
@@ -79,7 +76,7 @@ def adult() -> None:
     "Dates: bicycle rentals by the hour",
     "A date becomes seconds. `--cycles day` adds its place in the day, and the demand here depends on that.",
     "learn bikes.csv --label busy",
-    "learn bikes.csv --label busy --columns at:date --cycles day,week",
+    "learn bikes.csv --label busy --cycles day,week",
 )
 def bikes() -> None:
     draw, begin = random.Random(2), datetime(2024, 3, 1)
@@ -106,10 +103,10 @@ def sensors() -> None:
 
 @table(
     "Ids and constants: a database export",
-    "A number that counts up looks like an id. The first look points it out, but does not stop. The column is learned unless "
-    "you drop it.",
+    "A number that rises from row to row is left out if its name is that of an id, or if it begins at 0 or 1. What is said of a "
+    "column holds: the second command learns it.",
     "learn orders.csv --label returned",
-    "learn orders.csv --label returned --columns order_id:drop,shop:drop",
+    "learn orders.csv --label returned --columns order_id:number,shop:drop",
 )
 def orders() -> None:
     draw = random.Random(4)
@@ -120,11 +117,8 @@ def orders() -> None:
 
 @table(
     "Semicolons and another encoding: German Excel",
-    "The command reports one problem after the other: the encoding, the delimiter, and the column of names.",
+    "The encoding and the character between the cells are those that fit.",
     "learn kunden.csv --label treu",
-    "learn kunden.csv --label treu --encoding cp1252",
-    "learn kunden.csv --label treu --delimiter ';' --encoding cp1252",
-    "learn kunden.csv --label treu --delimiter ';' --encoding cp1252 --columns Ort:category",
 )
 def kunden() -> None:
     draw = random.Random(5)
@@ -156,7 +150,6 @@ def mails() -> None:
     "Quoted text with line breaks, and a byte order mark",
     "Cells in quotes may contain commas and line breaks. Text that is different in every row looks like an id.",
     "learn reviews.csv --label stars",
-    "learn reviews.csv --label stars --columns text:drop,product:category",
 )
 def reviews() -> None:
     draw = random.Random(7)
@@ -170,9 +163,8 @@ def reviews() -> None:
 
 @table(
     "Parquet",
-    "The types come from the file. Like text, times need your answer, because reading them as seconds is a choice.",
+    "The types come from the file; times are read as seconds.",
     "learn rides.parquet --label tip",
-    "learn rides.parquet --label tip --columns zone:category,at:date",
 )
 def rides() -> None:
     import pyarrow as pa  # noqa: PLC0415 - of the extra "files"
@@ -192,10 +184,10 @@ def rides() -> None:
 
 @table(
     "Arrow, and a column with many cities",
-    "The first 64 cities have a feature each, and the others share 32 hashed features. The checkpoint keeps the flags, so the "
-    "next command continues without them, and `predict` reads its rows in the same way. A flag that contradicts the checkpoint "
-    "is an error.",
-    "learn visits.arrow --label buys --columns city:category --checkpoint state --max-rows 400",
+    "The first 64 cities have a feature each, and the others share 32 hashed features. The checkpoint keeps how the table "
+    "is read, so the next command continues in the same way, and so does `predict`. A flag that contradicts the checkpoint is an "
+    "error.",
+    "learn visits.arrow --label buys --checkpoint state --max-rows 400",
     "learn visits.arrow --label buys --checkpoint state",
     "learn visits.arrow --label buys --checkpoint state --columns pages:drop",
     "predict new.csv --model state --to predictions.csv",
@@ -218,7 +210,6 @@ def visits() -> None:
     "This is river's SolarFlare data set, and the label says whether a region had a flare of class C. Three fields are names. "
     "Use `*:drop` to drop all columns that are not named.",
     "learn flares.jsonl --label flare",
-    "learn flares.jsonl --label flare --columns zurich-class:category,largest-spot-size:category,spot-distribution:category",
     "learn flares.jsonl --label flare --columns 'zurich-class:category,activity:number,evolution:number,*:drop'",
 )
 def flares() -> None:
@@ -295,9 +286,11 @@ HEAD = """\
 # Learn from tables
 
 This page shows how to learn from tables with names, dates and missing values. `streamsvm learn` looks at the first 200 rows of a
-file and shows how it interprets each column. If it cannot learn a column as it is (names, dates, text among numbers), it stops
-immediately and suggests the flags to add. When it reads a pipe or a topic, it looks only at the first row. The checkpoint keeps
-your answers.
+file, and at some of all that it can read within a second, shows how it reads each column, and learns. One line names the flags
+that read the table in the same way; other flags override them. It stops where two readings would be right and the rows do not
+tell them apart (`01/02/2024`), and with `--ask` wherever a flag could say more. A label with fractions, or with more than 100
+different numbers, is a number to predict, as with `--regression`. When it reads a pipe or a topic, it looks only at the first row,
+and stops where that needs flags. The checkpoint keeps how the table is read.
 
 | the question | the flag |
 |---|---|
