@@ -96,13 +96,14 @@ def column_of(
         note = f"{what}, or with a decimal comma: --decimal ," if len(decimals) > 1 else what
         answers = (("decimal", decimals[0]), *missing)
         return Column(name, "text", most_common(values), note + _beside(marks), answers, is_open=len(decimals) > 1)
-    if rest and all(is_number(value) for value in rest):
+    is_mostly = rows_may_fail and len(numbers) >= _MOSTLY * len(others)
+    if rest and all(is_number(value) for value in rest) and not is_mostly:
         return Column(name, "number", most_common(values), "numbers as text" + _beside(marks), missing or as_text)
     if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
         return Column(name, "number", _range(numbers), f"{_counted(marks)} {verb}", (("missing", list(marks)),))
-    if len(numbers) >= _MOSTLY * len(others) and rows_may_fail:
+    if is_mostly:
         return Column(name, "number", _range(numbers), f"not a number in {len(others)} rows")
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _BYTES = 2**22  # that are looked at
+_FEW = 3  # lines
 _ROWS, _MOST = 20, 0.8  # and the part of them that must have as many cells as the first
 _DELIMITERS = ",;\t|"
 #: Of text that is not UTF-8: what Windows writes in Western Europe, and what any bytes can be.
@@ -60,14 +61,22 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _encoding(data: bytes) -> str:
-    """Return the encoding of the beginning of a text."""
-    for encoding in ("utf-8", *_ENCODINGS):
-        try:
-            codecs.getincrementaldecoder(encoding)().decode(data)
-        except UnicodeDecodeError:
-            continue
-        return encoding
-    return "utf-8"
+    """Return the encoding of the beginning of a text. A few lines that are not UTF-8 are damaged, if they are not the first."""
+    lines = [line for line in data.split(b"\n")[:-1] or [data] if not line.isascii()]
+    wrong = [line for line in lines if not _is_in("utf-8", line)]
+    is_first = bool(wrong) and data.startswith(wrong[0])
+    if not wrong or (not is_first and (len(wrong) < _FEW or len(wrong) < len(lines))):
+        return "utf-8"
+    return next(encoding for encoding in _ENCODINGS if all(_is_in(encoding, line) for line in wrong))
+
+
+def _is_in(encoding: str, line: bytes) -> bool:
+    """Whether a line can be of an encoding."""
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _delimiter(text: str, label: str | None) -> str:
