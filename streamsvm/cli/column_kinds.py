@@ -78,7 +78,9 @@ def column_of(
         return Column(name, "number", "", "no value in these rows", as_text if n_given else ())
     if not others:
         if len(values) < n_given:
-            return Column(name, "number", _range(numbers), f"empty text in {_rows(n_given - len(values))}", as_text)
+            n_empty = n_given - len(values)
+            answers = () if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
+            return Column(name, "number", _range(numbers), f"empty text in {_rows(n_empty)}", answers)
         note, suggested = _suspicion(name, numbers, len(set(numbers)))
         return Column(name, "number", _range(numbers), note, suggested=suggested)
     if any(isinstance(value, dict | list) for value in others):

@@ -1,4 +1,4 @@
-"""How the text of a file is written: its encoding, and the character between the cells of CSV."""
+"""How the text of a CSV file is written: its encoding, and the character between the cells."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BYTES = 2**22  # that are looked at
 _FEW = 3  # lines
 _ROWS, _MOST = 20, 0.8  # and the part of them that must have as many cells as the first
 _DELIMITERS = ",;\t|"
-#: Of text that is not UTF-8: what Windows writes in Western Europe, and what any bytes can be.
-_ENCODINGS = ("cp1252", "latin-1")
+#: What text that is not UTF-8 may be: Windows writes it in Western Europe, and it holds all letters of Latin-1.
+_OTHER = "cp1252"
 
 
 def text_options(path: str, text_format: str | None, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
-    r"""Return the ``encoding`` and the ``delimiter`` of a file, as far as they are not usual, and not given.
+    r"""Return the ``encoding`` and the ``delimiter`` of a CSV file, as far as they are not usual, and not given.
 
-    Nothing is seen of standard input and of pipes, whose bytes come once.
+    JSON is UTF-8. Nothing is seen of standard input and of pipes, whose bytes come once.
 
     Examples
     --------
@@ -34,14 +34,14 @@ def text_options(path: str, text_format: str | None, label: str | None, given: M
     ...     text_options(file.name, "csv", "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
     """
-    if text_format not in ("csv", "jsonl") or path == "-" or not Path(path).is_file():
+    if text_format != "csv" or path == "-" or not Path(path).is_file():
         return {}
     data = _first_bytes(path)
     found: dict[str, str] = {}
     encoding: Any = given.get("encoding") or _encoding(data)
     if "encoding" not in given and encoding != "utf-8":
         found["encoding"] = encoding
-    if text_format == "csv" and "delimiter" not in given:
+    if "delimiter" not in given:
         try:
             text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(data.removeprefix(codecs.BOM_UTF8))
         except LookupError:  # is said where the file is opened
@@ -61,13 +61,16 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _encoding(data: bytes) -> str:
-    """Return the encoding of the beginning of a text. A few lines that are not UTF-8 are damaged, if they are not the first."""
+    """Return the encoding of the beginning of a text.
+
+    A few lines that are not UTF-8 are damaged, unless the first one is such a line.
+    """
     lines = [line for line in data.split(b"\n")[:-1] or [data] if not line.isascii()]
     wrong = [line for line in lines if not _is_in("utf-8", line)]
     is_first = bool(wrong) and data.startswith(wrong[0])
     if not wrong or (not is_first and (len(wrong) < _FEW or len(wrong) < len(lines))):
         return "utf-8"
-    return next(encoding for encoding in _ENCODINGS if all(_is_in(encoding, line) for line in wrong))
+    return _OTHER if all(_is_in(_OTHER, line) for line in wrong) else "utf-8"
 
 
 def _is_in(encoding: str, line: bytes) -> bool:

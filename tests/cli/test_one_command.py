@@ -124,7 +124,7 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
         ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {}, {"encoding": "cp1252"}),
         ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {"encoding": "latin-1"}, {}),
         ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {"encoding": "nonsense"}, {}),
-        (b"a,\x81,y\n1,2,3\n", "y", {}, {"encoding": "latin-1"}),
+        (b"a,\x81,y\n1,2,3\n", "y", {}, {}),
         (b"a,y\n\xff,1\n" + b"1,2\n" * 9 + b"\xe4,1\n", "y", {}, {}),  # damaged
         (b"a,y\n\xff,1\n" + b"1,2\n" * 9 + b"\xe4,1\n\xc3,2\n", "y", {}, {"encoding": "cp1252"}),
         (b"a,y\n\xff,1\n" + b"1,2\n" * 9 + b"\xe4,1\n\xc3,2\n\xc3\xa4,3\n", "y", {}, {}),
