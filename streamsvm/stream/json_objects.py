@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections import Counter
@@ -47,7 +46,7 @@ class JSONObjects:
     Table(names=('a', 'b'), columns=[array([ 1.,  3., nan]), ['two', None, None]], y=['yes', None, None], ..., odd=[2], ...)
     """
 
-    def __init__(self, label: str | None, parse: Callable[[bytes], Any], reading: Reading | None = None) -> None:
+    def __init__(self, label: str | None, parse: Callable[[str], Any], reading: Reading | None = None) -> None:
         self._label, self._parse, self._reading = label, parse, reading
         self._labels = TextValues(self._label_of)
         #: The columns of features that have come, with what reads the texts of each; None if it holds numbers.
@@ -63,7 +62,7 @@ class JSONObjects:
         """
         if not len(begins) or (ends - begins).max() > _LONGEST:
             return None
-        # A few fields of very many names are soon found by others, and would be most of a matrix.
+        # A few fields of very many names are soon found by others, and would be most of a matrix. How few, the first row says.
         most = max(_MANY_NAMES, 4 * data.count(b":", begins[0], ends[0]))
         if len(self._columns) > most:
             self._columns.clear()
@@ -94,7 +93,7 @@ class JSONObjects:
     def _fields(self, row: bytes) -> Mapping[str, Any]:
         """Return the values of a row by name; none if it is no row, or has values within values."""
         try:
-            found: dict[str, Any] | list[Any] | str | float | None = self._parse(row)
+            found: dict[str, Any] | list[Any] | str | float | None = self._parse(row.decode())
         except ValueError:
             return {}
         if not isinstance(found, dict) or any(isinstance(value, dict | list) for value in found.values()):
@@ -129,13 +128,13 @@ class JSONObjects:
             if text[:1] == b'"' and b"\\" not in text:
                 value: Any = text[1:-1].decode()
             else:
-                value = parse(text) if text else None
+                value = parse(text.decode()) if text else None
             return value if read is None else read(value)
 
         return value_of
 
     def _label_of(self, text: bytes) -> Any:
-        y = label_of(self._parse(text)) if text else None
+        y = label_of(self._parse(text.decode())) if text else None
         if isinstance(y, float) and not math.isfinite(y):
             raise ValueError("parsers read it differently")
         return y if self._reading is None else self._reading.label(y)
@@ -155,7 +154,7 @@ class JSONObjects:
             columns.append(values if self._reading is None else self._reading.column(name, values))
         if self._names.skipped:
             rows.check_letters(odd)
-        y = None if self._label is None else self._labels.of(rows.texts(self._label), odd)
+        y = [None] * len(rows) if self._label is None else self._labels.of(rows.texts(self._label), odd)
         return Table(tuple(names), columns, y, None, odd.rows)
 
 
@@ -174,10 +173,19 @@ class _Names:
         self.spellings: list[tuple[np.ndarray, np.ndarray]] = []
         # With letters beyond ASCII as they are, or escaped: a stream has the one or the other.
         for escaped in (False, True)[: 1 + (not "".join(self.all).isascii())]:
-            with contextlib.suppress(UnicodeEncodeError):  # of half a surrogate pair
-                written = [json.dumps(name, ensure_ascii=escaped).encode() for name in self.all]
-                stops = np.cumsum([len(text) for text in written], dtype=np.int64)
-                self.spellings.append((np.frombuffer(b"".join(written), np.uint8), stops))
+            # Half a surrogate pair can only be escaped.
+            written = [json.dumps(name, ensure_ascii=escaped or not _is_text(name)).encode() for name in self.all]
+            stops = np.cumsum([len(text) for text in written], dtype=np.int64)
+            self.spellings.append((np.frombuffer(b"".join(written), np.uint8), stops))
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written in UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Rows:
@@ -193,17 +201,21 @@ class _Rows:
         #: The name of a number that is a text, for which the row of number ``i`` was not read; None if there is no such one.
         self.text_in: str | None = None
 
+    def __len__(self) -> int:
+        return len(self._begins)
+
     def read(self) -> bool:
         """Read up to a row that is not read, and say whether there is one."""
-        names, begin, name = self._names, self.i, -1
+        names, begin = self._names, self.i
+        self.text_in = None
         bits = self._X.view(np.uint64)
         for spelling in tuple(names.spellings):
             out = names.columns, names.places, self._X, bits, self._whole, self._places
             self.i, name = read_objects(self._bytes, self._begins, self._ends, begin, *spelling, names.order, *out)
+            self.text_in = names.all[name] if name >= 0 else self.text_in
             if self.i > begin:
                 break
             names.spellings.reverse()
-        self.text_in = names.all[name] if name >= 0 else None
         return self.i < len(self._begins)
 
     @property

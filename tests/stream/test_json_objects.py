@@ -78,6 +78,7 @@ def rows_of_kinds(rng, n):
 
 
 READINGS = [
+    {"missing": ["-999", "7"], "drop": "y"},
     {},
     {"categorical": ["zip", "city", "works"], "dates": ["when", "year"], "drop": "id", "missing": ["7", "75001"]},
     {"features": ["age", "when", "year"], "dates": {"when": None, "year": "s"}, "missing": "no"},
@@ -131,6 +132,39 @@ def test_rows_with_ever_new_names_are_left_to_others():
         rows = [json.dumps({f"f{rng.randint(0, 10**6)}": 1.0 for _ in range(5)}).encode() for _ in range(200)]
         assert objects.table(*laid_out(rows), ()) is None
         assert objects.table(*laid_out(rows), [f"f{k}" for k in range(5000)]) is None
+
+
+@pytest.mark.parametrize("name", ["u", "\u00fc", "\ud800"])
+def test_a_column_becomes_one_of_texts_behind_any_name(name):
+    def rows(values):
+        return [
+            json.dumps({name: i + 0.5, "\u00e9": 1, "a": value}, ensure_ascii=name > "\ud7ff").encode() for i, value in values
+        ]
+
+    objects = JSONObjects(None, json.loads)
+    assert objects.table(*laid_out(rows((i, 1.5) for i in range(300))), ()).odd == []
+    table = objects.table(*laid_out(rows((i, f"t{i % 3}") for i in range(300))), ())
+    assert (table.odd, table.column("a")[:3]) == ([], ["t0", "t1", "t2"])
+
+
+def test_one_odd_name_costs_nobody_else():
+    objects, rows = JSONObjects(None, json.loads), ['{"\u00fc": 1.5}'.encode()] * 40
+    assert objects.table(*laid_out([*rows, b'{"\\ud800": 1.0}', *rows]), ()).odd == []
+    assert objects.table(*laid_out(rows), ()).odd == []
+
+
+@pytest.mark.parametrize("row", [b'{"y": "\xed\xa0\x80", "a": 1}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}'])
+def test_text_that_is_not_utf_8_is_odd(row):
+    rows = [b'{"y": "b", "a": "c"}'] * 30
+    assert JSONObjects("y", json.loads).table(*laid_out([*rows, row]), ()).odd == [30]
+
+
+def test_marks_leave_whole_numbers_whole():
+    objects = JSONObjects(None, json.loads, Reading(missing=["-999"]))
+    for years, expected in (([2024, 2023], [2024, 2023]), ([2024, -999], [2024, None])):
+        (found,) = objects.table(*laid_out([b'{"year": %d}' % year for year in years]), ()).columns
+        values = found.tolist() if isinstance(found, np.ndarray) else found
+        assert (values, [type(value) for value in values]) == (expected, [type(value) for value in expected])
 
 
 def test_names_that_come_later_are_found():

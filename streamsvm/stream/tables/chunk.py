@@ -329,6 +329,8 @@ class WithoutColumns(ChangedChunk):
     def __init__(self, chunk: Chunk, names: Iterable[Hashable]) -> None:
         super().__init__(chunk)
         self._left_out = frozenset(names)
+        self._found: Table | None = None  # the table that is `_rest` with them
+        self._rest: Table | None = None
 
     def row(self, i: int) -> Row | BadRow:
         row = self._chunk.row(i)
@@ -338,7 +340,9 @@ class WithoutColumns(ChangedChunk):
 
     def table(self, known: Sequence[Hashable]) -> Table | None:
         found = self._chunk.table([*known, *self._left_out] if known else known)
-        return None if found is None else found.without(self._left_out)
+        if found is not self._found:
+            self._found, self._rest = found, None if found is None else found.without(self._left_out)
+        return self._rest
 
 
 def as_numbers(values: Values) -> tuple[np.ndarray, int]:

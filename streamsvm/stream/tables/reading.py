@@ -256,7 +256,10 @@ class Reading:
         ):
             if not self._missing_numbers or values.dtype == bool:
                 return values
-            return np.where(np.isin(values, list(self._missing_numbers)), np.nan, values)
+            missing = np.isin(values, list(self._missing_numbers))
+            if values.dtype.kind == "f" or not missing.any():
+                return np.where(missing, np.nan, values) if missing.any() else values
+            return [None if mark else value for mark, value in zip(missing.tolist(), values.tolist(), strict=True)]
         read = self.cell_reader(name)
 
         def read_or_leave(value: Any) -> Any:

@@ -120,7 +120,7 @@ def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str
     def add(values: Mapping[str, Any], path: str, depth: int) -> None:
         for name, value in values.items():
             here = path + name
-            if here in left_out:
+            if here in left_out and here != label:
                 continue
             if isinstance(value, Mapping) and here != label:
                 if depth == DEEPEST:
