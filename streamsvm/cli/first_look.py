@@ -213,7 +213,30 @@ def _described(
             columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
-    return columns
+    return _compared(columns, rows, label)
+
+
+def _compared(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
+    """Return columns with a note where one has the values of another, or of the label, in each row."""
+    seen: dict[tuple[str, ...], str] = {}
+    found = []
+    for column in sorted(columns, key=lambda column: column.name != label):  # the label first
+        values = tuple(_as_compared(row.get(column.name)) for row in rows)
+        other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= ENOUGH else column.name
+        if other == label != column.name:
+            column = _noted(column, "equal to the label: is it known when a row is predicted?")
+        elif other != column.name:
+            column = _noted(column, f"equal to {cut(other, _LONGEST_NAME)!r}")
+        found.append(column)
+    places = {column.name: column for column in found}
+    return [places[column.name] for column in columns]
+
+
+def _as_compared(value: Any) -> str:
+    try:
+        return str(value if isinstance(value, bool) else float(value))
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
 
 
 def _are_targets(labels: Sequence[Any]) -> bool:

@@ -128,6 +128,8 @@ def _look(job: LearnJob, is_known: bool) -> tuple[LearnJob, Table, bool]:
         found = proposal(job.source, columns, table, job.rows_may_fail, try_out)
     except CommandError as error:
         question = error
+    if columns and all(column.kind in ("label", "target") for column in columns):
+        question = CommandError(f"{job.source}: there is no column but {job.label}: nothing to learn from")
     is_target = any(column.note == TARGET for column in columns)
     if found is not None and (job.asks or not found.is_decided):
         question = found.question(job.source)

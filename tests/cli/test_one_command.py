@@ -88,6 +88,18 @@ def test_what_is_read_is_an_event(file, call):
     assert event["flags"] == "--columns b:category"
 
 
+def test_what_leaks_and_what_is_there_twice_is_said(file, call):
+    path = file("rows.csv", "a,b,c,y", *(f"{i % 7},{i % 7}.0,{i % 3 % 2},{i % 3 % 2}" for i in range(60)))
+    said = call("learn", path, "--label", "y").stderr
+    assert "0 to 1  equal to the label: is it known when a row is predicted?" in said
+    assert "0 to 6  equal to 'a'" in said
+
+
+def test_a_table_of_labels_alone_is_refused(file, call):
+    path = file("rows.csv", "y", *(f"{i % 2}" for i in range(60)))
+    call("learn", path, "--label", "y", status=1, says="there is no column but y: nothing to learn from")
+
+
 def test_an_id_alone_is_better_than_nothing(file, call):
     path = file("rows.csv", "id,y", *(f"{i},{i % 2}" for i in range(60)))
     assert "60 rows" in call("learn", path, "--label", "y").last
