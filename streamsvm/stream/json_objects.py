@@ -94,7 +94,7 @@ class JSONObjects:
         """Return the values of a row by name; none if it is no row, or has values within values."""
         try:
             found: dict[str, Any] | list[Any] | str | float | None = self._parse(row.decode())
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         if not isinstance(found, dict) or any(isinstance(value, dict | list) for value in found.values()):
             return {}

@@ -185,6 +185,12 @@ def test_names_are_found_as_they_are_written(name):
     assert objects.table(*laid_out([*rows, b'{"\\u0063": 2.5}']), ()).odd == [30]
 
 
+def test_brackets_without_an_end_are_odd():
+    rows = [b'{"a": 1}'] * 30
+    for deep in (b'{"b": ' + b"[" * 100_000, b"[" * 100_000, b'{"a": ' + b'{"a": ' * 50_000):
+        assert JSONObjects(None, json.loads).table(*laid_out([*rows, deep]), ()).odd == [30]
+
+
 def test_a_row_that_is_too_long_is_not_read():
     assert JSONObjects(None, json.loads).table(*laid_out([b" " * 2**21 + b'{"a": 1}']), ()) is None
 
