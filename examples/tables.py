@@ -289,8 +289,8 @@ This page shows how to learn from tables with names, dates and missing values. `
 file, and at some of all that it can read within a second, shows how it reads each column, and learns. One line names the flags
 that read the table in the same way; other flags override them. It stops where two readings would be right and the rows do not
 tell them apart (`01/02/2024`), and with `--ask` wherever a flag could say more. A label with fractions, or with more than 100
-different numbers, is a number to predict, as with `--regression`. When it reads a pipe or a topic, it looks only at the first row,
-and stops where that needs flags. The checkpoint keeps how the table is read.
+different numbers, is a number to predict, as with `--regression`. Of a pipe or a topic it looks at the first row only, and stops
+where that needs flags. The checkpoint keeps how the table is read.
 
 | the question | the flag |
 |---|---|
