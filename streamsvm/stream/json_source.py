@@ -36,7 +36,7 @@ class JSONLinesSource(TextSource):
         return ObjectsChunk(self, lines[:other], self._line + 1) if other else None
 
     def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
-        """Return lines as a table, as `JSONObjects.table`."""
+        """Return lines as a table; None where many of them have to be read one by one."""
         return self._objects.table(*laid_out(lines), known) if self._encoding == "utf-8" else None
 
     def _fields(self, line: str) -> dict[str, Any]:
