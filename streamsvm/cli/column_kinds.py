@@ -280,7 +280,7 @@ def _is_finite(value: Any) -> bool:
 def _or_none(reads: Callable[[Any], Any], value: Any) -> Any:
     try:
         return reads(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

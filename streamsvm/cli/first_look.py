@@ -114,11 +114,10 @@ def _noted(column: Column, note: str) -> Column:
 
 def _advised(column: Column) -> Column:
     """Return a column whose note has the flags with which it is read better."""
-    return (
-        _noted(column, f"read it with {flags_of(_options([column._replace(answers=column.suggested)], Table({}, {})))}")
-        if (column.suggested)
-        else column
-    )
+    if not column.suggested:
+        return column
+    options = _options([column._replace(answers=column.suggested)], Table({}, {}))
+    return _noted(column, f"read it with {flags_of(options)}")
 
 
 def _seen(
@@ -151,9 +150,10 @@ def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:
         places |= set(itertools.islice(found.odd, _ODD))
         for name, values in zip(found.names, found.columns, strict=True):
             if isinstance(values, list) and texts[name] < _ODD:
-                new = list(itertools.islice((i for i, value in enumerate(values) if isinstance(value, str)), 1))
-                texts[name] += len(new)
-                places |= set(new)
+                new = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
+                if new is not None:
+                    texts[name] += 1
+                    places.add(new)
     return sorted(places)
 
 
@@ -219,7 +219,7 @@ def _described(
 def _compared(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
     """Return columns with a note where one has the values of another, or of the label, in each row."""
     seen: dict[tuple[str, ...], str] = {}
-    found = []
+    found: dict[str, Column] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
         values = tuple(_as_compared(row.get(column.name)) for row in rows)
         other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= ENOUGH else column.name
@@ -227,9 +227,8 @@ def _compared(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], labe
             column = _noted(column, "equal to the label: is it known when a row is predicted?")
         elif other != column.name:
             column = _noted(column, f"equal to {cut(other, _LONGEST_NAME)!r}")
-        found.append(column)
-    places = {column.name: column for column in found}
-    return [places[column.name] for column in columns]
+        found[column.name] = column
+    return [found[column.name] for column in columns]
 
 
 def _as_compared(value: Any) -> str:

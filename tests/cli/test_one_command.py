@@ -81,6 +81,12 @@ def test_which_labels_are_numbers_to_predict(file, call, labels, metric):
     assert call("learn", path, "--label", "y", "--quiet").end["metric_name"] == metric
 
 
+def test_a_label_beyond_all_floats_is_a_label(file, call):
+    rows = [f'{{"a": {i % 7}, "y": {10**400 if i == 5 else i % 2}}}' for i in range(60)]
+    end = call("learn", file("rows.jsonl", *rows), "--label", "y", "--quiet").end
+    assert (end["learned"], end["metric_name"]) == (60, "Accuracy")
+
+
 def test_what_is_read_is_an_event(file, call):
     path = file("rows.csv", "a,b,y", *(f"{i % 7},{'uv'[i % 2]},{i % 2}" for i in range(60)))
     lines = call("learn", path, "--label", "y", "--log-format", "json").stderr.splitlines()
