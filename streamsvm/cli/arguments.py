@@ -95,7 +95,7 @@ def add_table_flags(group: Any) -> None:
     """Add the flags that say what the columns of a table are."""
     text = (
         "what columns hold, as NAME:KIND, with commas between them; KIND is drop (ignored, as ids), category (names, such as "
-        "cities: the first 64 values get a feature each, all others share 32 hashed features), date (ISO 8601, as seconds), "
+        "cities: a feature for each where they are few, else what the labels say of each), date (ISO 8601, as seconds), "
         "date=%%d.%%m.%%Y (in that format; of numbers the unit, as date=ms) or number. Others are numbers, or with *:drop at the "
         "end ignored"
     )
@@ -265,9 +265,9 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
     streams.add_argument(
         "source",
         metavar="SOURCE",
-        nargs="?",
-        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz; Parquet, Arrow), - for standard input, or "
-        "kafka://host:port/topic",
+        nargs="*",
+        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz or .zst; Parquet, Arrow), - for standard input, or "
+        "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
     )
     streams.add_argument("--label", metavar="NAME", help=label)
     streams.add_argument(

@@ -7,12 +7,10 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streamsvm.cli import CommandError, printable
+from streamsvm.cli.beginnings import ROWS, Beginning
 from streamsvm.cli.column_kinds import (
     ENOUGH,
     Column,
@@ -26,18 +24,16 @@ from streamsvm.cli.column_kinds import (
     parted,
 )
 from streamsvm.cli.tables import ROLES, Table, columns_text, flags_of
-from streamsvm.stream import Source, open_source
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Weighted
+from streamsvm.stream import Source
+from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import is_date
 
-ROWS = 200
 #: The note on a label that is not named as a target.
 TARGET = "a number to predict"
 _MANY_CLASSES = 100
 _LONGEST_NAME = 40  # characters
 _POINTED = "or with points between thousands: --decimal ,"
-_NOT_THERE = "not in this row"
 _MOST_COLUMNS = 40
 _MOST_NAMES = 64  # that have a feature of their own
 _SECONDS = 1.0  # for which a file is looked at
@@ -48,18 +44,18 @@ _READS = ("features", "drop", "categorical", "dates", "missing", "decimal")  # w
 
 
 def look(
-    path: str, text_format: str | None, label: str | None, table: Table, regression: bool = False, rows_may_fail: bool = False
+    beginning: Beginning, label: str | None, table: Table, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[Column]]:
-    """Look at the first rows of a file, and at some of all that can be read within a second.
+    """Look at the first rows of a source, and at some of all of a file that can be read within a second.
 
     Parameters
     ----------
-    path, text_format
-        The file; nothing is seen of standard input, pipes, URLs and LIBSVM text, whose rows come once or are numbers.
+    beginning
+        The rows.
     label
         Name of the label, which is shown but needs no answer.
     table
-        How it is read.
+        How they are read.
     regression
         Whether the label is a number to predict.
     rows_may_fail
@@ -72,26 +68,28 @@ def look(
     Raises
     ------
     StreamError
-        The file cannot be read.
+        The source cannot be read.
     """
-    if text_format in (None, "libsvm") or path == "-" or not Path(path).is_file():
-        return 0, []
     options = {name: table.source[name] for name in _TEXT_OPTIONS if name in table.source}
     dropped = table.encoder.get("drop", [])
     if dropped:
         options["drop"] = dropped  # with all that lies in it
-    with contextlib.closing(open_source(path, label=label, format=text_format, **options)) as source:
+    with contextlib.closing(beginning.opened(label=label, **options)) as source:
         rows, forms = _seen(source, label, {label, *table.encoder.get("dates", ())})
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
-    if text_format == "csv" and "decimal" not in options:
-        pointed = _pointed(path, label, options, rows, columns)
+    if beginning.format == "csv" and "decimal" not in options:
+        pointed = _pointed(beginning, label, options, rows, columns)
         columns = [_noted(column, _POINTED) if column.name in pointed else column for column in columns]
     return len(rows), columns
 
 
 def _pointed(
-    path: str, label: str | None, options: Mapping[str, Any], rows: Sequence[Mapping[Any, Any]], columns: Iterable[Column]
+    beginning: Beginning,
+    label: str | None,
+    options: Mapping[str, Any],
+    rows: Sequence[Mapping[Any, Any]],
+    columns: Iterable[Column],
 ) -> set[str]:
     """The columns of numbers of a CSV file whose points may stand between thousands, by their texts."""
     named = [
@@ -103,21 +101,13 @@ def _pointed(
     ]
     if not named:
         return set()
-    with contextlib.closing(open_source(path, label=label, format="csv", **options, categorical=named)) as source:
+    with contextlib.closing(beginning.opened(label=label, **options, categorical=named)) as source:
         seen = [row.x for row in itertools.islice(source, ROWS) if isinstance(row, Row)]
     return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
 
 
 def _noted(column: Column, note: str) -> Column:
     return column._replace(note="; ".join(filter(None, (column.note, note))))
-
-
-def _advised(column: Column) -> Column:
-    """Return a column whose note has the flags with which it is read better."""
-    if not column.suggested:
-        return column
-    options = _options([column._replace(answers=column.suggested)], Table({}, {}))
-    return _noted(column, f"read it with {flags_of(options)}")
 
 
 def _seen(
@@ -248,54 +238,6 @@ def _are_targets(labels: Sequence[Any]) -> bool:
     return len(distinct) > _MANY_CLASSES or (len(distinct) > ENOUGH and 2 * len(distinct) > len(labels))
 
 
-def first_row(
-    label: str | None, table: Table, show: Callable[[str], None], *, is_text: bool, rows_may_fail: bool = False
-) -> Callable[[Chunk], Chunk]:
-    """Return what looks at the first row of a source that comes once, such as a pipe or a topic: a function of its chunks.
-
-    Parameters
-    ----------
-    label
-        Name of the label.
-    table
-        How its rows are read.
-    show
-        Called with the table that is shown.
-    is_text
-        Whether the rows come as text. Else, those that are a table of numbers need no look.
-    rows_may_fail
-        Whether a row that cannot be used is left out.
-    """
-    looked = False
-
-    def look_at(chunk: Chunk) -> Chunk:
-        nonlocal looked
-        if looked:
-            return chunk
-        looked, row = True, chunk.row(0)
-        if isinstance(row, BadRow) or (not is_text and _is_of_numbers(chunk)):
-            return chunk
-        y = row.y.y if isinstance(row.y, Weighted) else row.y
-        values = {str(name): value for name, value in (row.x if label is None or y is None else row.x | {label: y}).items()}
-        named = (*table.encoder.get("categorical", ()), *table.encoder.get("dates", ()))
-        names = [*values, *named, *([] if label is None else [label])]
-        columns = _described([values], names, label, table)
-        columns = [_advised(column) if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
-        place = chunk.place(0)
-        show(drawn(place, 1, columns))
-        asks = not (table.encoder or rows_may_fail)
-        if asks and (found := proposal(place, columns, table)) is not None and found.is_needed:
-            raise found.question(place)
-        return chunk
-
-    return look_at
-
-
-def _is_of_numbers(chunk: Chunk) -> bool:
-    found = chunk.table(())
-    return found is not None and bool(found.columns) and all(isinstance(values, np.ndarray) for values in found.columns)
-
-
 class Proposal(NamedTuple):
     """Options that read columns which cannot be learned as they are, or better otherwise."""
 
@@ -394,15 +336,15 @@ def _options(open_: Sequence[Column], table: Table) -> dict[str, Any]:
     return options if decimal is None else {"decimal": decimal, **options}
 
 
-def tried(path: str, text_format: str | None, label: str | None, table: Table, options: Mapping[str, Any]) -> set[str]:
-    """Return the columns that cannot be learned when the first rows of a file are read with options.
+def tried(beginning: Beginning, label: str | None, table: Table, options: Mapping[str, Any]) -> set[str]:
+    """Return the columns that cannot be learned when first rows are read with options.
 
     Rows that cannot be read at all are left out.
     """
     given = {name: value for name, value in {**table.encoder, **options}.items() if name in _READS}
     reading, bad = Reading(**given), set()
     how = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
-    with contextlib.closing(open_source(path, label=label, format=text_format, **how, **given)) as source:
+    with contextlib.closing(beginning.opened(label=label, **how, **given)) as source:
         for row in itertools.islice(source, ROWS):
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not reading.options and isinstance(value, str)

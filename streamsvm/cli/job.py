@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
+from streamsvm.cli.beginnings import of_files
 from streamsvm.cli.logs import Output
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.tables import ROLES, given_of
 from streamsvm.cli.text_files import text_options
-from streamsvm.stream import DelayedLabels, Row, StreamError, open_source
-from streamsvm.stream.open import format_of
+from streamsvm.stream import DelayedLabels, Row, StreamError
+from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 
 
@@ -45,7 +46,8 @@ class LabelStream(NamedTuple):
 class Job:
     """What both commands are asked for."""
 
-    source: str
+    place: str | list[str]
+    """What is read: a path, ``-``, a URL, or several files."""
     format: str | None
     """Of the source; None for a URL."""
     label: str | None
@@ -70,13 +72,19 @@ class Job:
     output: Output
 
     @property
+    def source(self) -> str:
+        """Name of the source in messages, and the path or URL if it is one."""
+        return name_of(self.place)
+
+    @property
     def rows_may_fail(self) -> bool:
         """Whether a row that cannot be used is left out."""
         return self.on_error != "stop"
 
-    def options_of(self, place: str) -> dict[str, Any]:
+    def options_of(self, place: str | list[str]) -> dict[str, Any]:
         """Return what a ``--config`` file says of connections with the scheme of a place."""
-        return {"options": self.options.get(place.partition("://")[0], {})} if "://" in place else {}
+        scheme, between, _ = name_of(place).partition("://")
+        return {"options": self.options.get(scheme, {})} if between else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +134,12 @@ def _common(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"--keep {','.join(arguments.keep)} names a column twice")
     if arguments.keep and arguments.to is None:
         raise UsageError(f"--keep {','.join(arguments.keep)} copies columns into predictions: say where these go, --to SINK")
-    same = ("source", "label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")
+    same = ("label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")
     served = ("metrics_port", "metrics_host", "metrics_names")
     limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
     return {
         **{name: getattr(arguments, name) for name in (*same, *served, "trusted", "options")},
+        "place": arguments.source,
         "format": format_of(arguments.source, arguments.format),
         "columns": given_of(arguments),
         "limits": limits,
@@ -212,21 +221,18 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     )
 
 
-def _label_advice(path: str, text_format: str | None) -> str:
+def _label_advice(place: str | list[str], text_format: str | None) -> str:
     """Return the columns of a file, and which one may be the label; nothing where they cannot be seen."""
     names: list[str] = []
-    options: Mapping[str, Any] = text_options(path, text_format, None, {})
-    if text_format is not None and path != "-" and Path(path).is_file():
-        with (
-            contextlib.suppress(StreamError),
-            contextlib.closing(open_source(path, format=text_format, **options)) as source,
-        ):
+    if (beginning := of_files(place, text_format)) is not None:
+        options: Mapping[str, Any] = text_options(beginning.text, None, {}) if text_format == "csv" else {}
+        with contextlib.suppress(StreamError), contextlib.closing(beginning.opened(**options)) as source:
             row = next(iter(source), None)
             names = list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
     if not names:
         return ""
     usual = [name for name in names if name.lower() in _LABELS]
-    return f" {path} has {listed(names, 20)}. Perhaps --label {shlex.quote((usual or names)[-1])}"
+    return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote((usual or names)[-1])}"
 
 
 _LABELS = {"y", "label", "target", "class", "outcome"}  # usual names

@@ -23,7 +23,8 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.first_look import TARGET, decided, drawn, first_row, look, proposal, tried
+from streamsvm.cli.beginnings import Beginning, of_files, of_pipe, of_topic
+from streamsvm.cli.first_look import TARGET, decided, drawn, look, proposal, tried
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
@@ -33,7 +34,6 @@ from streamsvm.cli.text_files import text_options
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.checkpoint import Checkpoints
-from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.open import open_checkpoints, open_worker
 from streamsvm.stream.rows import learner_of
 
@@ -55,18 +55,19 @@ def learn(job: LearnJob) -> bool:
             stack.callback(checkpoints.close)
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
-        looked = saved is not None or job.format == "libsvm"  # of which all is known
+        beginning = None
         if saved is not None:
             job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
             table = table_of(job.columns, job.format, job.label, saved)
+        elif (beginning := _beginning_of(job)) is None:
+            table = table_of(job.columns, job.format, job.label)
         else:
-            job, table, looked = _look(job, looked)
+            if beginning.stream is not None:
+                stack.callback(beginning.stream.close)
+            job, table = _look(job, beginning)
         model = job.make_model(encoder=table.encoder)
-        source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints))
+        source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
         display = stack.enter_context(Display(job.output))
-        if not looked:
-            how = {"is_text": job.format is not None, "rows_may_fail": job.rows_may_fail}
-            source = WrappedSource(source, first_row(job.label_in_rows, table, display.table, **how))
         loop = (LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer))(
             source,
             model,
@@ -104,42 +105,58 @@ def _open_checkpoints(job: LearnJob, place: Path | str) -> Checkpoints:
     return opened
 
 
-def _look(job: LearnJob, is_known: bool) -> tuple[LearnJob, Table, bool]:
-    """Show what each column is taken for. Return the job and its table as they are then, and whether rows could be seen.
+def _beginning_of(job: LearnJob) -> Beginning | None:
+    """Return the first rows of what is to be learned, which are waited for; None where all is known, or the source is none."""
+
+    def wait_on(name: str) -> bool:
+        if job.metrics_port is not None:  # which are to be served meanwhile
+            return False
+        job.output.say(f"waiting for the first row of {name}", "waiting")
+        return True
+
+    if job.format == "libsvm":
+        return None
+    if job.format is None:
+        how = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
+        return of_topic(job.source, wait_on, **how, **job.options_of(job.source))
+    if (found := of_files(job.place, job.format)) is not None or job.format not in ("csv", "jsonl"):
+        return found
+    return of_pipe(job.source, job.format, wait_on)
+
+
+def _look(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, Table]:
+    """Show what each column is taken for, if there is a row. Return the job and its table as they are then.
 
     Raises
     ------
     CommandError
         Nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants to be asked.
     """
-    written = text_options(job.source, job.format, job.label, job.columns)
+    written = text_options(beginning.text, job.label, job.columns) if job.format == "csv" else {}
     given = written | dict(job.columns)
-    table = table_of(given, job.format, job.label)
-    if is_known:
-        return job, table, True
-    seen = table
+    seen = table = table_of(given, job.format, job.label)
     if job.no_features:
         dropped = dict.fromkeys([*table.encoder.get("drop", ()), *job.no_features])
         seen = table._replace(encoder=table.encoder | {"drop": list(dropped)})
-    n_rows, columns = look(job.source, job.format, job.label_in_rows, seen, job.regression, job.rows_may_fail)
-    try_out = partial(tried, job.source, job.format, job.label_in_rows, table) if columns else None
+    n_rows, columns = look(beginning, job.label_in_rows, seen, job.regression, job.rows_may_fail)
+    try_out = partial(tried, beginning, job.label_in_rows, table) if columns else None
     found, question = None, None
     try:
-        found = proposal(job.source, columns, table, job.rows_may_fail, try_out)
+        found = proposal(beginning.name, columns, table, job.rows_may_fail, try_out)
     except CommandError as error:
         question = error
     if columns and all(column.kind in ("label", "target") for column in columns):
-        question = CommandError(f"{job.source}: there is no column but {job.label}: nothing to learn from")
+        question = CommandError(f"{beginning.name}: there is no column but {job.label}: nothing to learn from")
     is_target = any(column.note == TARGET for column in columns)
     if found is not None and (job.asks or not found.is_decided):
-        question = found.question(job.source)
+        question = found.question(beginning.name)
     elif job.asks and is_target:
-        question = CommandError(f"{job.source}: {job.label} looks like {TARGET}. Try: --regression")
+        question = CommandError(f"{beginning.name}: {job.label} looks like {TARGET}. Try: --regression")
     elif found is not None:
         columns = decided(columns, found.options)
         table = table_of({**given, **found.options}, job.format, job.label)
     if columns and job.output.for_people:
-        print(printable(drawn(job.source, n_rows, columns), newlines=True), file=sys.stderr)
+        print(printable(drawn(beginning.name, n_rows, columns), newlines=True), file=sys.stderr)
     if question is not None:
         raise question
     flags = flags_of({**written, **({} if found is None else found.options)})
@@ -148,7 +165,7 @@ def _look(job: LearnJob, is_known: bool) -> tuple[LearnJob, Table, bool]:
     if flags:
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
-    return replace(job, columns=given), table, n_rows > 0
+    return replace(job, columns=given), table
 
 
 def _of_targets(job: LearnJob) -> LearnJob | None:

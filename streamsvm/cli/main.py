@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(config.words)
     command = commands[arguments.command]
     if "to" in arguments:
-        arguments.source, arguments.options = arguments.source or config.source, config.options
+        given = arguments.source or ([] if config.source is None else [config.source])
+        arguments.source, arguments.options = given if len(given) > 1 else next(iter(given), None), config.options
         if arguments.source is None:
             command.error("the following arguments are required: SOURCE")
     try:

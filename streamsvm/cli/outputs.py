@@ -7,9 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 from streamsvm.cli import UsageError
+from streamsvm.stream.open import source_files
 
 _BYTES = 4096
 _NO_SINK = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats of sources alone
@@ -31,7 +33,9 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
         raise UsageError(
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
         )
-    files = {"SOURCE": arguments.source, "--labels": labels, "--config": arguments.config} | sinks
+    source: str | list[str] = arguments.source
+    several = source_files(source)
+    files = {"SOURCE": None if several else arguments.source, "--labels": labels, "--config": arguments.config} | sinks
     folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
     inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():
@@ -42,6 +46,8 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
         for other, name in files.items():
             if other != option and name is not None and _is_same_file(sink, name):
                 raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
+        if several and _may_be_read(sink, several, [source] if isinstance(source, str) else source):
+            raise UsageError(f"{option} {sink} would be one of the files of SOURCE: name another file")
         for other, name in folders.items():
             if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
                 raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
@@ -49,6 +55,15 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
             raise UsageError(f"{option} {sink}: what is written is CSV or JSON lines: name a .csv or .jsonl file")
         if not arguments.overwrite:
             _check_ours(option, Path(sink), _RECORDS)
+
+
+def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
+    """Whether a file is one of several that are read, or may be when their folders or patterns are looked up again."""
+    path = Path(sink).absolute()
+    found = (Path(place).absolute() for place in places)
+    return any(_is_same_file(sink, file) for file in files) or any(
+        path.parent == each if each.is_dir() else fnmatch(str(path), str(each)) for each in found
+    )
 
 
 def check_written(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:

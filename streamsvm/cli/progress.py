@@ -73,11 +73,6 @@ class Display:
             self._last_line = now
             self.say(f"compiling {done + 1} of {functions} functions, once on this machine: {name}", event="compiling")
 
-    def table(self, text: str) -> None:
-        """Show a table of several lines, where a person reads along."""
-        if not (self._quiet or self._logs):
-            self._console.print(Text(printable(text, newlines=True)))
-
     def show(self, progress: Progress) -> None:
         """Show progress if it is the end or time for another line."""
         if progress.ended:

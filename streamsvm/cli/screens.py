@@ -35,7 +35,8 @@ usage: streamsvm learn SOURCE --label NAME [flags]
 Learn a stream; predict and score each row before learning it.
 
   SOURCE               a path (CSV, JSON lines, LIBSVM text, also as .gz;
-                       Parquet, Arrow), - for a pipe, kafka://host:port/topic
+                       Parquet, Arrow), several or a folder of them, - for a
+                       pipe, kafka://host:port/topic
   --label NAME         the column or key that holds the label
   --regression         the label is a number to predict
   --columns NAME:KIND,...
@@ -70,7 +71,8 @@ usage: streamsvm predict SOURCE --model PLACE --to SINK [flags]
 Predict the rows of a stream without learning them.
 
   SOURCE             a path (CSV, JSON lines, LIBSVM text, also as .gz;
-                     Parquet, Arrow), - for a pipe, kafka://host:port/topic
+                     Parquet, Arrow), several or a folder of them, - for a
+                     pipe, kafka://host:port/topic
   --model PLACE      what streamsvm learn --checkpoint wrote: a checkpoint,
                      or a folder or topic of them
   --to SINK          where predictions go: a path, -, kafka://...

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.beginnings import Beginning
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import Table
@@ -78,12 +79,16 @@ def without_key(source: Source, saved: Checkpoint) -> Source:
 
 @contextlib.contextmanager
 def open_streams(
-    job: Job, table: Table, usual_label: str | None = None, checkpoints: Checkpoints | None = None
+    job: Job,
+    table: Table,
+    usual_label: str | None = None,
+    checkpoints: Checkpoints | None = None,
+    beginning: Beginning | None = None,
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
     """Open the source, the sink, None if none is named, and what ``--on-error`` names by a URL; close all at the end.
 
     ``usual_label`` is the name of the label where ``--label`` is not given; a source may do without it. What ``checkpoints`` can
-    commit by themselves, predictions and the offsets of a group, is theirs.
+    commit by themselves, predictions and the offsets of a group, is theirs. ``beginning`` has the rows that were looked at.
     """
     with contextlib.ExitStack() as stack:
         how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start}
@@ -91,11 +96,11 @@ def open_streams(
         how |= {"group": job.group if isinstance(job, LearnJob) and not committed else None}
         how |= {"label": usual_label, "label_needed": False} if job.label is None else {"label": job.label}
         if isinstance(job, LearnJob) and job.labels is not None:
-            source = _joined(job, job.labels, table, how, stack)
+            source = _joined(job, job.labels, table, how, stack, beginning)
         else:
             weight = job.weight if isinstance(job, LearnJob) else None
             read_as_table = None if job.format is None else weight
-            source = open_source(job.source, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
+            source = _opened(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
             stack.callback(source.close)
             if job.format is None:
                 source = without_marks(source, table.encoder.get("missing", ()), weight)
@@ -112,7 +117,24 @@ def open_streams(
         yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
 
 
-def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], stack: contextlib.ExitStack) -> Source:
+def _opened(place: str | list[str], beginning: Beginning | None, **how: Any) -> Source:
+    """Open a source that begins where its first rows were looked at."""
+    if beginning is None:
+        return open_source(place, **how)
+    source = open_source(place, stream=beginning.stream, **how)
+    if beginning.position is not None:
+        source.seek(beginning.position)
+    return source
+
+
+def _joined(
+    job: Job,
+    labels: LabelStream,
+    table: Table,
+    how: dict[str, Any],
+    stack: contextlib.ExitStack,
+    beginning: Beginning | None,
+) -> Source:
     """Open rows and labels, which the stack closes."""
     # Both have their key and time, and keys stay as they are written.
     rows, formats = dict(table.source), (job.format, labels.format)
@@ -127,9 +149,10 @@ def _joined(job: Job, labels: LabelStream, table: Table, how: dict[str, Any], st
             options["categorical"] = [*others, labels.key]
     found: list[Source] = []
     own: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
-    for place, kind, options, more in zip((job.source, labels.place), formats, reading, own, strict=True):
+    for place, kind, options, more in zip((job.place, labels.place), formats, reading, own, strict=True):
         start = job.start if "://" in place else None
-        source = open_source(place, **(how | {"format": kind, "start": start} | more), **job.options_of(place), **options)
+        begin = None if found else beginning
+        source = _opened(place, begin, **(how | {"format": kind, "start": start} | more), **job.options_of(place), **options)
         stack.callback(source.close)
         found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)

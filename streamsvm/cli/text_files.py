@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import itertools
-import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-_BYTES = 2**22  # that are looked at
 _FEW = 3  # lines
 _ROWS, _MOST = 20, 0.8  # and the part of them that must have as many cells as the first
 _DELIMITERS = ",;\t|"
@@ -20,23 +16,14 @@ _DELIMITERS = ",;\t|"
 _OTHER = "cp1252"
 
 
-def text_options(path: str, text_format: str | None, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
-    r"""Return the ``encoding`` and the ``delimiter`` of a CSV file, as far as they are not usual, and not given.
-
-    JSON is UTF-8. Nothing is seen of standard input and of pipes, whose bytes come once.
+def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
+    r"""Return the ``encoding`` and the ``delimiter`` of a CSV file that begins so, as far as they are not usual, and not given.
 
     Examples
     --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
-    ...     _ = file.write("Größe;Preis\n1,5;2\n".encode("latin-1"))
-    ...     file.flush()
-    ...     text_options(file.name, "csv", "Preis", {})
+    >>> text_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
     """
-    if text_format != "csv" or path == "-" or not Path(path).is_file():
-        return {}
-    data = _first_bytes(path)
     found: dict[str, str] = {}
     encoding: Any = given.get("encoding") or _encoding(data)
     if "encoding" not in given and encoding != "utf-8":
@@ -49,15 +36,6 @@ def text_options(path: str, text_format: str | None, label: str | None, given: M
         if (delimiter := _delimiter(text, label)) != ",":
             found["delimiter"] = delimiter
     return found
-
-
-def _first_bytes(path: str) -> bytes:
-    """Return the first bytes of a file, unpacked; errors are said where it is opened."""
-    try:
-        with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
-            return file.read(_BYTES)
-    except (OSError, EOFError, zlib.error):
-        return b""
 
 
 def _encoding(data: bytes) -> str:

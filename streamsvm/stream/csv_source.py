@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_cells
 from streamsvm.files.messages import shown
+from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE
 from streamsvm.stream.rows import parse_label
@@ -39,7 +40,7 @@ class CSVSource(TextSource):
     Parameters
     ----------
     path
-        Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
+        Path of the file, which may end with ``.gz``; a FIFO; ``"-"`` for standard input; or a stream of bytes.
     label
         Name of the column of labels or targets. None if the rows have none.
     delimiter
@@ -73,7 +74,7 @@ class CSVSource(TextSource):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | ByteStream,
         label: str | None = None,
         *,
         delimiter: str = ",",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from streamsvm.files.messages import shown
+from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.json_objects import JSONObjects
 from streamsvm.stream.sources import LinesChunk, TextSource
 from streamsvm.stream.tables.chunk import BadRow, Row, Table
@@ -25,7 +26,7 @@ class JSONLinesSource(TextSource):
     ``payload.after.amount``. `TextSource` describes the parameters.
     """
 
-    def __init__(self, path: str | Path, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
+    def __init__(self, path: str | Path | ByteStream, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
         super().__init__(path, label, **reading)
         self._objects = JSONObjects(label, json.loads, self._reading if self._reads else None)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_pairs
 from streamsvm.files.messages import shown
+from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.sources import LinesChunk, TextSource
@@ -26,7 +27,7 @@ class LIBSVMSource(TextSource):
     describes the parameters.
     """
 
-    def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
+    def __init__(self, path: str | Path | ByteStream, label: str | None = None) -> None:  # noqa: ARG002
         super().__init__(path)
 
     has_names = False

@@ -1,20 +1,15 @@
-"""Lines of bytes from a file, a pipe or standard input, given as soon as they come; a wait for them can be ended."""
+"""Lines of a stream of bytes, given as soon as they come."""
 
 from __future__ import annotations
 
 import codecs
-import gzip
 import hashlib
 import io
 import itertools
-import os
 import re
-import select
-import stat
-import sys
-import zlib
 from pathlib import Path
 
+from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import StreamError
 
 #: A line is held in memory whole, so its length is bounded.
@@ -23,10 +18,7 @@ LONGEST_LINE = 16 * 2**20
 LONGEST_SKIPPED = 2**30
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
-_CHUNK_BYTES = 2**18
 _BLANK = re.compile(rb"(?:\r?\n)*")
-#: Whether a wait for a pipe can be ended: not on Windows.
-_CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
 
 def digest(data: bytes) -> str:
@@ -49,53 +41,36 @@ def checked_encoding(name: str) -> str:
 
 
 class LineReader:
-    """Reads lines of a file (``.gz``: unpacked), a FIFO or standard input (``"-"``), and can recognise the stream later.
+    """Reads lines of a file (``.gz``: unpacked), a FIFO, standard input (``"-"``) or bytes, and can recognise the stream later.
 
     A StreamError says that the stream cannot be opened or, while reading, is corrupt or cannot be read.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        standard = str(path) == "-"
-        self.name: str = "standard input" if standard else str(path)
+    def __init__(self, path: str | Path | ByteStream) -> None:
+        self._stream = path if isinstance(path, ByteStream) else ByteStream(path)
+        self.name: str = self._stream.name
         self.mark: int = 0  # the offset when `set_mark` was called last, after a row
         self.row_begin: int = 0  # the offset where that row begins
         self.header: int = 0  # the offset where the first row begins
-        #: Whether `stop` was called. Lines in memory are still given out, then the stream seems to end.
-        self.stopped: bool = False
         # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""
         self._before_skip = b""
-        try:
-            if standard:
-                self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
-            else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and nothing could stop that
-                no_wait = os.O_NONBLOCK if _CAN_POLL else 0
-                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | no_wait))
-        except OSError as error:
-            raise StreamError(f"{self.name}: {error.strerror or error}") from error
-        except AttributeError:  # sys.stdin is None then
-            raise StreamError(f"{self.name} is closed") from None
-        self._unpacked = gzip.GzipFile(fileobj=self._file) if str(path).endswith(".gz") else None
-        regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
-        self._seekable = regular and not standard and self._unpacked is None
-        self._wakes: tuple[io.FileIO, io.FileIO] | None = None
-        if not regular and _CAN_POLL:  # else only the next bytes end a wait
-            receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
-            self._wakes = io.FileIO(receiver), io.FileIO(sender, "w")
-            self._poll = select.poll()
-            self._poll.register(self._file, select.POLLIN)
-            self._poll.register(receiver, select.POLLIN)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called. Lines in memory are still given out, then the stream seems to end."""
+        return self._stream.stopped
 
     @property
     def is_pipe(self) -> bool:
         """Whether what comes next may have to be waited for."""
-        return self._wakes is not None
+        return self._stream.is_pipe
 
     @property
     def has_line(self) -> bool:
         """Whether a whole line has been read from a file, which never has to be waited for, and not given out yet."""
-        return self._wakes is None and self._buffer.find(b"\n", self._at) >= 0
+        return not self._stream.is_pipe and self._buffer.find(b"\n", self._at) >= 0
 
     @property
     def offset(self) -> int:
@@ -127,7 +102,7 @@ class LineReader:
         searched = 0
         while self._buffer.find(b"\n", self._at + searched) < 0:
             searched = len(self._buffer) - self._at
-            if self._wakes is not None or searched > LONGEST_LINE or not self._fill():
+            if self._stream.is_pipe or searched > LONGEST_LINE or not self._fill():
                 return []
         rest = io.BytesIO(self._buffer)  # without a copy
         rest.seek(self._at)
@@ -205,10 +180,11 @@ class LineReader:
 
     def skip_to(self, offset: int) -> None:
         """Go forward to an offset and set the mark there; StreamError if the stream ends before it."""
-        if self._seekable and offset > self._base + len(self._buffer) and offset <= os.fstat(self._file.fileno()).st_size:
-            self._buffer, self._base, self._at = b"", max(offset - FINGERPRINT_BYTES, 0), 0
-            self.mark = self._base
-            self._file.seek(self._base)
+        begin = max(offset - FINGERPRINT_BYTES, 0)
+        if offset > self._base + len(self._buffer) and self._stream.can_skip_to(offset):
+            self._stream.seek(begin)
+            self._buffer, self._base, self._at = b"", begin, 0
+            self.mark = begin
         while self._base + len(self._buffer) < offset:
             self._at = len(self._buffer)
             self.set_mark()
@@ -221,34 +197,16 @@ class LineReader:
         self.set_mark()
 
     def stop(self) -> None:
-        """End a wait for bytes that have not come yet. Called from a signal handler or another thread.
-
-        Where the system has no ``select.poll`` (Windows), a wait for a pipe ends when its next bytes come.
-        """
-        self.stopped = True
-        if self._wakes is not None:
-            self._wakes[1].write(b"\0")
+        """End a wait for bytes that have not come yet, as `ByteStream.stop`."""
+        self._stream.stop()
 
     def close(self) -> None:
-        """Close the file. Standard input stays open."""
-        for file in (*(self._wakes or ()), self._unpacked, self._file):
-            if file is not None:
-                file.close()
-        self._wakes = None
+        """Close the stream."""
+        self._stream.close()
 
     def _fill(self) -> bool:
         # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
-        read = self._base + len(self._buffer)
-        chunk: bytes | None = None
-        while chunk is None:  # or again, if another reader of the pipe was quicker
-            if self._wakes is not None:
-                self._poll.poll()
-            if self.stopped:
-                return False
-            try:
-                chunk = self._file.read(_CHUNK_BYTES) if self._unpacked is None else self._unpacked.read1(_CHUNK_BYTES)
-            except (OSError, EOFError, zlib.error) as error:
-                raise StreamError(f"{self.name}, after byte {read:,}: {error}") from error
+        read, chunk = self._base + len(self._buffer), self._stream.read()
         if not chunk:
             return False
         if read == len(self._head):

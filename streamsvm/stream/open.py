@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any, Unpack
 
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
+from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
+from streamsvm.stream.files_source import FilesSource, files_of
 from streamsvm.stream.json_source import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.sinks import FileSink
@@ -30,27 +32,54 @@ _TEXTS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSourc
 _FORMATS = (*_TEXTS, *KINDS)
 
 
-def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
-    """The format of a file or a text stream, from ``format`` or else from the suffix; None for a URL.
+def format_of(spec: str | Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
+    """The format of files or a text stream, from ``format`` or else from the suffix; None for a URL.
 
-    A StreamError says that neither names one.
+    A StreamError says that neither names one, or that files have several.
 
     Examples
     --------
     >>> format_of("rows.csv.gz"), format_of("-", "libsvm"), format_of("kafka://host:9092/topic")
     ('csv', 'libsvm', None)
     """
+    if files := source_files(spec):
+        formats = {format_of(path, format): path for path in files}
+        if len(formats) > 1:
+            one, other = list(formats.values())[:2]
+            raise StreamError(f"{one} and {other} have two formats: name those of one by a pattern, such as 'data/*.csv'")
+        return next(iter(formats))
+    if not isinstance(spec, str):
+        raise StreamError("no file is named")
     if "://" in spec:
         return None
     if format is None:
-        suffix = PurePath(spec.removesuffix(".gz")).suffix.lower()
-        format = _SUFFIXES.get(suffix)  # noqa: A001
+        format = _SUFFIXES.get(_suffix(spec))  # noqa: A001
     if format not in _FORMATS:
         raise StreamError(
             f"{spec}: what is its format? A name may end in {', '.join(_SUFFIXES)}; otherwise name the format: "
             f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
         )
     return format
+
+
+def source_files(spec: str | Sequence[str]) -> list[str]:
+    """The files of a source of several, as `files_of`: of a folder those with a suffix of a format."""
+    return files_of(spec, lambda name: _suffix(name) in _SUFFIXES)
+
+
+def name_of(spec: str | Sequence[str]) -> str:
+    """The name of a source in messages.
+
+    Examples
+    --------
+    >>> name_of("-"), name_of(["a.csv", "b.csv", "c.csv"])
+    ('-', 'a.csv and 2 more')
+    """
+    return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
+
+
+def _suffix(name: str) -> str:
+    return PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
 
 
 class FileOptions(TextOptions, total=False):
@@ -60,7 +89,7 @@ class FileOptions(TextOptions, total=False):
 
 
 def open_source(
-    spec: str,
+    spec: str | Sequence[str],
     *,
     label: str | None = None,
     format: str | None = None,  # noqa: A002
@@ -70,14 +99,16 @@ def open_source(
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
     weight: str | None = None,
+    stream: ByteStream | None = None,
     **reading: Unpack[FileOptions],
 ) -> Source:
-    """Open a source by its name: a path, ``"-"``, or a URL.
+    """Open a source by its name: a path, ``"-"``, or a URL; or several files as one source.
 
     Parameters
     ----------
     spec
-        A path, ``"-"`` for standard input, or a URL whose scheme a package has registered, such as ``kafka://``.
+        A path, ``"-"`` for standard input, or a URL whose scheme a package has registered, such as ``kafka://``. Or several files
+        that are read one after the other, as by `FilesSource`: a folder, a pattern such as ``"data/*.csv"``, or a list of these.
     label
         Name of the label. In LIBSVM text, the label comes first and has no name.
     format
@@ -94,6 +125,8 @@ def open_source(
         Options of the connection to a stream with a URL, as its package defines them.
     weight
         Name of the column with the weight of each row, as in `WeightedSource`. None: rows have no weights.
+    stream
+        The bytes of a text, where they are open already or in memory: then ``spec`` only names it. None opens ``spec``.
     **reading
         How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
 
@@ -108,14 +141,15 @@ def open_source(
         if reading.get("features"):
             reading["features"] = [*as_names("features", reading["features"] or ()), weight]
         how: dict[str, Any] = {"label": label, "format": format, "stop_at_end": stop_at_end, "label_needed": label_needed}
-        how |= {"start": start, "group": group, "options": options}
+        how |= {"start": start, "group": group, "options": options, "stream": stream}
         opened = open_source(spec, **how, **reading)
         try:
             return WeightedSource(opened, weight)
         except StreamError:
             opened.close()
             raise
-    kind = format_of(spec, format)
+    kind, files = format_of(spec, format), source_files(spec)
+    spec = name_of(spec)
     if kind is not None and start is not None:
         raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
@@ -126,6 +160,9 @@ def open_source(
     if unknown := given.keys() - known.get(kind or "", set()):
         hint = "" if unknown - columns else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
         raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
+    if files:
+        each: dict[str, Any] = {"label": label, "format": kind, "label_needed": label_needed, **reading}
+        return FilesSource(spec, files, lambda path: open_source(path, **each), label)
     if kind == "csv" or kind in KINDS:
         given["label_needed"] = label_needed
     if kind in KINDS:
@@ -136,7 +173,7 @@ def open_source(
         how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         how |= {} if group is None else {"group": group}
         return _plugin("streamsvm.sources", spec)(spec, **how)
-    return _TEXTS[kind](spec, label, **given)
+    return _TEXTS[kind](spec if stream is None else stream, label, **given)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:

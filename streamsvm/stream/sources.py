@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
+from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk
@@ -66,7 +67,7 @@ class TextSource(TableSource):
     Parameters
     ----------
     path
-        Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
+        Path of the file, which may end with ``.gz``; a FIFO; ``"-"`` for standard input; or a stream of bytes.
     label
         Name of the label. None if the rows have none.
     **reading
@@ -83,7 +84,7 @@ class TextSource(TableSource):
         A column is requested in two ways that exclude each other.
     """
 
-    def __init__(self, path: str | Path, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
+    def __init__(self, path: str | Path | ByteStream, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
         encoding = reading.pop("encoding", "utf-8")
         super().__init__(label, reading)
         self._encoding = checked_encoding(encoding)

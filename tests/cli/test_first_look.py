@@ -6,25 +6,22 @@ import json
 import math
 import re
 import shlex
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from command_words import with_a_model
 from streamsvm import load
 from streamsvm.cli import CommandError
 from streamsvm.cli.arguments import add_table_flags
-from streamsvm.cli.first_look import first_row, look, proposal, tried
+from streamsvm.cli.beginnings import of_files
+from streamsvm.cli.first_look import look, proposal, tried
 from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted
-from streamsvm.stream import BadRow, Row, RowsChunk, Table, TableChunk, open_source
+from streamsvm.stream import open_source
 from streamsvm.stream.tables import TableEncoder
 
 CASES = {
@@ -70,41 +67,6 @@ def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(file, call):
     path = file("rows.csv", "a,y", *(f"{f'x{i}' if i % 50 == 7 else i % 9},{i % 2}" for i in range(200)))
     assert "4 not a number" in call("learn", path, *learn[2:], says="not a number in 4 rows").stderr
     call("learn", path, "--label", "y", "--ask", status=1)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("text", ['{"a": 1, "city": "Oslo", "y": 1}\n', "a,city,y\n1,Oslo,1\n"])
-def test_the_first_row_of_a_pipe_is_looked_at(text):
-    words = with_a_model(["learn", "-", "--format", "jsonl" if text[0] == "{" else "csv", "--label", "y"])
-
-    def learn(*more, status=0):
-        command = [sys.executable, "-m", "streamsvm", *words, *more]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stderr
-        return done.stderr
-
-    said = learn(status=1)
-    assert f"standard input, line {1 if text[0] == '{' else 2}: 1 column needs a flag: city (text)" in said
-    assert re.search(r"^  city +text +Oslo$", said, re.MULTILINE)
-    assert re.search(r"^  city +category +Oslo$", learn("--columns", "city:category"), re.MULTILINE)
-    if text[0] == "{":  # of which not all rows have all fields
-        said = learn("--columns", "city:category,town:category")
-        assert re.search(r"^  town +category +not in this row$", said, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("columns", "is_text", "looks"), [("numbers", False, 0), ("numbers", True, 1), ("texts", False, 1)])
-def test_a_table_of_numbers_needs_no_look(columns, is_text, looks):
-    shown = []
-    found = Table(("a",), [np.arange(3.0) if columns == "numbers" else ["x", "y", "z"]], [0, 1, 0])
-    look_at = first_row("y", table_of({}, None, "y"), shown.append, is_text=is_text, rows_may_fail=True)
-    for _ in range(2):
-        chunk = TableChunk(found, "row {}".format)
-        assert look_at(chunk) is chunk
-    assert [text.splitlines()[0] for text in shown] == ["first look at row 0"] * looks
-    look_at = first_row("y", table_of({}, None, "y"), shown.append, is_text=is_text, rows_may_fail=True)
-    look_at(RowsChunk([BadRow("row 0", None, "junk"), Row({"a": 1.0}, 1)], str))
-    look_at(RowsChunk([Row({"a": 1.0}, 1)], str))  # which is not the first
-    assert len(shown) == looks
 
 
 def test_numbers_as_text_and_wide_tables(file, call):
@@ -367,8 +329,9 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
 
     def ask(words):
         table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
+        beginning = of_files(path, "jsonl")
         try:
-            found = proposal("rows", look(path, "jsonl", "y", table)[1], table, False, partial(tried, path, "jsonl", "y", table))
+            found = proposal("rows", look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
         except CommandError as error:
             return table, str(error)
         return table, "" if found is None else str(found.question("rows"))

@@ -27,7 +27,6 @@ def test_help_names_every_command_and_the_version(call):
         (["learn", "-", "--label", "y"], "name the format"),
         (["learn", "{csv}", "--label", "a", "--ask"], "y (text). Try: --columns y:category"),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
-        (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["learn", "{folder}/damaged.csv.gz", "--label", "y", "--max-rows", "5000"], "damaged.csv.gz, after byte"),
         (["learn", "{csv}", "--label", "y", "--metrics-port", "{port}"], "--metrics-port: cannot listen at 127.0.0.1:{port}"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),

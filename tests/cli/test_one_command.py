@@ -6,6 +6,7 @@ import json
 import pytest
 
 from streamsvm import load
+from streamsvm.cli.beginnings import of_files
 from streamsvm.cli.text_files import text_options
 
 
@@ -151,12 +152,11 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
 def test_how_text_is_written(tmp_path, data, label, given, found):
     for name, packed in (("rows.csv", data), ("rows.csv.gz", gzip.compress(data))):
         (tmp_path / name).write_bytes(packed)
-        assert text_options(str(tmp_path / name), "csv", label, given) == found
+        assert text_options(of_files(str(tmp_path / name), "csv").text, label, given) == found
 
 
 def test_what_cannot_be_seen_is_left_to_others(tmp_path):
     (tmp_path / "damaged.csv.gz").write_bytes(b"\x1f\x8b\x08")
-    (tmp_path / "rows.csv").write_text("a;y\n1;2\n")
-    for path, kind in (("damaged.csv.gz", "csv"), ("none.csv", "csv"), ("rows.csv", "libsvm")):
-        assert text_options(str(tmp_path / path), kind, "y", {}) == {}
-    assert text_options("-", "csv", "y", {}) == {}
+    assert of_files(str(tmp_path / "damaged.csv.gz"), "csv").text == b""
+    assert of_files(str(tmp_path / "none.csv"), "csv") is None
+    assert of_files("-", "csv") is None

@@ -10,7 +10,7 @@ from streamsvm.stream import StreamError, open_sink, open_source
     ("name", "options", "reason"),
     [
         ("{folder}/none.csv", {}, "No such file"),
-        ("{folder}", {"format": "csv"}, "Is a directory"),
+        ("{folder}", {"format": "csv"}, "a folder without a file of rows"),
         ("-", {}, "name the format: csv, jsonl, libsvm"),
         ("-", {"format": "parquet"}, "standard input"),
         ("amqp://host/queue", {}, "no installed package knows amqp"),

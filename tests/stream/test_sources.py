@@ -14,7 +14,18 @@ from chunks import check_chunks, chunks_of, text_of, write_text
 from patience import PATIENCE
 from reading import read
 from refused import raises
-from streamsvm.stream import BadRow, CSVSource, IterableSource, JSONLinesSource, Row, StreamError, lines, open_source, sources
+from streamsvm.stream import (
+    BadRow,
+    CSVSource,
+    IterableSource,
+    JSONLinesSource,
+    Row,
+    StreamError,
+    byte_streams,
+    lines,
+    open_source,
+    sources,
+)
 
 ROWS = [{"a": 1.0, "b c": 2.0, "y": 1}, {"a": 3.0, "b c": None, "y": 0}, {"a": 4.0, "b c": 5.5, "y": 1}]
 TEXTS = {kind: text_of(ROWS, kind) for kind in ("csv", "jsonl", "libsvm")}
@@ -158,7 +169,7 @@ def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind,
     many, last = blank * (60_000 // len(blank)), TEXTS[kind].splitlines(keepends=True)[-1]
     path, ends = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + many + last + many), []
     for size in (2**14, 1021):
-        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(byte_streams, "_CHUNK_BYTES", size)
         with open_source(str(path), label="y") as source:
             sizes = []
             for chunk in iter(partial(source.read, 1000), None):

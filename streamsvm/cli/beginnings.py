@@ -1,0 +1,113 @@
+"""The first rows of a source, which can be looked at again and again before any of them is learned."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.stream import IterableSource, Row, Source, StreamError, open_source
+from streamsvm.stream.byte_streams import ByteStream, HeldBytes
+from streamsvm.stream.endpoints import Position
+from streamsvm.stream.lines import LONGEST_LINE
+from streamsvm.stream.open import name_of, source_files
+from streamsvm.stream.tables import Reading
+
+#: Rows that are looked at, and for how long the next one is waited for once there is one.
+ROWS, SECONDS = 200, 2.0
+_BYTES = 2**22  # of a file, by which its encoding is told
+
+
+class Beginning(NamedTuple):
+    """The first rows of a source, or all of them."""
+
+    name: str
+    """Name of the source in messages."""
+    format: str | None
+    """As of `format_of`."""
+    opened: Callable[..., Source]
+    """Opens them, with the parameters ``label``, ``weight`` and those of the reading of `open_source`."""
+    text: bytes = b""
+    """The first bytes, where the source is a text."""
+    stream: ByteStream | None = None
+    """What gives the bytes of a pipe, the first ones too."""
+    position: Position | None = None
+    """Where they begin, if the source would begin elsewhere when it is opened later."""
+
+
+def of_files(place: str | list[str], text_format: str | None) -> Beginning | None:
+    """Return the rows of a file or of several; None where there is none."""
+    first = (source_files(place) or [str(place)])[0]
+    if text_format is None or place == "-" or not Path(first).is_file():
+        return None
+    text = _first_bytes(first) if text_format == "csv" else b""
+    return Beginning(name_of(place), text_format, partial(open_source, place, format=text_format), text)
+
+
+def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Beginning:
+    """Return the first rows of a pipe, CSV or JSON lines.
+
+    One is waited for, unless ``wait_on``, which is called with the name of the source where none comes for a while, says no.
+
+    Raises
+    ------
+    StreamError
+        The pipe cannot be opened or read.
+    """
+    stream = ByteStream(path)
+    try:
+        least = 2 if text_format == "csv" else 1
+        data = stream.peek(ROWS + 1, least, LONGEST_LINE, SECONDS, partial(wait_on, stream.name))
+    except BaseException:
+        stream.close()
+        raise
+
+    def opened(**how: Any) -> Source:
+        return open_source(path, format=text_format, stream=HeldBytes(stream.name, data), **how)
+
+    return Beginning(stream.name, text_format, opened, data, stream)
+
+
+def of_topic(url: str, wait_on: Callable[[str], bool], **how: Any) -> Beginning | None:
+    """Return the first rows of a stream with a URL, as `of_pipe`; None where they are numbers without names.
+
+    It is read by a source of its own, which is opened with the parameters ``how`` of `open_source`.
+    """
+    rows: list[Row] = []
+    with contextlib.closing(open_source(url, label_needed=False, **how)) as source:
+        if not source.has_names:
+            return None
+        position = source.position if how["start"] == "latest" and not how["stop_at_end"] else None
+        came, end = False, time.monotonic() + SECONDS
+        while len(rows) < ROWS and (chunk := source.read(ROWS - len(rows))) is not None:
+            rows += [row for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)]
+            if len(chunk) and not came:
+                came, end = True, time.monotonic() + SECONDS
+            elif time.monotonic() >= end:
+                if came or not wait_on(source.name):
+                    break
+                end = math.inf
+    return Beginning(source.name, None, partial(_held, rows, source.name), position=position)
+
+
+def _held(rows: Sequence[Row], name: str, *, label: str | None, **reading: Any) -> Source:
+    """Return rows of messages as a source that reads them; where no label is asked for, they have none."""
+    reads = Reading(**reading)
+
+    def given() -> Iterator[tuple[dict[Any, Any], Any]]:
+        for x, y in rows:
+            y = None if label is None else y
+            yield (reads.row(x.items()), reads.label(y)) if reads.options else (x, y)
+
+    return IterableSource(given(), name)
+
+
+def _first_bytes(path: str) -> bytes:
+    """Return the first bytes of a file, unpacked; errors are said where its rows are read."""
+    with contextlib.suppress(StreamError), contextlib.closing(ByteStream(path)) as stream:
+        return stream.peek(_BYTES, 0, _BYTES, 0.0, bool)
+    return b""

@@ -1,0 +1,89 @@
+"""Several files, a folder or a pattern are learned and predicted as one stream."""
+
+import json
+
+import pytest
+import zstandard
+
+from streamsvm import load
+
+LINES = [f"{i % 7},{'KLB'[i % 3]},{i % 2}" for i in range(300)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with three files of rows, beside one with all."""
+    (tmp_path / "data").mkdir()
+    for i, part in enumerate((LINES[:120], LINES[120:121], LINES[121:])):
+        (tmp_path / "data" / f"part-{i}.csv").write_text("\n".join(["a,b,y", *part, ""]))
+    (tmp_path / "all.csv").write_text("\n".join(["a,b,y", *LINES, ""]))
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("form", ["folder", "pattern", "several"])
+def test_they_are_learned_as_one(folder, tmp_path, call, form):
+    several = sorted(folder.iterdir())
+    places = {"folder": [folder], "pattern": [f"{folder}/*.csv"], "several": several}[form]
+    learn = ["--label", "y", "--checkpoint"]
+    said = call("learn", *places, *learn, tmp_path / "state", "--max-rows", 130).stderr
+    name = f"{several[0]} and 2 more" if form == "several" else str(places[0])
+    assert f"first look at {name}, 200 rows" in said
+    assert "read with --columns b:category (" in said
+    assert "continuing after row 130" in call("learn", *places, *learn, tmp_path / "state").stderr
+    call("learn", tmp_path / "all.csv", *learn, tmp_path / "other")
+    x = {"a": 3, "b": "L"}
+    assert load(tmp_path / "state").predict_proba_one(x) == load(tmp_path / "other").predict_proba_one(x)
+    out = [tmp_path / name for name in ("one.jsonl", "other.jsonl")]
+    for given, to in ((places, out[0]), ([tmp_path / "all.csv"], out[1])):
+        call("predict", *given, "--model", tmp_path / "state", "--to", to, "--keep", "b,a")
+    assert out[0].read_text() == out[1].read_text()
+    assert len(out[0].read_text().splitlines()) == 300
+
+
+def test_predictions_of_several_files_go_on(folder, tmp_path, call):
+    call("learn", folder, "--label", "y", "--checkpoint", tmp_path / "state")
+    predict = ["predict", folder, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--checkpoint", tmp_path / "at"]
+    call(*predict, "--max-rows", 125)
+    call(*predict)
+    rows = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
+    assert [row["row"] for row in rows] == list(range(300))
+    (folder / "part-0.csv").write_text("a,b,y\n")
+    call(*predict, status=1, says="are not those 2 of the checkpoint: one is gone, changed or new")
+
+
+def test_a_row_has_the_place_in_its_file(folder, tmp_path, call):
+    (folder / "part-1.csv").write_text("a,b,y\n1,2,3,4\n")
+    call("learn", folder, "--label", "y", "--on-error", tmp_path / "dead.jsonl")
+    assert json.loads((tmp_path / "dead.jsonl").read_text())["place"] == f"{folder}/part-1.csv, line 2"
+
+
+def test_no_file_that_is_read_is_written(folder, tmp_path, call):
+    for place, name in ((folder, "out.jsonl"), (f"{folder}/*", "out.jsonl"), (f"{folder}/*.csv", "out.csv")):
+        words = ["learn", place, "--label", "y", "--to", folder / name]
+        call(*words, status=2, says="would be one of the files of SOURCE")
+    call("learn", f"{folder}/*.csv", "--label", "y", "--to", folder / "out.jsonl")
+    words = ["learn", *sorted(folder.glob("*.csv")), "--label", "y", "--overwrite", "--to"]
+    call(*words, folder / "part-1.csv", status=2, says="would be one of the files of SOURCE")
+    call(*words, folder / "out.csv")
+
+
+def test_what_cannot_be_read_as_one_is_said(folder, tmp_path, call):
+    call("learn", folder, status=2, says="has 'a', 'b', 'y'. Perhaps --label y")
+    call("learn", f"{folder}/none*.csv", "--label", "y", status=1, says="there is no such file")
+    call("learn", tmp_path / "all.csv", "-", "--label", "y", status=1, says="- is no file: several sources are files")
+    (folder / "part-3.jsonl").write_text('{"a": 1, "y": 0}\n')
+    call("learn", folder, "--label", "y", status=1, says="have two formats")
+    (tmp_path / "empty").mkdir()
+    call("learn", tmp_path / "empty", "--label", "y", status=1, says="is a folder without a file of rows")
+
+
+def test_flags_from_a_file_may_name_a_folder(folder, tmp_path, call):
+    (tmp_path / "flags.toml").write_text(f"label = 'y'\nsource = '{folder}'\n")
+    assert "300 rows" in call("learn", "--config", tmp_path / "flags.toml").last
+
+
+def test_zstandard_is_unpacked(tmp_path, call):
+    (tmp_path / "rows.csv.zst").write_bytes(zstandard.compress("\n".join(["a;b;y", *LINES, ""]).replace(",", ";").encode()))
+    said = call("learn", tmp_path / "rows.csv.zst", "--label", "y").stderr
+    assert "read with --columns b:category --delimiter ';' (" in said
+    assert "300 rows" in said

@@ -1,0 +1,158 @@
+"""Several files as one source: positions, places, what must agree, and what a run that resumes needs."""
+
+import json
+
+import pytest
+import zstandard
+
+from chunks import chunks_of, text_of, write_rows
+from refused import raises
+from streamsvm.stream import StreamError, open_source
+from streamsvm.stream.open import format_of
+
+ROWS = [{"a": float(i), "b": i + 0.5, "y": i % 2} for i in range(9)]
+PARTS = [ROWS[:3], ROWS[3:4], ROWS[4:9]]
+
+
+def write(folder, kind, parts=PARTS):
+    folder.mkdir(exist_ok=True)
+    return [str(write_rows(folder / f"part-{i}.{kind}", rows)) for i, rows in enumerate(parts)]
+
+
+def given(source, most=1):
+    rows, places, positions = [], [], [json.loads(json.dumps(source.position))]
+    with source:
+        for chunk in chunks_of(source, most):
+            rows += [chunk.row(i) for i in range(len(chunk))]
+            places += [chunk.place(i) for i in range(len(chunk))]
+            positions.append(json.loads(json.dumps(source.position)))
+        assert source.read(most) is None
+    return rows, places, positions
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "libsvm", "parquet", "arrow"])
+def test_it_goes_on_after_any_row(tmp_path, kind):
+    paths = write(tmp_path / "data", kind)
+    specs = [str(tmp_path / "data"), f"{tmp_path}/data/part-*.{kind}", f"{tmp_path}/**/p*", paths]
+    rows, places, positions = given(open_source(specs[0], label="y"))
+    assert [row.y for row in rows] == [row["y"] for row in ROWS]
+    assert [next(iter(row.x.values())) for row in rows] == [row["a"] for row in ROWS]
+    first = 2 if "csv" in kind else 1
+    numbers = [(i, n + first) for i, part in enumerate(PARTS) for n in range(len(part))]
+    assert places == [f"{paths[i]}, {'row' if kind in ('parquet', 'arrow') else 'line'} {n}" for i, n in numbers]
+    for most in (1, 2, 100):
+        for done, position in enumerate(positions):
+            source = open_source(specs[done % len(specs)], label="y")
+            source.seek(position)
+            assert source.position == position
+            rest = given(source, most)
+            assert (rest[0], rest[1], rest[2][-1]) == (rows[done:], places[done:], positions[-1])
+
+
+def test_files_before_the_position_stay_as_they_were(tmp_path):
+    folder = tmp_path / "data"
+    paths = write(folder, "csv")
+    positions = given(open_source(str(folder), label="y"))[2]
+    part = [(folder / f"part-{i}.csv") for i in range(3)]
+    texts = [each.read_text() for each in part]
+
+    def refused(match, position, **how):
+        with open_source(str(folder), label="y", **how) as source:
+            raises(match, source.seek, position, error=StreamError)
+
+    for changed, position, match in [
+        (0, 4, "not those 1 of the checkpoint"),
+        (0, 6, "not those 2 of the checkpoint"),
+        (1, 6, "not those 2 of the checkpoint"),
+        (1, 4, "was changed before byte|ends at byte|not the stream"),
+    ]:
+        part[changed].write_text(texts[changed].replace(".5", ".25"))
+        refused(match, positions[position])
+        part[changed].write_text(texts[changed])
+    part[1].unlink()
+    refused("there are 2 files, and the checkpoint is within file 3", positions[6])
+    refused("not the stream|ends at byte|not those", positions[4])
+    part[1].write_text(texts[1])
+    (folder / "part-00.csv").write_text(texts[0])
+    refused("not those 2 of the checkpoint", positions[6])
+    (folder / "part-00.csv").unlink()
+    for other in ({}, {"files": 1}, positions[1] | {"files": "x"}, positions[1] | {"files": -1}):
+        refused("another kind of stream", other)
+    refused("learned with the label|columns read with", positions[6], drop="a")
+    # New rows at the end of the last file, and files after it, come next.
+    part[2].write_text(texts[2] + "9.0,9.5,1\n")
+    (folder / "part-9.csv").write_text(texts[1])
+    with open_source(str(folder), label="y") as source:
+        source.seek(positions[-1])
+        assert [row.x["a"] for row in source] == [9.0, 3.0]
+    assert len(paths) == 3
+
+
+def test_what_grows_after_it_was_read_is_told(tmp_path):
+    paths = write(tmp_path / "data", "jsonl")
+    with open_source(paths, label="y") as source:
+        while source.position["files"] < 1:
+            source.read(1)
+        position = source.position
+    with open(paths[0], "a") as file:  # noqa: PTH123
+        file.write('{"a": 1, "y": 0}\n')
+    with open_source(paths, label="y") as source:
+        raises("one is gone, changed or new", source.seek, position, error=StreamError)
+
+
+def test_columns_must_agree_in_any_order(tmp_path):
+    folder = tmp_path / "data"
+    write(folder, "csv", [ROWS[:2], [{name: row[name] for name in "yba"} for row in ROWS[2:4]]])
+    with open_source(str(folder), label="y") as source:
+        assert [(row.x["a"], row.x["b"], row.y) for row in source] == [(float(i), i + 0.5, i % 2) for i in range(4)]
+    (folder / "part-2.csv").write_text("a,c,y\n1,2,0\n")
+    with open_source(str(folder), label="y") as source:
+        raises("part-[02].csv has a column 'b', which .*part-[02].csv has not", list, source, error=StreamError)
+    (folder / "part-2.csv").write_text("a,b\n1,2\n")
+    with open_source(str(folder), label="y") as source:
+        raises("no column 'y' for the label", list, source, error=StreamError)
+    with open_source(str(folder), label="y", label_needed=False) as source:
+        assert [row.y for row in source] == [0, 1, 0, 1, None]
+
+
+def test_which_files_a_folder_has(tmp_path):
+    folder = tmp_path / "data"
+    write(folder, "csv")
+    for name in ("_SUCCESS", ".part.csv", "_part.csv", "README.md"):
+        (folder / name).write_text("other")
+    (folder / "more.csv").mkdir()
+    assert format_of(str(folder)) == "csv"
+    with open_source(str(folder), label="y") as source:
+        assert len(list(source)) == 9
+    (folder / "z.jsonl").write_text("{}\n")
+    for spec, match in [
+        (str(folder), "have two formats"),
+        (str(folder / "more.csv"), "is a folder without a file of rows"),
+        (f"{folder}/x*.csv", "there is no such file"),
+        ([str(folder / "part-0.csv"), "-"], "- is no file: several sources are files"),
+        ([str(folder / "part-0.csv"), str(folder / "none.csv")], r"none\.csv is no file"),
+    ]:
+        raises(match, open_source, spec, label="y", error=StreamError)
+    odd = folder / "part[1].csv"
+    odd.write_text("a,y\n1,0\n")
+    with open_source(str(odd), label="y") as source:
+        assert len(list(source)) == 1
+
+
+@pytest.mark.parametrize("frames", [1, 7])
+def test_zstandard_is_unpacked(tmp_path, frames):
+    rows = [{"a": float(i), "b": i % 7, "y": i % 2} for i in range(20_000)]
+    data = text_of(rows, "csv").encode()
+    size = len(data) // frames + 1
+    packed = b"".join(zstandard.compress(data[i : i + size]) for i in range(0, len(data), size))
+    path = tmp_path / "rows.csv.zst"
+    path.write_bytes(packed)
+    found, _, positions = given(open_source(str(path), label="y"), 1000)
+    assert [row.x["a"] for row in found] == [row["a"] for row in rows]
+    with open_source(str(path), label="y") as source:
+        source.seek(positions[7])
+        assert len(list(source)) == 20_000 - positions[7]["rows"]
+    for damaged in (packed[:-100], packed[:50] + b"junk" + packed[50:], b"junk", packed + b"junk"):
+        path.write_bytes(damaged)
+        with open_source(str(path), label="y") as source:
+            raises("rows.csv.zst, after byte|is empty", list, source, error=StreamError)
