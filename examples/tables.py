@@ -184,7 +184,7 @@ def rides() -> None:
 
 @table(
     "Arrow, and a column with many cities",
-    "The first 64 cities have a feature each, and the others share 32 hashed features. The checkpoint keeps how the table "
+    "The first cities have a feature each, and the others what the labels say of them. The checkpoint keeps how the table "
     "is read, so the next command continues in the same way, and so does `predict`. A flag that contradicts the checkpoint is an "
     "error.",
     "learn visits.arrow --label buys --checkpoint state --max-rows 400",
@@ -289,13 +289,13 @@ This page shows how to learn from tables with names, dates and missing values. `
 file, and at some of all that it can read within a second, shows how it reads each column, and learns. One line names the flags
 that read the table in the same way; other flags override them. It stops where two readings would be right and the rows do not
 tell them apart (`01/02/2024`), and with `--ask` wherever a flag could say more. A label with fractions, or with more than 100
-different numbers, is a number to predict, as with `--regression`. Of a pipe or a topic it looks at the first row only, and stops
-where that needs flags. The checkpoint keeps how the table is read.
+different numbers, is a number to predict, as with `--regression`. Of a pipe or a topic it waits for the first row, looks at what
+comes within two seconds, up to 200 rows, and then learns these and all that follow. The checkpoint keeps how the table is read.
 
 | the question | the flag |
 |---|---|
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
-| Which hold names? | `--columns city:category`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
+| Which hold names? | `--columns city:category`; they become one of a [few features](names.md), or what the labels say of them |
 | Which hold dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are) |
 | How to handle them? | `--when-missing mean` (default), `indicator` (also a feature `age is missing`), or `drop` (counts as 0) |

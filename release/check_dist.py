@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
     with zipfile.ZipFile(only(folder, "streamsvm_edge-*.whl")) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wanted = {name for name in packaged if name.startswith("streamsvm/edge/")} | {
-            f"streamsvm/files/{name}.py" for name in ("__init__", "container")
+            f"streamsvm/files/{name}.py" for name in ("__init__", "category_names", "container")
         }
         assert names == wanted | {"streamsvm/__init__.py", "streamsvm/py.typed"}, sorted(names)
         part = metadata(wheel, "streamsvm-edge")

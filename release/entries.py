@@ -186,9 +186,14 @@ def use_sources() -> None:
         chunk = LIBSVMSource(path).read(2)
         assert chunk is not None
         assert chunk.table([1]) is not None
-    encoder = TableEncoder()
-    encoder.learn_one({"a": 1.0})
-    encoder.encode(Table(("a",), [np.ones(2)]), 0, 2, np.ones(2, bool), ["a"]).learn()
+    encoder = TableEncoder(categorical="b")
+    table = Table(("a", "b"), [np.ones(400), [f"name {i}" for i in range(400)]])
+    for i in range(20):
+        encoder.learn_one(table.row(i).x, i % 2)
+    # More names than the first table of statistics has.
+    encoder.encode(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).learn()
+    encoder.transform_one(table.row(0).x)
+    assert encoder.n_unknown("b", ["name 1", "nobody"]) == 1
 
 
 def uses() -> list[str]:

@@ -116,6 +116,23 @@ def of_table(classes):
     return model, [x for x, _ in given[:100]]
 
 
+def of_names(classes, n=600, seed=0, **parameters):
+    """A learner behind a TableEncoder with statistics of names, and rows: many that it has learned, and others.
+
+    Names have an indicator, a statistic, both, or neither, or are missing; some are written in another way.
+    """
+    final = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
+    model = TableEncoder(categorical=["city", "size"], **parameters) | final
+    rng, given = random.Random(seed), list(rows(2 * n, classes, seed))
+    for number, (x, y) in enumerate(given):
+        city = int(rng.expovariate(0.03)) + (200 if number >= n and rng.random() < 0.2 else 0) if number > 20 else number % 2
+        x["city"] = rng.choice([f"c{city}", f" c{city}", city, float(city), f"{city}.0", None, ""])
+        x["size"] = rng.choice([True, "TRUE", "false", 1.5, math.nan])
+        if number < n:
+            model.learn_one(x, y if classes == 0 or rng.random() < 0.7 else [y, city % classes][classes == 2])
+    return model, [x for x, _ in given]
+
+
 def scaled_targets(wrapper=BoundedTargetScaler):
     model = wrapper(BSCARegressor(budget=30, seed=0))
     for x, y in rows(300, 0):
@@ -170,6 +187,7 @@ def makers():
         found[f"scaler {number}"] = lambda scaler=scaler: behind(scaler)[0]
     for classes in (0, 2, 3):
         found[f"table of {classes}"] = lambda classes=classes: of_table(classes)[0]
+        found[f"names of {classes}"] = lambda classes=classes: of_names(classes)[0]
     return found | {"scaled targets": scaled_targets, "tuned threshold": tuned}
 
 
@@ -215,6 +233,9 @@ def matrix(program, n=200, seed=0):
     for number, column in enumerate(program.columns):
         if column.text is not None or column.bucket is not None:
             X[:, number] = rng.random(n) < 0.3
+        elif column.table is not None:
+            values = program.tables[column.table[0]].values[:, column.table[1]]
+            X[:, number] = np.where(rng.random(n) < 0.3, 0.0, rng.choice(values, n))
     return X
 
 

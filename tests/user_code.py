@@ -47,7 +47,7 @@ from streamsvm.stream import (
     TableChunk,
     open_source,
 )
-from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.tables import TableEncoder, TableModel
 
 X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 row: dict[str, float] = {"a": 1.0, "b": 2}
@@ -70,7 +70,7 @@ def learn_online() -> None:
     assert_type(model.n_support, int)
     assert_type(TunedThresholdClassifier(model).predict_one({"a": 1.0}), bool | int | str | None)
     assert_type(OneClassBSGD(nu=0.2, maintenance=Removal("random")).score_one(row), float)
-    assert_type(TableEncoder(categorical="zip") | OnlineLinearSVC(overflow="ignore"), compose.Pipeline)
+    assert_type(TableEncoder(categorical="zip") | OnlineLinearSVC(overflow="ignore"), TableModel)
 
     regressor = SVMRegressor("low")
     regressor.learn_one(row, 0.5)

@@ -78,8 +78,7 @@ def make_model(
         raise UsageError(f"--{error}") from None
     if table is not None:  # so that no value of a category finds the model full
         each = kind().max_features * (2 if table.when_missing == "indicator" else 1)
-        categories = len(table.categorical) * (table.max_values + table.buckets)
-        parameters["max_features"] = each + categories + 2 * len(table.dates) * len(table.cycles)
+        parameters["max_features"] = each + table.most_made_features
     seen: set[str] = set()
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))

@@ -265,4 +265,6 @@ def _saved(checkpoint: Any) -> dict[str, Any]:
         value = getattr(encoder, name)
         if value and not (name == "when_missing" and value == "mean"):
             found[name] = value
+    if encoder is not None and encoder.buckets is not None:  # of an earlier version
+        found |= {"max_values": encoder.max_values, "buckets": encoder.buckets}
     return found

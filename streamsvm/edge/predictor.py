@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm.edge.program import Column, Name, Program, ProgramError, run
 from streamsvm.edge.steps import MOST_AT_ONCE, probabilities
+from streamsvm.files.category_names import key_of, seed_of, spelling
 from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
 
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
@@ -71,12 +72,15 @@ class Predictor:
         self._label_array = _as_array(self.labels)
         stacks = max((len(step.arrays["shares"]) for step in program.steps if step.do == "experts"), default=0)
         self._rows_at_once = max(MOST_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)
-        #: Of each field of a row: its column of numbers, its columns by text, and its buckets.
+        #: Of each field of a row: its column of numbers, its columns by text, and its buckets; and its seed, with the columns and
+        #: places of each table that it has numbers of.
         self._numbers: dict[Any, int] = {}
         self._texts: dict[Any, dict[str, int]] = {}
         self._buckets: dict[Any, tuple[int, dict[int, int]]] = {}
+        self._tables: dict[Any, tuple[int, dict[int, list[tuple[int, int]]]]] = {}
         for number, column in enumerate(program.columns):
             self._place(number, column)
+        self._named = self._texts.keys() | self._buckets.keys() | self._tables.keys()
 
     def __repr__(self) -> str:
         name = str(self.facts.get("model"))
@@ -89,6 +93,10 @@ class Predictor:
             self._texts.setdefault(column.field, {})[column.text] = number
         elif column.bucket is not None:
             self._buckets.setdefault(column.field, (column.bucket[1], {}))[1][column.bucket[0]] = number
+        elif column.table is not None:
+            table, place = column.table
+            places = self._tables.setdefault(column.field, (seed_of(column.field), {}))[1]
+            places.setdefault(table, []).append((number, place))
         else:
             self._numbers[column.field] = number
 
@@ -147,7 +155,7 @@ class Predictor:
                 values[place] = value
             elif place is not None:
                 _put(values, place, _number(name, value))
-            elif name in self._texts or name in self._buckets:
+            elif name in self._named:
                 self._set_text(values, name, value)
             elif hashed:
                 _put(values, _hashed(name, hashed), _number(name, value))
@@ -159,6 +167,8 @@ class Predictor:
         text, columns = text_of(value), self._texts.get(name, {})
         if text not in columns:
             text = text.strip()  # as an encoder of tables does
+        if text not in columns:
+            text = spelling(text)
         if text in columns:
             values[columns[text]] = 1.0
         elif text and name in self._buckets:
@@ -166,6 +176,14 @@ class Predictor:
             column = buckets.get(_hashed(text, of))
             if column is not None:
                 values[column] = 1.0
+        if text and name in self._tables:
+            seed, places = self._tables[name]
+            key = key_of(seed, text)
+            for number, within in places.items():
+                table = self.program.tables[number]
+                if (at := table.place_of(key)) >= 0:
+                    for column, place in within:
+                        values[column] = table.values[at, place]
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 
@@ -230,7 +248,7 @@ class Predictor:
     def _of_frame(self, X: Any) -> np.ndarray:
         rows, names = np.full((len(X), len(self.program.columns)), math.nan), getattr(X, "column_names", None) or list(X.columns)
         for name in names:
-            if name in self._texts or name in self._buckets:
+            if name in self._named:
                 for row, value in zip(rows, np.asarray(X[name], object), strict=True):
                     self._set_text(row, name, value)
             elif name in self._numbers or self.program.hashed:

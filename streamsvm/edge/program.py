@@ -1,8 +1,9 @@
 """A model as a program: numbered values, each computed from earlier ones, and how they answer.
 
-Value 0 is the row as it is given, with a number for each column. A number that is not finite is missing, and is NaN from then
-on. Step i computes value i + 1 from values before it. A value has a width: for n rows, it is float64 [n, width]. A program is
-data. `streamsvm.edge.steps` executes it with numpy, and `streamsvm.export` writes it as C, ONNX or JSON.
+Value 0 is the row as it is given, with a number for each column; that of a name may come from a `Table`. A number that is not
+finite is missing, and is NaN from then on. Step i computes value i + 1 from values before it. A value has a width: for n rows, it
+is float64 [n, width]. A program is data. `streamsvm.edge.steps` executes it with numpy, and `streamsvm.export` writes it as C,
+ONNX or JSON.
 
 ===========  ========================================================================================================
 step         its value
@@ -35,11 +36,11 @@ import numpy as np
 
 from streamsvm.edge.steps import ProgramError, Step, is_number, value_of, width_of
 
-__all__ = ["Answer", "Column", "Program", "ProgramError", "Step"]
+__all__ = ["Answer", "Column", "Program", "ProgramError", "Step", "Table"]
 
 Name = str | int | float | bool
 
-_VERSION = 2
+_VERSION = 3
 _MOST_COLUMNS = 2**26
 _MOST_STEPS = 1000  # committees have less than 100
 #: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
@@ -60,6 +61,22 @@ class Column(NamedTuple):
     bucket: tuple[int, int] | None = None
     """The number is 1 if the field has a text that no other column has, and whose CRC-32 modulo the second number is the first.
     """
+    table: tuple[int, int] | None = None
+    """The number is that of the field's text in the table with the first number, at the second one; missing if it has none."""
+
+
+class Table(NamedTuple):
+    """Numbers of names, such as what the labels of the rows that were learned say of each."""
+
+    keys: np.ndarray
+    """The key of each name, as `key_of` gives it, uint32 [n], in ascending order."""
+    values: np.ndarray
+    """The numbers of each, float64 [n, m]."""
+
+    def place_of(self, key: int) -> int:
+        """Return the place of a key; -1 if the table does not have it."""
+        place = int(np.searchsorted(self.keys, np.uint32(key)))
+        return place if place < len(self.keys) and self.keys[place] == key else -1
 
 
 class Answer(NamedTuple):
@@ -91,6 +108,13 @@ class Program:
     hashed
         Number by which fields without a column are hashed: such a field is added to the column with the number CRC-32 of its
         name modulo ``hashed``. 0 leaves such fields out.
+    tables
+        The tables that columns have numbers of.
+
+    Raises
+    ------
+    ProgramError
+        A table is none, or a column has a number of a table that is not there.
 
     Attributes
     ----------
@@ -113,9 +137,14 @@ class Program:
     [1, 1, 1]
     """
 
-    def __init__(self, columns: Sequence[Column], hashed: int = 0) -> None:
+    def __init__(self, columns: Sequence[Column], hashed: int = 0, tables: Sequence[Table] = ()) -> None:
         self.columns: list[Column] = list(columns)
         self.hashed: int = hashed
+        self.tables: tuple[Table, ...] = tuple(tables)
+        for table in self.tables:
+            _check_table(table)
+        for column in self.columns:
+            _check_place(column, self.tables)
         self.steps: list[Step] = []
         self.widths: list[int] = [len(self.columns)]
         self.answer: Answer = Answer("number", 0, 0)
@@ -152,8 +181,8 @@ class Program:
         self.widths.append(width)
 
     def with_steps(self, steps: Iterable[Step]) -> Program:
-        """Return a program with other steps, and the same columns, answer and facts."""
-        made = Program(self.columns, self.hashed)
+        """Return a program with other steps, and the same columns, tables, answer and facts."""
+        made = Program(self.columns, self.hashed, self.tables)
         made.answer, made.facts = self.answer, self.facts
         for step in steps:
             made.take(step)
@@ -162,7 +191,8 @@ class Program:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for step in self.steps for array in step.arrays.values())
+        held = [array for step in self.steps for array in step.arrays.values()]
+        return sum(array.nbytes for array in (*held, *(array for table in self.tables for array in table)))
 
     @property
     def of_pairs(self) -> bool:
@@ -193,10 +223,16 @@ class Program:
                 places[name] = f"{_PREFIX}{len(arrays)}"
                 arrays[places[name]] = array
             steps.append({"do": step.do, "of": step.of, "arrays": places, "options": step.options})
+        tables = []
+        for table in self.tables:
+            places = {name: f"{_PREFIX}{len(arrays) + number}" for number, name in enumerate(table._fields)}
+            arrays.update(zip(places.values(), table, strict=True))
+            tables.append(places)
         text = json.dumps(
             {
-                "version": _VERSION if any("middle" in step.arrays for step in self.steps) else 1,  # which has no middles
-                "columns": self.columns,
+                "version": self._version,
+                "columns": [column if column.table is not None else column[:4] for column in self.columns],
+                **({"tables": tables} if tables else {}),
                 "hashed": self.hashed,
                 "steps": steps,
                 "answer": self.answer._asdict(),
@@ -207,6 +243,11 @@ class Program:
         )
         return text, arrays
 
+    @property
+    def _version(self) -> int:
+        """The least version of programs that has all that is in this one."""
+        return 3 if self.tables else 2 if any("middle" in step.arrays for step in self.steps) else 1
+
     @classmethod
     def of_parts(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:
         """Return the program that `parts` took apart, checked. A ProgramError says what is wrong with it."""
@@ -216,10 +257,11 @@ class Program:
                 raise ProgramError(
                     f"it has version {saved['version']} of the programs, and this streamsvm reads {_VERSION}: upgrade"
                 )
-            program = cls([_column(*column) for column in saved["columns"]], _count(saved["hashed"]))
+            left = dict(arrays)  # each is used once: a small file must not compute with a large array ten thousand times
+            tables = [Table(*(left.pop(table[name]) for name in Table._fields)) for table in saved.get("tables", ())]
+            program = cls([_column(*column) for column in saved["columns"]], _count(saved["hashed"]), tables)
             if len(program.columns) > _MOST_COLUMNS:
                 raise ProgramError("it has too many columns")
-            left = dict(arrays)  # each belongs to one step: a small file must not compute with a large array ten thousand times
             for step in saved["steps"]:
                 named = {str(name): left.pop(place) for name, place in step["arrays"].items()}
                 program.take(Step(str(step["do"]), tuple(step["of"]), named, dict(step["options"])))
@@ -267,7 +309,28 @@ def run(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values[program.answer.decision], values[program.answer.choice]
 
 
-def _column(name: Any, field_name: Any, text: Any, bucket: Any) -> Column:
+def _check_table(table: Table) -> None:
+    keys, values = table
+    kinds = [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in table]
+    if kinds != [("u", 4, 1), ("f", 8, 2)] or len(values) != len(keys) or not values.shape[1]:
+        raise ProgramError("the arrays of a table are of another type, or do not fit together")
+    if not (keys[1:] > keys[:-1]).all():
+        raise ProgramError("the keys of a table are not in ascending order")
+    if not np.isfinite(values).all():
+        raise ProgramError("the values of a table are not finite")
+
+
+def _check_place(column: Column, tables: Sequence[Table]) -> None:
+    if column.table is None:
+        return
+    table, place = column.table
+    if column.text is not None or column.bucket is not None:
+        raise ProgramError("a column has a number of a table, and is 1 for some texts as well")
+    if not (table < len(tables) and place < tables[table].values.shape[1]):
+        raise ProgramError("a column has a number of a table that is not there")
+
+
+def _column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
     if not (text is None or isinstance(text, str)):
         raise ProgramError("a text of a column is none")
     if bucket is not None:
@@ -275,7 +338,10 @@ def _column(name: Any, field_name: Any, text: Any, bucket: Any) -> Column:
         if not number < of:
             raise ProgramError("a bucket of a column is none")
         bucket = number, of
-    return Column(_name(name), _name(field_name), text, bucket)
+    if table is not None:
+        number, place = map(_count, table)
+        table = number, place
+    return Column(_name(name), _name(field_name), text, bucket, table)
 
 
 def _name(value: Any) -> Name:

@@ -178,7 +178,7 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
     hashed = model.max_features if model.overflow == "hash" and len(names) == model.max_features else 0
     if hashed and transformers:
         raise ProgramError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
-    program = Program(front.columns, hashed)
+    program = Program(front.columns, hashed, front.tables)
     value = add_scales(program, 0, front.scales)
     answer = (add_committee if isinstance(model, Committee) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:

@@ -155,8 +155,8 @@ def _json(program: Program, folder: Path, name: str) -> list[Path]:
     text, arrays = program.parts()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"
-    for step in saved["steps"]:
-        step["arrays"] = {key: _as_json(arrays[place]) for key, place in step["arrays"].items()}
+    for places in (*(step["arrays"] for step in saved["steps"]), *saved.get("tables", ())):
+        places.update({key: _as_json(arrays[place]) for key, place in places.items()})
     data = json.dumps(saved, separators=(",", ":"), allow_nan=False).encode()
     write(folder / f"{name}.json", data)
     return [folder / f"{name}.json"]

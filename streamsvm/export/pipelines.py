@@ -11,9 +11,11 @@ import numpy as np
 from river import compose, preprocessing
 
 from streamsvm.edge.predictor import text_of
-from streamsvm.edge.program import Column, Program, ProgramError
+from streamsvm.edge.program import Column, Program, ProgramError, Table
+from streamsvm.files.category_names import key_of, seed_of
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.encoder import TableEncoder
+from streamsvm.stream.tables.statistics import NameStatistics
 
 
 class Scale(NamedTuple):
@@ -32,6 +34,7 @@ class Front:
 
     columns: list[Column]
     scales: list[Scale] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
 
 
 def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
@@ -53,7 +56,7 @@ def _take(front: Front, transformer: Any) -> None:
     kind = type(transformer)
     if kind in _SCALERS:
         fields = [column.field for column in front.columns]
-        if any(column.text is not None or column.bucket is not None for column in front.columns):
+        if any(column[2:] != (None, None, None) for column in front.columns):
             raise ProgramError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
         front.scales.insert(0, _scale_of(transformer, fields))
     elif kind is compose.Select:
@@ -168,23 +171,16 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
         raise ProgramError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
     if front.scales:
         raise ProgramError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
-    of_texts: dict[Any, tuple[Any, str]] = {
-        feature: (name, text) for name, values in encoder._features.items() for text, feature in values.items()
-    }
-    of_buckets: dict[Any, tuple[Any, int]] = {
-        f"{name}#{number}": (name, number) for name in encoder._features for number in range(encoder.buckets)
-    }
-    columns, numbers = [], []
+    of_names, columns, numbers = _columns_of_names(encoder, len(front.tables)), [], []
     for place, column in enumerate(front.columns):
-        if column.field in of_texts:
-            columns.append(Column(column.name, *of_texts[column.field]))
-        elif column.field in of_buckets and column.field not in encoder._numbers:
-            of, number = of_buckets[column.field]
-            columns.append(Column(column.name, of, None, (number, encoder.buckets)))
+        if column.field in of_names:
+            columns.append(of_names[column.field]._replace(name=column.name))
         else:
             columns.append(column)
             numbers.append(place)
     front.columns = columns
+    if encoder.statistics is not None and any(column.table is not None for column in columns):
+        front.tables.append(_table_of(encoder, encoder.statistics))
     if encoder.when_missing == "mean" and not hasattr(encoder._scaler, "means") and numbers:  # else the mean is 0 once scaled
         means, ones = np.full((2, len(columns)), math.nan)
         means[numbers], ones[numbers] = [encoder._numbers.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
@@ -197,6 +193,36 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
     location, spread = np.full((2, len(columns)), math.nan)
     location[numbers], spread[numbers] = scale.location, scale.spread
     front.scales.append(scale._replace(location=location, spread=spread))
+
+
+def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
+    """Return the columns of an encoder's features that come from names; its statistics are the table with this number."""
+    found: dict[Any, Column] = {}
+    learned: dict[Any, dict[str, str]] = encoder._features
+    known, statistics = encoder._known, encoder.statistics
+    for name in learned:
+        if encoder.buckets is not None:
+            buckets = ((number, encoder.buckets) for number in range(encoder.buckets))
+            found |= {f"{name}#{bucket[0]}": Column("", name, bucket=bucket) for bucket in buckets}
+        elif statistics is not None and known.asks(name, None):
+            suffixes = enumerate(statistics.suffixes)
+            found |= {f"{name}~{suffix}": Column("", name, table=(table, place)) for place, suffix in suffixes}
+    for feature in encoder._numbers:
+        if feature in found and found.pop(feature).table is not None:
+            raise ProgramError(f"a column has the name of a statistic of names, {feature!r:.80}: rename it")
+    for name, values in learned.items():
+        found |= {feature: Column("", name, text) for text, feature in values.items() if feature}
+    return found
+
+
+def _table_of(encoder: TableEncoder, statistics: NameStatistics) -> Table:
+    """Return the statistics that names have now; those that have a feature instead are left out."""
+    known = encoder._known
+    left_out: list[int] = []
+    for name, values in encoder._features.items():
+        left_out += [key_of(seed_of(name), text) for text, feature in values.items() if not known.asks(name, feature)]
+    keys = np.setdiff1d(statistics.keys, np.array(left_out, np.uint32))
+    return Table(keys, statistics.of(keys.tolist()))
 
 
 _LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread

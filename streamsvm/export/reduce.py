@@ -14,6 +14,7 @@ from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run
 from streamsvm.edge.steps import Step, kernel_values, vectors_of
+from streamsvm.export.c.names import names_bytes
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised, rounded
 
@@ -147,7 +148,8 @@ def _fitting(
     if low == 0:
         least = table_bytes(rounded(_cut(program, min(most, 1), most), bits))
         what = "with one vector" if most else "without a support vector"
-        raise ProgramError(f"{what} its tables have {least:,} bytes, more than max_bytes={max_bytes:,}: allow as many")
+        names = f" ({of_names:,} of them for names)" if (of_names := names_bytes(program)) else ""
+        raise ProgramError(f"{what} its tables have {least:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
     return _replaced(_remembering(program, low, most, rng), low, most, rows, bits, passes, rng)
 
 

@@ -21,7 +21,6 @@ from streamsvm.stream.rows import (
     SETTLED,
     GuardedModel,
     LabelRules,
-    RowError,
     checked_number,
     gives_probabilities,
     listed,
@@ -37,7 +36,8 @@ def parameters_of(model: Any) -> str:
     """Return the parameters of a model that has learned nothing."""
     # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
     # of what it wraps the name only.
-    texts = [repr(model)]
+    kind = type(model).__name__
+    texts = [repr(model).replace(kind, "Pipeline", 1) if isinstance(model, compose.Pipeline) else repr(model)]
     for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
         while isinstance(step, base.Wrapper):
             step = step._wrapped_model
@@ -154,7 +154,6 @@ class LearningLoop(StreamLoop[Progress]):
     ) -> None:
         super().__init__(source, model, learns=True, sink=sink, **options)
         last = self._guarded.last
-        self._regression = isinstance(last, base.Regressor)
         scored: Any = metric
         if metric is None:
             scored = metrics.MAE() if self._regression else metrics.Accuracy()  # type: ignore[no-untyped-call]
@@ -345,15 +344,10 @@ class LearningLoop(StreamLoop[Progress]):
         return take
 
     def _knows(self, y: Any) -> bool:
-        return self._regression or y in self._labels.known
+        return y in self._labels.known
 
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
         ys = rows.y
-        try:
-            if self._regression:
-                ys = [None if y is None else checked_number(y) for y in ys]
-        except RowError:
-            return None
         probability = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
         answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, probability, rows.weights)
         if answers is None:

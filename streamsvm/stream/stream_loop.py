@@ -145,6 +145,7 @@ class StreamLoop(Generic[P]):
         #: The time after which a checkpoint must be written.
         self._longest = (None if checkpoints is None else checkpoints.longest_seconds) or math.inf
         self._at_once = takes_many(self._guarded, learns)
+        self._regression = isinstance(self._guarded.last, base.Regressor)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
@@ -378,7 +379,7 @@ class StreamLoop(Generic[P]):
 
     def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
         """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""
-        rows = together(chunk, first, end, self._guarded, self._learns, self._knows)
+        rows = together(chunk, first, end, self._guarded, self._learns, self._knows, self._regression)
         n = 0 if rows is None else len(rows.X)
         if rows is None or n < _FEW:
             for i in range(first, first + n):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.stream.rows import LARGEST, NUMBERS, GuardedModel, is_number
+from streamsvm.stream.rows import LARGEST, NUMBERS, GuardedModel, RowError, checked_number, is_number
 from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
 
 
@@ -41,12 +41,12 @@ class Together(NamedTuple):
 
 
 def together(
-    chunk: Chunk, first: int, end: int, guarded: GuardedModel, learns: bool, knows: Callable[[Any], bool]
+    chunk: Chunk, first: int, end: int, guarded: GuardedModel, learns: bool, knows: Callable[[Any], bool], regression: bool
 ) -> Together | None:
     """Return rows of a chunk from one number on, up to another, or to one that must be taken by itself; None if there are none.
 
     Such a row cannot be read, or brings a feature or a label that is new (one that ``knows`` denies), or a value that a model
-    refuses. Rows that are predicted only bring nothing new.
+    refuses. Rows that are predicted only bring nothing new. For a ``regression``, labels become numbers.
     """
     if not learns and guarded.last.overflow == "hash":  # features that are not known may have columns, too
         return None
@@ -57,9 +57,11 @@ def together(
     for alone in (table.odd, table.blank if guarded.encoder is None else ()):
         at = bisect.bisect_left(alone, first)
         end = min(end, alone[at] if at < len(alone) else end)
-    y = [None] * (end - first) if table.y is None else table.y[first:end]
+    y: list[Any] = [None] * (end - first) if table.y is None else table.y[first:end]
     weights = None if table.weights is None else table.weights[first:end]
-    if learns:
+    if learns and regression:
+        y, end = _targets_of(y, first)
+    elif learns:
         try:
             if new := {each for each in set(y) if each is not None and not knows(each)}:
                 end = first + next(i for i, each in enumerate(y) if each in new)
@@ -75,9 +77,22 @@ def together(
         learned = np.array([each is not None for each in y[: end - first]]) if learns else np.zeros(end - first, bool)
         if weights is not None:
             learned &= weights[: end - first] > 0.0
-        X, names, empty, learn = guarded.encoder.encode(table, first, end, learned if learns else None, known)
+        X, names, empty, learn = guarded.encoder.encode(
+            table, first, end, learned if learns else None, known, y[: end - first], weights
+        )
     n = len(X)
     return Together(X, names, y[:n], None if weights is None else weights[:n], empty, learn, table, first) if n else None
+
+
+def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
+    """Return labels as numbers to predict, up to one that is none, and the number of the row after them."""
+    targets: list[Any] = []
+    for y in ys:
+        try:
+            targets.append(None if y is None else checked_number(y))
+        except RowError:
+            break
+    return targets, first + len(targets)
 
 
 def _nothing() -> None:

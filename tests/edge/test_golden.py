@@ -55,7 +55,8 @@ class Alone:
     def find_spec(self, name, path=None, target=None):
         first = name.partition(".")[0]
         known = first in sys.stdlib_module_names or first in ("numpy", "_distutils_hack")
-        ours = name in ("streamsvm", "streamsvm.files", "streamsvm.files.container") or name.startswith("streamsvm.edge")
+        files = [f"streamsvm.files.{part}" for part in ("category_names", "container")]
+        ours = name in ("streamsvm", "streamsvm.files", *files) or name.startswith("streamsvm.edge")
         if not known and not ours:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

@@ -21,7 +21,15 @@ from streamsvm.learners.preprocessing import BoundedScaler
 
 NAMES = [
     *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),
-    *("FOGD 0 of 2", "CSMOClassifier 0 of 4", "HierarchicalSVC 7 of 2", "OutOfCoreLinearSVC", "table of 2", "scaled targets"),
+    *(
+        "FOGD 0 of 2",
+        "CSMOClassifier 0 of 4",
+        "HierarchicalSVC 7 of 2",
+        "OutOfCoreLinearSVC",
+        "table of 2",
+        "names of 3",
+        "scaled targets",
+    ),
 ]
 
 
@@ -40,6 +48,10 @@ def of_json(data):
         for name, array in step["arrays"].items():
             arrays[f"{number} {name}"] = np.array(array["data"], DTYPES[array["dtype"]]).reshape(array["shape"])
         step["arrays"] = {name: f"{number} {name}" for name in step["arrays"]}
+    for table in saved.get("tables", []):
+        for name, array in table.items():
+            arrays[name] = np.array(array["data"], DTYPES[array["dtype"]]).reshape(array["shape"])
+            table[name] = name
     return Program.of_parts(json.dumps(saved), arrays)
 
 

@@ -120,8 +120,8 @@ def test_rows_with_something_new_are_left_to_the_methods_for_one():
     before, (x, y) = dumps(model), rows_of(1)[0]
     for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: 1e39}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
         chunk = RowsChunk([Row(x, y), Row(row, y)], str)
-        assert len(together(chunk, 0, 2, GuardedModel(model), True, {y}.__contains__).X) == 1
-        assert together(chunk, 1, 2, GuardedModel(model), True, {y}.__contains__) is None
+        assert len(together(chunk, 0, 2, GuardedModel(model), True, {y}.__contains__, False).X) == 1
+        assert together(chunk, 1, 2, GuardedModel(model), True, {y}.__contains__, False) is None
     for value in (math.nan, math.inf, 1e39):
         assert model.predict_then_learn(*in_columns([(x, y), ({**x, 0: value}, y)]), [y, y], False) is None
     for label in (2, "text", math.nan, [1]):

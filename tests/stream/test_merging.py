@@ -125,10 +125,11 @@ def test_what_cannot_become_one_is_refused(makers, reason):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ([{"max_values": 2}, {"max_values": 2}], "column 'city' has 3 values .* max_values=2"),
+        ([{"max_values": 2, "buckets": 32}, {"max_values": 2, "buckets": 32}], "column 'city' has 3 values .* max_values=2"),
         ([{"max_columns": 3, "drop": "b"}, {"max_columns": 3, "drop": "a"}], "drop="),
         ([{"scaler": "standard"}, {}], "cannot be merged with a"),
-        ([{"buckets": 3}, {}], "buckets=3 and 32"),
+        ([{"buckets": 3}, {"buckets": 32}], "buckets=3 and 32"),
+        ([{"buckets": 3}, {}], "buckets=3 and None"),
     ],
 )
 def test_encoders_that_cannot_become_one_stay_as_they_are(options, reason):

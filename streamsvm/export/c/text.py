@@ -23,6 +23,7 @@ tgmath time wchar wctype
 _KEYWORDS = frozenset(_WORDS.split())
 _IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]{0,40}")
 _TYPES = {"f": "float", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int32_t", "q": "int32_t", "d": "float"}
+_TYPES |= {"I": "uint32_t", "L": "uint32_t"}
 _WIDTH = 120  # characters of a line
 
 
@@ -86,7 +87,8 @@ def table(name: str, array: np.ndarray, what: str = "") -> list[str]:
     flat = array.ravel()
     if not flat.size:
         flat = np.zeros(1, array.dtype)
-    numbers = map(number, flat.tolist()) if array.dtype.kind == "f" else map(str, flat.tolist())
+    kind, suffix = array.dtype.kind, "u" if array.dtype.kind == "u" else ""
+    numbers = map(number, flat.tolist()) if kind == "f" else (f"{value}{suffix}" for value in flat.tolist())
     note = f" /* {what} */" if what else ""
     return [f"static const @UP_TABLE {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped(numbers), "};"]
 

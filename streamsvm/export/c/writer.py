@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from streamsvm.edge.program import Answer, Program
 from streamsvm.export.c.library import functions_for
+from streamsvm.export.c.names import OF_NAMES, add_names, has_names, names_bytes
 from streamsvm.export.c.steps import add_step, fused
 from streamsvm.export.c.text import CHECKED, MACROS, Source, comment, number, prefix, string, write_pair
 from streamsvm.export.quantise import quantised
@@ -78,15 +79,16 @@ def write_c(
     name, folder = prefix(name), Path(folder)
     program = quantised(program, bits, error) if bits != 32 or error is not None else program
     source = _source(program)
+    name_of = add_names(source, program)
     stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
     head = _facts(program, source.nbytes, stack)
-    paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, name))
+    paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, name) + name_of)
     return CFiles(*paths, source.nbytes, stack)
 
 
 def table_bytes(program: Program) -> int:
     """Return how many bytes the constant tables of a program have in C, without names and labels; errors as of `write_c`."""
-    return _source(program).nbytes
+    return _source(program).nbytes + names_bytes(program)
 
 
 def _source(program: Program) -> Source:
@@ -154,6 +156,8 @@ def _facts(program: Program, nbytes: int, stack: int) -> list[str]:
             of = f": 1 if {comment(column.field)} is {comment(column.text)}, else 0"
         elif column.bucket is not None:
             of = f": 1 if {comment(column.field)} has another value, of bucket {column.bucket[0]}, else 0"
+        elif column.table is not None:
+            of = f": @_name({place}, text) of the text of {comment(column.field)}"
         lines.append(f"  x[{place}]  {comment(column.name)}{of}")
     if program.hashed:
         lines.append(f"Numbers of other names are added to the x whose place is the CRC-32 of the name modulo {program.hashed}.")
@@ -174,6 +178,8 @@ def _header(program: Program, head: list[str]) -> str:
     what = "The number of the label in @_labels." if of_labels else _PREDICTED[answer.kind]
     lines += ["", f"/* {what} */", f"{'int' if of_labels else 'float'} @_predict(const float *x);"]
     lines += ["", f"/* {_decided(program)} */", "void @_decision(const float *x, float *out);", ""]
+    if has_names(program):
+        lines += [OF_NAMES, "float @_name(int place, const char *text);", ""]
     lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
     return "\n".join(lines)
 

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
+from streamsvm.files.category_names import key_of, seed_of, spelling
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.values import cyclic, spelling
+from streamsvm.stream.tables.statistics import NameStatistics
+from streamsvm.stream.tables.values import cyclic
 
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
@@ -24,13 +26,46 @@ class Columns(NamedTuple):
     reading: Reading
     numbers: dict[Hashable, tuple[int, float]]
     """Rows and mean of each column of numbers that was learned."""
-    features: Mapping[Hashable, Mapping[str, str]]
-    """The feature of each value of each column of names that was learned."""
+    features: Mapping[Hashable, dict[str, str]]
+    """The feature of each value of each column of names that was learned; empty for a value that has none yet."""
     when_missing: str
     cycles: list[str]
     max_values: int
-    buckets: int
+    buckets: int | None
     max_columns: int
+    statistics: NameStatistics | None
+    """What labels say of each name, where names do not share buckets."""
+
+    def is_full(self, column: Hashable) -> bool:
+        """Whether a column that was learned has more values than get a feature each."""
+        values = self.features[column]
+        return len(values) >= self.max_values if self.statistics is None else len(values) > self.max_values
+
+    def asks(self, column: Hashable, feature: str | None) -> bool:
+        """Whether a name of a column that was learned has a statistic, if it has this feature."""
+        if self.statistics is None:
+            return False
+        return bool(self.statistics.of_numbers) or not (feature or not self.is_full(column))
+
+    def learn_name(self, column: Hashable, text: str) -> None:
+        """Give a value of a column its feature, as long as there is room; statistics wait until it comes again."""
+        values, feature = self.features[column], f"{column}={text}"
+        if len(feature) > LONGEST_FEATURE:
+            feature = ""
+        if self.statistics is None:
+            if feature and text not in values and len(values) < self.max_values:
+                values[text] = feature
+        elif len(values) <= self.max_values and not values.get(text):
+            values[text] = feature if text in values else ""
+
+    def is_to_learn(self, column: Hashable, text: str) -> bool:
+        """Whether `learn_name` would change something."""
+        values = self.features[column]
+        if self.statistics is None:
+            return text not in values and len(values) < self.max_values and len(f"{column}={text}") <= LONGEST_FEATURE
+        if len(values) > self.max_values:
+            return False
+        return text not in values or not (values[text] or len(f"{column}={text}") > LONGEST_FEATURE)
 
     def name_of(self, column: Hashable, text: str) -> str:
         """Return the name that a text is in a column: as it was learned, or as all formats have it."""
@@ -38,7 +73,7 @@ class Columns(NamedTuple):
 
     def bucket_of(self, name: Hashable, text: str) -> str:
         """Return the feature that a text shares with others of its column."""
-        return f"{name}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % self.buckets}"
+        return f"{name}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
 
 
 class Numbers(NamedTuple):
@@ -61,6 +96,10 @@ class Names(NamedTuple):
     """The names; None is a missing one."""
     wrong: np.ndarray
     """The numbers of the rows whose value is no name, in their order."""
+    keys: np.ndarray
+    """The key of each of the ``texts``, by which statistics know it, uint32; 0 of a missing one."""
+    places: dict[str, list[int]]
+    """The places in ``texts`` of each name, as all formats have it."""
 
 
 class ReadTable:
@@ -104,17 +143,25 @@ def _numbers_of(values: Values) -> Numbers:
 def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
     given: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     kinds = set(map(type, given)) - {type(None)}
-    keys: Sequence[Any]
+    rows: Sequence[Any]
     if len(kinds) <= 1 and kinds <= _TOLD_APART:
-        read, keys = reading.cell_reader(column), given
+        read, rows = reading.cell_reader(column), given
         texts = {value: read(value) for value in dict.fromkeys(given)}
     else:
-        keys = [key if isinstance(key, str | None) else _NO_NAME for key in reading.column(column, given)]
-        texts = dict(zip(keys, keys, strict=True))
+        rows = [key if isinstance(key, str | None) else _NO_NAME for key in reading.column(column, given)]
+        texts = dict(zip(rows, rows, strict=True))
     codes = dict(zip(texts, range(len(texts)), strict=True))
-    found = np.fromiter(map(codes.__getitem__, keys), np.int64, len(keys))
+    found = np.fromiter(map(codes.__getitem__, rows), np.int64, len(rows))
     wrong = np.flatnonzero(found == codes[_NO_NAME]) if _NO_NAME in codes else _NONE
-    return Names(found, [None if text is _NO_NAME else text for text in texts.values()], wrong)
+    names = [None if text is _NO_NAME else text for text in texts.values()]
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        if name is not None:
+            places.setdefault(spelling(name), []).append(place)
+    keys, seed = np.zeros(len(names), np.uint32), seed_of(column)
+    for name, alike in places.items():
+        keys[alike] = key_of(seed, name)
+    return Names(found, names, wrong, keys, places)
 
 
 _NONE = np.empty(0, np.int64)
@@ -153,14 +200,21 @@ def fill_means(values: Any, learned: Any, count: int, mean: float, out: Any) -> 
 
 
 def encode(
-    columns: Columns, table: ReadTable, first: int, end: int, learned: np.ndarray | None, known: Collection[Hashable] | None
+    columns: Columns,
+    table: ReadTable,
+    first: int,
+    end: int,
+    learned: np.ndarray | None,
+    known: Collection[Hashable] | None,
+    y: Sequence[Any] = (),
+    weights: np.ndarray | None = None,
 ) -> Encoded:
     """Encode rows from one number on, up to another, or to one that must be encoded by itself.
 
     Parameters
     ----------
     columns
-        The encoder's; its ``numbers`` are written by ``learn``.
+        The encoder's; its ``numbers`` and ``statistics`` are written by ``learn``.
     table
         The rows, as this encoder reads them.
     first, end
@@ -170,10 +224,13 @@ def encode(
         ``known``, must be encoded by itself then. None: rows are predicted only.
     known
         The features that the learner knows. None: all.
+    y, weights
+        The labels of the rows, None for none, and their weights, float64: for statistics. Without them, none are learned.
     """
     encoding = _Encoding(columns, table, first, end, learned is not None, None if known is None else set(known))
+    counting = None if columns.statistics is None else _Counting(columns.statistics, encoding, table, learned, y, weights)
     n = encoding.n
-    names = [*encoding.numbers, *encoding.indicators, *encoding.waves]
+    names = [*encoding.numbers, *encoding.indicators, *encoding.waves, *([] if counting is None else counting.names)]
     if len(set(names)) < len(names):  # a column is called as a feature of another
         n = 0
     X = np.zeros((n, len(names)))
@@ -187,13 +244,54 @@ def encode(
     for places in encoding.ones:
         has = places[:n] >= 0
         X[rows[has], places[:n][has] + len(encoding.numbers)] = 1.0
-    for place, numbers in enumerate(encoding.waves.values(), len(names) - len(encoding.waves)):
+    for place, numbers in enumerate(encoding.waves.values(), len(encoding.numbers) + len(encoding.indicators)):
         X[:, place] = numbers[:n]
+    if counting is not None and counting.names:
+        X[:, len(names) - len(counting.names) :] = counting.values[:n]
 
     def learn() -> None:
         columns.numbers.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
+        if counting is not None:
+            counting.learn(n)
 
     return Encoded(X, names, int(np.count_nonzero(~table.has_value[first : first + n])), learn)
+
+
+class _Counting:
+    """The statistics of the names of rows, each before its label is counted, and the labels to count."""
+
+    def __init__(
+        self,
+        statistics: NameStatistics,
+        encoding: _Encoding,
+        table: ReadTable,
+        learned: np.ndarray | None,
+        y: Sequence[Any],
+        weights: np.ndarray | None,
+    ) -> None:
+        self._statistics, suffixes = statistics, statistics.suffixes
+        self._y = np.full(encoding.n, np.nan)
+        if learned is not None and len(y):
+            self._y, encoding.n = statistics.codes(y, learned[: encoding.n])
+        asked = {name: keys for name, keys in encoding.asked.items() if suffixes}
+        for name, keys in asked.items():
+            if not all(encoding.is_known(f"{name}~{suffix}") for suffix in suffixes):
+                encoding.cut(keys != 0)
+        n = encoding.n
+        self._w = np.ones(n) if weights is None else np.ascontiguousarray(weights[:n], np.float64)
+        given = [names.keys[names.codes[encoding.first : encoding.first + n]] for names in table.names.values()]
+        self._named = np.sort(np.column_stack(given) if given else np.zeros((n, 0), np.uint32), axis=1)
+        wanted = np.column_stack([keys[:n] for keys in asked.values()]) if asked else np.zeros((n, 0), np.uint32)
+        values, encoding.n = statistics.before(self._named, np.ascontiguousarray(wanted), self._y[:n], self._w)
+        features = [f"{name}~{suffix}" for name in asked for suffix in suffixes]
+        places = [place for place, feature in enumerate(features) if encoding.is_known(feature)]
+        #: The features, and their values, float64 [rows, features].
+        self.names: list[Hashable] = [features[place] for place in places]
+        self.values: np.ndarray = values.reshape(n, len(features))[:, places]
+
+    def learn(self, n: int) -> None:
+        """Count the labels of the first rows."""
+        self._statistics.learn_rows(self._named[:n], self._y[:n], self._w[:n])
 
 
 class _Encoding:
@@ -202,7 +300,9 @@ class _Encoding:
     def __init__(
         self, columns: Columns, table: ReadTable, first: int, end: int, learns: bool, known: set[Hashable] | None
     ) -> None:
-        self._columns, self._first, self._learns, self._known = columns, first, learns, known
+        self._columns, self._learns, self._known = columns, learns, known
+        #: Number of the first row in the table.
+        self.first: int = first
         #: Number of rows.
         self.n: int = end - first
         #: Of each column of numbers, the values.
@@ -213,6 +313,8 @@ class _Encoding:
         self.ones: list[np.ndarray] = []
         #: The values of features of cycles.
         self.waves: dict[Hashable, np.ndarray] = {}
+        #: Of each column of names, the key of each row's name, if that has statistics, else 0.
+        self.asked: dict[Hashable, np.ndarray] = {}
         # Whether rows with columns that were not learned may be refused.
         self._is_full = len({*columns.numbers, *columns.features, *table.numbers, *table.names}) > columns.max_columns
         nothing = np.full(self.n, np.nan)
@@ -225,12 +327,13 @@ class _Encoding:
                 self._add_values(name, nothing[: self.n])
         for name in columns.features:
             if name not in table.table.names:
-                self._add_codes(name, np.zeros(self.n, np.int64), [None])
+                self._add_codes(name, np.zeros(self.n, np.int64), Names(_NONE, [None], _NONE, np.zeros(1, np.uint32), {}))
 
-    def _is_known(self, feature: Hashable) -> bool:
+    def is_known(self, feature: Hashable) -> bool:
+        """Whether the learner knows a feature."""
         return self._known is None or feature in self._known
 
-    def _cut(self, rows: np.ndarray, always: bool = False) -> None:
+    def cut(self, rows: np.ndarray, always: bool = False) -> None:
         """End before the first of some rows, given as bool [rows], where rows are learned, or always."""
         rows = rows[: self.n]
         if (self._learns or always) and rows.any():
@@ -238,65 +341,73 @@ class _Encoding:
 
     def _cut_at(self, rows: np.ndarray) -> None:
         """End before the first of some rows of the table, given by their numbers in their order."""
-        at = np.searchsorted(rows, self._first)
+        at = np.searchsorted(rows, self.first)
         if at < len(rows):
-            self.n = min(self.n, int(rows[at]) - self._first)
+            self.n = min(self.n, int(rows[at]) - self.first)
 
     def _add_numbers(self, name: Hashable, numbers: Numbers) -> None:
         is_left_out = name not in self._columns.numbers and not self._learns and not self._columns.reading.date_of(name)
         self._cut_at(np.setdiff1d(numbers.wrong, numbers.texts) if is_left_out else numbers.wrong)
-        self._add_values(name, numbers.values[self._first : self._first + self.n])
+        self._add_values(name, numbers.values[self.first : self.first + self.n])
 
     def _add_values(self, name: Hashable, numbers: np.ndarray) -> None:
-        columns, known, is_new = self._columns, self._is_known(name), name not in self._columns.numbers
+        columns, known, is_new = self._columns, self.is_known(name), name not in self._columns.numbers
         missing = np.isnan(numbers)
         if is_new:
-            self._cut(~missing, self._is_full)
+            self.cut(~missing, self._is_full)
         elif known:
             self.numbers[name] = numbers
         else:
-            self._cut(np.ones(len(numbers), bool) if columns.when_missing != "drop" else ~missing)
+            self.cut(np.ones(len(numbers), bool) if columns.when_missing != "drop" else ~missing)
         if columns.when_missing == "indicator" and missing.any() and not is_new:
-            if self._is_known(feature := f"{name} is missing"):
+            if self.is_known(feature := f"{name} is missing"):
                 self.ones.append(np.where(missing, self._place(feature), -1))
             else:
-                self._cut(missing)
+                self.cut(missing)
         if columns.reading.date_of(name) and not missing.all():
             for cycle in columns.cycles:
                 pairs = [(0.0, 0.0) if value != value else cyclic(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
-                    if self._is_known(feature := f"{name} {cycle} {part}"):
+                    if self.is_known(feature := f"{name} {cycle} {part}"):
                         self.waves[feature] = np.array(wave)
                     else:
-                        self._cut(~missing)
+                        self.cut(~missing)
 
     def _add_names(self, name: Hashable, names: Names) -> None:
         self._cut_at(names.wrong)
-        self._add_codes(name, names.codes[self._first : self._first + self.n], names.texts)
+        self._add_codes(name, names.codes[self.first : self.first + self.n], names)
 
-    def _add_codes(self, name: Hashable, codes: np.ndarray, texts: list[str | None]) -> None:
-        columns = self._columns
+    def _add_codes(self, name: Hashable, codes: np.ndarray, names: Names) -> None:
+        columns, texts = self._columns, names.texts
         known = columns.features.get(name)
-        places, is_new = np.full(len(texts), -1), np.zeros(len(texts), bool)
-        for code in np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist():
+        places, is_new, asked = np.full(len(texts), -1), np.zeros(len(texts), bool), np.zeros(len(texts), np.uint32)
+        if known is not None and columns.statistics is not None and columns.is_full(name):
+            asked = names.keys.copy()  # all but those that have a feature, which are few
+            rest = [code for text in known for code in names.places.get(text, ())]
+            rest += [code for code, text in enumerate(texts) if text is None]
+        else:
+            rest = np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist()
+        for code in rest:
             text = None if (found := texts[code]) is None else columns.name_of(name, found)
             feature = None if text is None or known is None else known.get(text)
-            if text is not None and feature is None:
-                if known is None:
+            if text is not None:
+                if known is None or columns.is_to_learn(name, text):
                     is_new[code] = True
-                elif len(known) >= columns.max_values or len(f"{name}={text}") > LONGEST_FEATURE:
+                elif feature is None and columns.statistics is None:
                     feature = columns.bucket_of(name, text)
-                else:
-                    is_new[code] = True
-            if text is None and columns.when_missing == "indicator" and known is not None:
+                asked[code] = names.keys[code] if known is not None and columns.asks(name, feature) else 0
+            elif columns.when_missing == "indicator" and known is not None:
                 feature = f"{name} is missing"
-            if feature is not None and self._is_known(feature):
+            if feature and self.is_known(feature):
                 places[code] = self._place(feature)
-            elif feature is not None:
+            elif feature:
                 is_new[code] = True
         if is_new.any():
-            self._cut(is_new[codes], self._is_full and known is None)
-        self.ones.append(places[codes])
+            self.cut(is_new[codes], self._is_full and known is None)
+        if (places >= 0).any():
+            self.ones.append(places[codes])
+        if asked.any():
+            self.asked[name] = asked[codes]
 
     def _place(self, feature: Hashable) -> int:
         return self.indicators.setdefault(feature, len(self.indicators))

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import shlex
-from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from river import base
 
+from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, as_frame
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
-from streamsvm.files.messages import quoted, shown
+from streamsvm.files.category_names import key_of, seed_of
+from streamsvm.files.messages import shown
+from streamsvm.stream.tables.advice import number_in
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
 from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, ReadTable, encode
+from streamsvm.stream.tables.model import TableModel, in_row
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
+from streamsvm.stream.tables.scaler import check_scaler, is_scaler
+from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
 from streamsvm.stream.tables.values import CYCLES, cyclic
 
 if TYPE_CHECKING:
-    from river import preprocessing
+    pass
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
 _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
 _FEW_ROWS, _MANY_ROWS = 64, 4096  # of a frame that are encoded together
-_KNOWN = 20  # values of a column of numbers, from which on it is one
+#: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
+_MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
 _LARGEST = 3.4028234663852886e38  # of float32
 
 
@@ -37,9 +42,12 @@ class TableEncoder(base.MiniBatchTransformer):
 
     - A **number** is scaled (see ``scaler``).
     - A **category** is one-hot: ``city`` with the value Paris becomes the feature ``city=Paris``, which is 1. The first
-      ``max_values`` values of a column that are learned get a feature each. All others share the ``buckets`` features
-      ``city#0``, ``city#1``, ..., by a hash of their text. As long as there is room, a value that was never learned has no
-      feature.
+      ``max_values`` values of a column get a feature each, once they are learned for the second time.
+    - All other values have **statistics**: what the labels of the rows before say of them. With two labels, ``city~yes`` is by
+      how much the log odds of the label are above those of all rows; with more, each of the first 8 has one. Where numbers are
+      predicted, all values have ``city~``, which is how far their mean is from the mean of all. `NameStatistics` describes them.
+    - With ``buckets``, names need no labels: the first ``max_values`` values get a feature each as they come, and all others
+      share the features ``city#0``, ``city#1``, ..., by a hash of their text.
     - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its place in the day, the
       week or the year.
     - A **missing** value (None, NaN, empty text, or what ``missing`` says) counts as the running mean of a number, and as none of
@@ -47,9 +55,8 @@ class TableEncoder(base.MiniBatchTransformer):
 
     Learners of this library scale what comes, and leave features that are 0 or 1 as they are. For other models, give a
     ``scaler``, which has the numbers alone: put none behind the encoder, which would scale the names, too.
-    ``max_columns``, ``max_values`` and 1,024 characters a name bound its memory, whatever arrives. The ``max_features`` of the
-    learner must leave room for ``max_values + buckets`` features of each categorical column. A row is checked before anything
-    is learned from it, and a row that is refused leaves nothing behind.
+    ``max_columns``, ``max_values``, 65,536 names with statistics and 1,024 characters a name bound its memory, whatever arrives.
+    A row is checked before anything is learned from it, and a row that is refused leaves nothing behind.
 
     Parameters
     ----------
@@ -66,9 +73,10 @@ class TableEncoder(base.MiniBatchTransformer):
         The transformer for numbers and dates: None is no scaler, ``"standard"`` is river's StandardScaler, and any other
         transformer of river is possible.
     max_values
-        The most values of a categorical column that have a feature each, at least 0.
+        The most values of a categorical column that have a feature each, at least 0. None: 6, 32 where numbers are predicted, and
+        64 with ``buckets``.
     buckets
-        The number of features that all other values of a column share, at least 1.
+        The number of features that all other values of a column share, at least 1. None: they have statistics.
     max_columns
         The maximum number of columns.
 
@@ -107,8 +115,8 @@ class TableEncoder(base.MiniBatchTransformer):
         when_missing: WhenMissing = "mean",
         cycles: Names = (),
         scaler: Literal["standard"] | base.Transformer | None = None,
-        max_values: int = 64,
-        buckets: int = 32,
+        max_values: int | None = None,
+        buckets: int | None = None,
         max_columns: int = 1024,
     ) -> None:
         columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
@@ -123,8 +131,8 @@ class TableEncoder(base.MiniBatchTransformer):
         self.when_missing: WhenMissing = when_missing
         self.cycles: list[str] = as_names("cycles", cycles)
         self.scaler: Literal["standard"] | base.Transformer | None = scaler
-        self.max_values: int = max_values
-        self.buckets: int = buckets
+        self.max_values: int | None = max_values
+        self.buckets: int | None = buckets
         self.max_columns: int = max_columns
         if when_missing not in get_args(WhenMissing):
             raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {shown(when_missing)}")
@@ -132,17 +140,27 @@ class TableEncoder(base.MiniBatchTransformer):
             raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {shown(unknown[0])}")
         for name, least in (("max_values", 0), ("buckets", 1), ("max_columns", 1)):
             value = getattr(self, name)
-            if type(value) is not int or value < least:
+            if (value is not None or name == "max_columns") and (type(value) is not int or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
         if len(self.categorical) > max_columns:
             raise ValueError(f"{len(self.categorical)} categorical columns are more than max_columns={max_columns}")
-        if not _is_scaler(scaler):
+        if not is_scaler(scaler):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
         self._scaler: Any = standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
         #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
         self._numbers: dict[Hashable, tuple[int, float]] = {}
         self._features: dict[Hashable, dict[str, str]] = {}
+        knows_labels = buckets is None and bool(self.categorical)
+        self._statistics: NameStatistics | None = NameStatistics() if knows_labels else None
         self._read: ReadTable | None = None
+
+    @property
+    def _supervised(self) -> bool:  # river gives the labels to such a transformer
+        return self._statistics is not None
+
+    def __or__(self, other: Any) -> TableModel:
+        """Return a pipeline of this encoder and what comes behind it."""
+        return TableModel(self, other)
 
     @property
     def columns(self) -> list[Hashable]:
@@ -150,12 +168,23 @@ class TableEncoder(base.MiniBatchTransformer):
         return [*self._numbers, *self._features]
 
     @property
+    def statistics(self) -> NameStatistics | None:
+        """What the labels have said of each name; None where names share buckets."""
+        return self._statistics
+
+    @property
+    def most_made_features(self) -> int:
+        """The most features that names and cycles can become: what a learner's ``max_features`` must leave room for."""
+        names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
+        return len(self.categorical) * names + 2 * len(self.dates) * len(self.cycles)
+
+    @property
     def learned_scaler(self) -> Any:
         """The scaler that has learned the columns of numbers and dates; None if there is none."""
         return self._scaler
 
-    def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Learn the columns, values and scales of a row.
+    def learn_one(self, x: Mapping[Any, Any], y: Any = None, w: float = 1.0) -> None:
+        """Learn the columns, values and scales of a row, and what its label, by a weight, says of its names.
 
         Raises
         ------
@@ -163,15 +192,17 @@ class TableEncoder(base.MiniBatchTransformer):
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
         numbers, names = self._split(x, True)
+        if self._statistics is not None and y is not None:
+            self._statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, checked_weight(w))
         for name, value in numbers.items():
             if name not in self._numbers and isinstance(name, np.generic):
                 name = name.item()
             count, mean = self._numbers.get(name, (0, 0.0))
             self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
+        known = self._known
         for name, text in names.items():
-            known = self._features.setdefault(name.item() if isinstance(name, np.generic) else name, {})
-            if text not in known and len(known) < self.max_values and len(feature := f"{name}={text}") <= LONGEST_FEATURE:
-                known[text] = feature
+            self._features.setdefault(name.item() if isinstance(name, np.generic) else name, {})
+            known.learn_name(name, text)
         if self._scaler is not None:
             self._scaler.learn_one(numbers)
 
@@ -192,16 +223,11 @@ class TableEncoder(base.MiniBatchTransformer):
         if not centred:
             known.update({name: self._numbers[name][1] for name in absent})
         features: dict[Hashable, Any] = dict(known if self._scaler is None else self._scaler.transform_one(known))
-        for name in (*numbers, *absent):  # that were not learned count as others that learners do not know
-            features.setdefault(name, 0.0)
-        for name, text in names.items():
-            values = self._features.get(name)
-            if values is None:
-                continue
-            if text in values:
-                features[values[text]] = 1.0
-            elif len(values) >= self.max_values or len(f"{name}={text}") > LONGEST_FEATURE:
-                features[self._known.bucket_of(name, text)] = 1.0
+        # A column that was not learned has no scale; what knows labels transforms a row before it learns it.
+        is_first = self._statistics is not None and self._scaler is None
+        for name in (*numbers, *absent):
+            features.setdefault(name, numbers.get(name, 0.0) if is_first else 0.0)
+        self._add_names(names, features)
         if self.cycles:
             for name in self.dates:
                 if name in numbers:
@@ -213,13 +239,42 @@ class TableEncoder(base.MiniBatchTransformer):
                     features[f"{name} is missing"] = 1.0
         return features
 
+    def _add_names(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
+        known, asked = self._known, {}
+        for name, text in names.items():
+            values = self._features.get(name)
+            if values is None:
+                continue
+            feature = values.get(text)
+            if feature is None and known.statistics is None and not known.is_to_learn(name, text):
+                feature = known.bucket_of(name, text)
+            if feature:
+                features[feature] = 1.0
+            if known.asks(name, feature):
+                asked[name] = key_of(seed_of(name), text)
+        if asked and known.statistics is not None and (suffixes := known.statistics.suffixes):
+            for name, values_of in zip(asked, known.statistics.of(list(asked.values())).tolist(), strict=True):
+                features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, values_of, strict=True)})
+
     @property
     def _known(self) -> Columns:
-        how = self.when_missing, self.cycles, self.max_values, self.buckets, self.max_columns
+        most = self.max_values
+        if most is None and self._statistics is None:
+            most = _MOST_BESIDE_BUCKETS
+        elif most is None and self._statistics is not None:
+            most = _MOST_BESIDE_ODDS if self._statistics.of_numbers is False else _MOST_BESIDE_MEANS
+        how = self.when_missing, self.cycles, most or 0, self.buckets, self.max_columns, self._statistics
         return Columns(self._reading, self._numbers, self._features, *how)
 
     def encode(
-        self, table: Table, first: int, end: int, learned: np.ndarray | None, known: Collection[Hashable] | None
+        self,
+        table: Table,
+        first: int,
+        end: int,
+        learned: np.ndarray | None,
+        known: Collection[Hashable] | None,
+        y: Sequence[Any] = (),
+        weights: np.ndarray | None = None,
     ) -> Encoded:
         """Return the features of many rows before they are learned, as `transform_one` gives them, for a loop over a stream.
 
@@ -227,36 +282,48 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         if self._read is None or self._read.table is not table:  # the parts of a table come one after the other
             self._read = ReadTable(table, self._reading)
-        return encode(self._known, self._read, first, end, learned, known)
+        return encode(self._known, self._read, first, end, learned, known, y, weights)
 
     def n_unknown(self, column: Hashable, values: Values) -> int:
-        """Return how many values of a column are names without a feature, and without a share in one of many names."""
-        known = self._features.get(column)
-        if known is None or len(known) >= self.max_values:
+        """Return how many values of a column are names that were never learned, as far as that is known."""
+        known, columns = self._features.get(column), self._known
+        if known is None or (columns.statistics is None and columns.is_full(column)):
             return 0
-        read, columns = self._reading.cell_reader(column), self._known
+        read = self._reading.cell_reader(column)
         texts = Counter(map(read, values.tolist() if isinstance(values, np.ndarray) else values))
-        return sum(n for text, n in texts.items() if text is not None and columns.name_of(column, text) not in known)
+        unknown = {
+            columns.name_of(column, text): n
+            for text, n in texts.items()
+            if text is not None and columns.name_of(column, text) not in known
+        }
+        if columns.statistics is None or not unknown:
+            return sum(unknown.values())
+        learned = columns.statistics.knows([key_of(seed_of(column), text) for text in unknown])
+        return sum(n for n, is_learned in zip(unknown.values(), learned.tolist(), strict=True) if not is_learned)
 
-    def learn_many(self, X: Any) -> None:
-        """Learn the rows of a frame, one after the other, as `learn_one` does.
+    def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
+        """Learn the rows of a frame, one after the other, as `learn_one` does, with their labels and weights.
 
         The message of a ValueError begins with the number of the row. The rows before it were learned.
         """
         names, columns, frame = as_columns(X)
         table, first, n, most = Table(tuple(names), columns), 0, len(frame), _FEW_ROWS
+        labels: list[Any] = [None] * n if y is None else list(y)
+        weights = np.ones(n) if w is None else np.array([checked_weight(each) for each in w], np.float64)
+        if not len(labels) == len(weights) == n:
+            raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
         learned = np.ones(_MANY_ROWS, bool)
         while first < n:
             if self._scaler is None:
                 end = min(first + most, n)
-                encoded = self.encode(table, first, end, learned[: end - first], None)
+                encoded = self.encode(table, first, end, learned[: end - first], None, labels[first:end], weights[first:end])
                 encoded.learn()
                 first += len(encoded.X)
                 # After a row that brings something new, there may be others: few rows are tried first.
                 most = min(4 * most, _MANY_ROWS) if first == end else _FEW_ROWS
             if self._scaler is not None or first < end:
-                with _in_row(first):
-                    self.learn_one(table.row(first).x)
+                with in_row(first):
+                    self.learn_one(table.row(first).x, labels[first], float(weights[first]))
                 first += 1
 
     def transform_many(self, X: Any) -> Any:
@@ -269,27 +336,28 @@ class TableEncoder(base.MiniBatchTransformer):
         table, n = Table(tuple(names), columns), len(like)
         found = self._encoded(table, n) if self._scaler is None else self._transformed(table, n)
         if n and not found:  # a frame of some kinds has no rows without a column
-            known = itertools.chain(self._numbers, *(values.values() for values in self._features.values()), names)
+            known = itertools.chain(self._numbers, *(filter(None, values.values()) for values in self._features.values()), names)
             found = dict.fromkeys(itertools.islice(known, 1), np.zeros(n))
         return as_frame(np.column_stack(list(found.values())) if found else np.zeros((n, 0)), found, like)
 
     def _encoded(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         encoded = self.encode(table, 0, n, None, None)
         if (done := len(encoded.X)) < n:
-            with _in_row(done):
+            with in_row(done):
                 self.transform_one(table.row(done).x)
             return self._transformed(table, n)  # one column is called as a feature of another, or the like
-        read, new = self._reading, []
+        read, new = self._reading, {}
         for name, values in zip(table.names, table.columns, strict=True):
             if name not in self._numbers and not (read.drops(name) or read.category_of(name)):
                 numbers, _ = as_numbers(read.column(name, values))
-                new += [name] if (numbers == numbers).any() else []
-        return dict(zip(encoded.names, encoded.X.T, strict=True)) | dict.fromkeys(new, np.zeros(n))
+                if (numbers == numbers).any():
+                    new[name] = np.zeros(n) if self._statistics is None else np.where(np.isnan(numbers), 0.0, numbers)
+        return dict(zip(encoded.names, encoded.X.T, strict=True)) | new
 
     def _transformed(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         found: dict[Hashable, np.ndarray] = {}
         for i in range(n):
-            with _in_row(i):
+            with in_row(i):
                 for name, value in self.transform_one(table.row(i).x).items():
                     found.setdefault(name, np.zeros(n))[i] = value
         return found
@@ -327,21 +395,27 @@ class TableEncoder(base.MiniBatchTransformer):
                 n, before = numbers.get(column, (0, 0.0))
                 numbers[column] = n + count, before + (mean - before) * (count / (n + count))
             for column, values in encoder._features.items():
-                features.setdefault(column, {}).update(values)
-        for column, values in features.items():  # what is hashed in one would be a feature in the others
-            if len(values) > self.max_values:
+                known = features.setdefault(column, {})
+                known.update({text: feature or known.get(text, "") for text, feature in values.items()})
+        for column, values in features.items():
+            if self._statistics is not None:  # others have statistics
+                features[column] = dict(itertools.islice(values.items(), self._known.max_values + 1))
+            elif len(values) > self._known.max_values:  # what is hashed in one would be a feature in the others
                 raise ValueError(
                     f"column {shown(column)} has {len(values)} values in all of the encoders together, more than "
-                    f"max_values={self.max_values}: learn with a larger one"
+                    f"max_values={self._known.max_values}: learn with a larger one"
                 )
         if len(numbers) + len(features) > self.max_columns:
             raise ValueError(
                 f"the encoders have {len(numbers) + len(features)} columns, more than max_columns={self.max_columns}"
             )
+        statistics = None
+        if self._statistics is not None:
+            statistics = self._statistics.merged([other._statistics for other in others if other._statistics is not None])
         units: list[Units] = [{}] * len(encoders)
         if any(encoder._scaler is not None for encoder in encoders):
             units = merge_transformers(self._scaler, [other._scaler for other in others])
-        self._numbers, self._features = numbers, features
+        self._numbers, self._features, self._statistics = numbers, features, statistics
         return units
 
     def _split(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
@@ -357,11 +431,9 @@ class TableEncoder(base.MiniBatchTransformer):
             if type(value) is not float:
                 if not (learns or name in self._numbers or self._reading.date_of(name)) and isinstance(value, str | bytes):
                     continue
-                value = self._number(name, value)
-            if not -_LARGEST <= value <= _LARGEST:
-                raise ValueError(
-                    f"feature {shown(name)} is {value}, which is no finite float32 number. {self._advice(name, value)}"
-                )
+                value = number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
+            elif not -_LARGEST <= value <= _LARGEST:
+                number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
             numbers[name] = value
         n_columns = len(self._numbers) + len(self._features)
         if n_columns + len(numbers) + len(names) > self.max_columns:
@@ -373,103 +445,40 @@ class TableEncoder(base.MiniBatchTransformer):
                 )
         return numbers, names
 
-    def _number(self, name: Hashable, value: Any) -> float:
-        try:
-            if not isinstance(value, str | bytes):
-                return float(value)
-        except OverflowError:
-            return math.inf
-        except (TypeError, ValueError):
-            pass
-        kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
-        raise ValueError(f"feature {shown(name)} is {shown(value)}, {kind}. {self._advice(name, value)}")
-
-    def _advice(self, name: Hashable, value: Any) -> str:
-        if self._reading.date_of(name):
-            form = self.dates[str(name)] or "ISO 8601"
-            return f"It is not a date in the format of that column ({form}): fix it, or give its format"
-        if (known := self._numbers.get(name, (0, 0.0))[0]) >= _KNOWN:  # too late for another kind of column
-            return f"The {known:,} values learned before are numbers: fix this one, or leave its row out"
-        text = isinstance(value, str)
-        return (
-            (
-                f"If the column holds names: {_asked('categorical', name)}. If it holds dates: {_asked('dates', name)}. "
-                if text
-                else ""
-            )
-            + f"If it marks a missing value: {_asked('missing', value if text else str(value))}. "
-            + f"To leave out the column: {_asked('drop', name)}"
-        )
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_reading", "_read")}
+        left_out = {"_reading", "_read"} | ({"_statistics"} if self._statistics is None else set())  # as it was saved earlier
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Made anew and checked: the state may come from a file. A scaler is not cloned: that may take for ever.
         scaler, learned = state["scaler"], state["_scaler"]
-        if not _is_scaler(scaler):
+        if not is_scaler(scaler):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
         made = TableEncoder(**{name: value for name, value in state.items() if not name.startswith("_")} | {"scaler": None})
         made.scaler = scaler
-        numbers, features = state["_numbers"], state["_features"]
-        if len(numbers) + len(features) > made.max_columns or any(len(values) > made.max_values for values in features.values()):
+        numbers, features, statistics = state["_numbers"], state["_features"], state.get("_statistics")
+        if type(statistics) is not type(made._statistics):
+            raise ValueError("the encoder and its statistics do not fit")
+        made._statistics = statistics
+        most = made._known.max_values + (statistics is not None)
+        if len(numbers) + len(features) > made.max_columns or any(len(values) > most for values in features.values()):
             raise ValueError("the encoder has more columns or values than its parameters allow")
         for count, mean in numbers.values():
             if type(count) is not int or count < 1 or type(mean) is not float or not math.isfinite(mean):
                 raise ValueError(f"a column has the mean {shown(mean)} of {shown(count)} rows")
         for name, values in features.items():
-            if any(feature != f"{name}={text}" or len(feature) > LONGEST_FEATURE for text, feature in values.items()):
+            if any(
+                not (feature == f"{name}={text}" and len(feature) <= LONGEST_FEATURE) and (feature != "" or statistics is None)
+                for text, feature in values.items()
+            ):
                 raise ValueError(f"the values of column {shown(name)} are not those of their features")
         if learned.__class__ is not (standard_scaler() if scaler == "standard" else scaler.__class__):
             raise ValueError("the encoder and its scaler do not fit")
         if scaler == "standard":
-            _check_scaler(learned)
+            check_scaler(learned)
         self.__dict__.update(made.__dict__, **{name: state[name] for name in ("_scaler", "_numbers", "_features")})
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {}
         yield {"when_missing": "drop", "scaler": "standard"}
-
-
-def _asked(option: str, value: Hashable) -> str:
-    """Return an option as an argument and, in brackets, as a flag."""
-    kind = {"drop": "drop", "categorical": "category", "dates": "date"}.get(option)
-    flag, text = (option, str(value)) if kind is None else ("columns", f"{quoted(str(value))}:{kind}")
-    return f"{option}={shown(value)} (--{flag} {shlex.quote(text)})"
-
-
-def _is_scaler(scaler: object) -> bool:
-    return scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)
-
-
-def _check_scaler(scaler: preprocessing.StandardScaler) -> None:
-    """Raise a ValueError where a StandardScaler of river has numbers that no finite rows give."""
-    if scaler.with_std is not True or scaler.window_size is not None:
-        raise ValueError("the scaler of the encoder has other parameters than it was made with")
-    counts, means, variances = scaler.counts, scaler.means, scaler.vars
-    if type(counts) is not Counter or not _is_of_floats(means) or not _is_of_floats(variances):
-        raise ValueError("the scaler of the encoder has no counts, means or variances")
-    if not counts.keys() == means.keys() == variances.keys():
-        raise ValueError("the scaler of the encoder has means or variances of other columns than counts")
-    for name, count in counts.items():
-        mean, variance = means[name], variances[name]
-        finite = all(type(value) is float and math.isfinite(value) for value in (mean, variance))
-        if type(count) is not int or count < 1 or not finite or variance < 0.0:
-            raise ValueError(
-                f"the scaler of column {shown(name)} has the mean {shown(mean)} and the variance {shown(variance)} "
-                f"of {shown(count)} rows"
-            )
-
-
-def _is_of_floats(values: object) -> bool:
-    return type(values) is defaultdict and values.default_factory is float
-
-
-@contextlib.contextmanager
-def _in_row(i: int) -> Iterator[None]:
-    """Let an error say which row of a frame it is about."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"row {i}: {error}") from None

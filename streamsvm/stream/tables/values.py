@@ -55,23 +55,6 @@ def number(text: str) -> float:
     return float(text)
 
 
-_WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
-
-
-def spelling(name: str) -> str:
-    """Return the name of a category as it is spelt whatever wrote it: whole numbers without a point, true and false.
-
-    Examples
-    --------
-    >>> [spelling(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
-    ['1', '-20', 'true', '1.10', '007', 'Paris']
-    """
-    if name.lower() in ("true", "false"):
-        return name.lower()
-    found = _WHOLE.fullmatch(name)
-    return name if found is None else found[1]
-
-
 def label_of(y: Any) -> Any:
     """Return a typed label as all formats have it: a text without blanks around it, whether it comes as text or as bytes.
 

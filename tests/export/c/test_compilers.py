@@ -33,6 +33,7 @@ MODELS = [
     "CSMOClassifier 5 of 4",
     "scaler 8",
     "table of 3",
+    "names of 3",
     "tuned threshold",
     "memory",
     "CSMOClassifier 0 of 2",

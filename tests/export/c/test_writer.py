@@ -28,6 +28,7 @@ SHORT = [
     "OneClassBSGD 0 of 0",
     "KernelRLSClassifier 1 of 2",  # of another kernel
     "BSGDClassifier 3 of 2",
+    "names of 3",
 ]
 
 
@@ -225,7 +226,7 @@ def test_the_header_says_where_hashed_names_go(tmp_path):
     assert "Numbers of other names are added to the x whose place is the CRC-32 of the name modulo 2." in text
 
 
-@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "memory"])
+@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "memory", "names of 2"])
 def test_what_is_said_of_sizes_is_true(name, tmp_path):
     given = memory(3) if name == "memory" else program(name)
     files = write_c(given, tmp_path, bits=8)

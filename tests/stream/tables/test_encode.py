@@ -49,6 +49,7 @@ ODD += [
     date(2024, 1, 2),
     datetime(2024, 5, 6, 7),
 ]
+LABELS = (["no", "yes", None], [0, 1, 2, True], [0.5, -3, 1e30, math.nan], list(range(12)), [3, 2.5, "x", (1, 2)])
 COLUMNS = {"n": NUMBERS, 7: NUMBERS, "c": NAMES, "k": NAMES, "d": DATES}
 
 
@@ -75,7 +76,7 @@ ways = st.fixed_dictionaries(
         "cycles": st.sampled_from([[], ["day"], ["week", "year"]]),
         "missing": st.sampled_from([[], ["NA", "-999"]]),
         "max_values": st.sampled_from([0, 1, 2, 64]),
-        "buckets": st.sampled_from([1, 3]),
+        "buckets": st.sampled_from([None, None, 1, 3]),
         "max_columns": st.sampled_from([1024, 1024, 4]),
     },
     optional={"decimal": st.just(","), "drop": st.just("n")},
@@ -94,10 +95,11 @@ def tried(method, x):
         return {}
 
 
-def check_encoded(encoder, table, first, end, learned, known=None):
+def check_encoded(encoder, table, first, end, learned, known=None, labels=()):
     """Check that rows are encoded, and then learned, as one by one; return what they became."""
     before, twin, empty = dumps(encoder), copy.deepcopy(encoder), 0
-    found = encoder.encode(table, first, end, learned, known)
+    weights = None if len(labels) == 0 else 0.25 + np.arange(len(labels)) % 3
+    found = encoder.encode(table, first, end, learned, known, labels, weights)
     assert dumps(encoder) == before
     for i, row in enumerate(found.X):
         x = table.row(first + i).x
@@ -105,13 +107,14 @@ def check_encoded(encoder, table, first, end, learned, known=None):
         assert bits(dict(zip(found.names, row, strict=True))) == bits({name: features.get(name, 0.0) for name in found.names})
         others = {name: value for name, value in features.items() if name not in found.names}
         if learned is None:  # the learner leaves out what it does not know
-            assert not any(value for name, value in others.items() if known is None or name in known)
+            unlearned = set(table.names) - set(encoder.columns)
+            assert not any(value for name, value in others.items() if (known is None or name in known) and name not in unlearned)
         else:
             assert not others
             assert known is None or known >= features.keys()
         empty += not x
         if learned is not None and learned[i]:
-            twin.learn_one(x)
+            twin.learn_one(x, *((labels[i], float(weights[i])) if len(labels) else ()))
     assert found.empty == empty
     if learned is not None:
         found.learn()
@@ -122,18 +125,19 @@ def check_encoded(encoder, table, first, end, learned, known=None):
 @given(st.data(), ways)
 def test_features_and_encoder_are_those_of_rows_one_by_one(data, how):
     names = data.draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, unique=True))
-    encoder = TableEncoder(**how)
+    encoder, label = TableEncoder(**how), st.sampled_from(data.draw(st.sampled_from(LABELS)))
     for _ in range(data.draw(st.integers(0, 3))):
         table = data.draw(tables(names))
         for i in range(len(table)):
-            tried(encoder.learn_one, table.row(i).x)
+            tried(lambda x: encoder.learn_one(x, data.draw(label)), table.row(i).x)
     table = data.draw(tables(data.draw(st.sampled_from([names, [*names, "new"], names[1:] or names]))))
     first = data.draw(st.integers(0, len(table) - 1))
     end = data.draw(st.integers(first + 1, len(table)))
     learned = data.draw(st.none() | st.lists(st.booleans(), min_size=end - first, max_size=end - first).map(np.array))
     known = {name for i in range(len(table)) for name in tried(encoder.transform_one, table.row(i).x)}
     known -= set(data.draw(st.lists(st.sampled_from(sorted(known, key=str)), max_size=1))) if known else set()
-    check_encoded(encoder, table, first, end, learned, data.draw(st.sampled_from([None, known])))
+    labels = data.draw(st.just([]) | st.lists(label, min_size=end - first, max_size=end - first))
+    check_encoded(encoder, table, first, end, learned, data.draw(st.sampled_from([None, known])), labels)
 
 
 @pytest.mark.parametrize("when_missing", ["mean", "indicator", "drop"])
@@ -144,6 +148,7 @@ def test_what_was_learned_is_encoded_to_the_end(when_missing):
         "dates": "d",
         "cycles": "day",
         "max_values": 2,
+        "buckets": 32,
         "missing": "NA",
         "when_missing": when_missing,
     }

@@ -76,7 +76,7 @@ def test_values_have_features_within_a_bound_and_buckets_beyond():
 
 @pytest.mark.once
 def test_a_million_cities_fit_into_fixed_memory():
-    encoder = TableEncoder(categorical="city", when_missing="indicator")
+    encoder = TableEncoder(categorical="city", when_missing="indicator", buckets=32)
     model = encoder | BSGDClassifier(budget=5, max_features=200)
     for i in range(200):
         model.learn_one({"city": f"{i:02000d}" if i % 2 else f"{i:09d}"}, i % 3 == 0)
@@ -97,7 +97,7 @@ def test_missing_values_by_policy():
     encoded = {}
     for policy in ("drop", "mean", "indicator"):
         encoder = TableEncoder(categorical="c", missing="?", when_missing=policy, scaler=None)
-        for row in rows:
+        for row in rows + rows:
             encoder.learn_one(row)
         encoded[policy] = encoder.transform_one({"a": "?", "c": ""})
         assert encoder.transform_one({"a": 1.0, "c": "x"}) == {"a": 1.0, "c=x": 1.0}
@@ -154,7 +154,7 @@ def test_predictions_leave_nothing_behind():
     encoder = TableEncoder(categorical="city")
     encoder.learn_one({"a": 1.0, "city": "Oslo"})
     before = dumps(encoder)
-    assert encoder.transform_one({"b": 5.0, "city": "Rome"}) == {"a": 1.0, "b": 0.0}
+    assert encoder.transform_one({"b": 5.0, "city": "Rome"}) == {"a": 1.0, "b": 5.0}
     assert dumps(encoder) == before
 
 
@@ -183,7 +183,9 @@ def test_saved_in_the_middle_it_goes_on_alike(rows):
     ("name", "value", "words"),
     [
         ("_features", {"c": {"x": "c=y"}}, "not those of their features"),
-        ("_features", {"c": {str(i): f"c={i}" for i in range(65)}}, "more columns or values"),
+        ("_features", {"c": {str(i): f"c={i}" for i in range(66)}}, "more columns or values"),
+        ("_features", {"c": {"x": None}}, "not those of their features"),
+        ("_statistics", None, "statistics do not fit"),
         ("_numbers", {"a": (1, float("nan"))}, "mean nan of 1"),
         ("_numbers", {"a": (0, 0.0)}, "of 0 rows"),
         ("_scaler", None, "do not fit"),
@@ -192,8 +194,9 @@ def test_saved_in_the_middle_it_goes_on_alike(rows):
     ],
 )
 def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
-    encoder = TableEncoder(categorical="c", scaler="standard")
-    encoder.learn_one({"a": 1.0, "c": "x"})
+    encoder = TableEncoder(categorical="c", scaler="standard", max_values=64)
+    for _ in range(2):
+        encoder.learn_one({"a": 1.0, "c": "x"})
     assert pickle.loads(pickle.dumps(encoder)).transform_one({"c": "x"}) == {"a": 0.0, "c=x": 1.0}
     raises(words, TableEncoder.__new__(TableEncoder).__setstate__, encoder.__getstate__() | {name: value})
 
@@ -290,7 +293,8 @@ def test_rows_without_any_feature_are_rows(make):
 
 def test_values_of_numpy_are_those_of_python():
     encoder = TableEncoder(categorical="flag", missing="-999", when_missing="drop")
-    encoder.learn_one({"flag": True, "a": 1.0})
+    for _ in range(2):
+        encoder.learn_one({"flag": True, "a": 1.0})
     assert encoder.transform_one({"flag": np.bool_(True), "a": np.int64(3)}) == {"a": 3.0, "flag=true": 1.0}
     assert encoder.transform_one({"a": np.int64(-999)}) == encoder.transform_one({"a": np.float32(-999)}) == {}
     raises("feature 'a' is", encoder.transform_one, {"a": np.ones(2)})

@@ -1,0 +1,75 @@
+"""The numbers of names in C: a function that finds them in the tables of a program."""
+
+from __future__ import annotations
+
+from streamsvm.edge.program import Program
+from streamsvm.export.c.text import Source
+from streamsvm.files.category_names import seed_of
+
+#: What the header says of the function.
+OF_NAMES = """\
+/* The number x[place] of a name, text in UTF-8: 0 if the model does not know it, or if x[place] is of no names. Give text as the
+   model learned it: without blanks around it, whole numbers without a point, true and false in small letters. */"""
+
+_NAME = """
+float @_name(int place, const char *text)
+{{
+    const @UP_TABLE uint32_t *keys;
+    const @UP_TABLE float *values;
+    uint32_t key, count, begin = 0, end, middle;
+    int bit;
+    switch (place) {{
+{cases}
+    default: return 0.0f;
+    }}
+    for (key = ~key; *text; text++) {{ /* the CRC-32 of the field and the text */
+        key ^= (uint32_t)(unsigned char)*text;
+        for (bit = 0; bit < 8; bit++) key = key & 1u ? (key >> 1) ^ 0xedb88320u : key >> 1;
+    }}
+    key = ~key ? ~key : 1u;
+    for (end = count; begin < end;) {{
+        middle = begin + (end - begin) / 2;
+        if (keys[middle] < key) begin = middle + 1;
+        else end = middle;
+    }}
+    return begin < count && keys[begin] == key ? values[begin] : 0.0f;
+}}
+"""
+
+
+def has_names(program: Program) -> bool:
+    """Return whether a program has numbers of names."""
+    return any(column.table is not None for column in program.columns)
+
+
+def _places(program: Program) -> dict[int, list[int]]:
+    """Return the places in each table that columns have numbers of."""
+    used = sorted({column.table for column in program.columns if column.table is not None})
+    found: dict[int, list[int]] = {}
+    for number, place in used:
+        found.setdefault(number, []).append(place)
+    return found
+
+
+def names_bytes(program: Program) -> int:
+    """Return how many bytes the tables of names have in C."""
+    return sum(4 * max(len(program.tables[number].keys), 1) * (1 + len(places)) for number, places in _places(program).items())
+
+
+def add_names(source: Source, program: Program) -> str:
+    """Write the tables of names, and return the function that finds a name in them; nothing if there are none."""
+    if not has_names(program):
+        return ""
+    for number, places in _places(program).items():
+        keys, values = program.tables[number]
+        source.keep(f"keys{number}", keys, "CRC-32 of names")
+        for place in places:
+            source.keep(f"values{number}_{place}", values[:, place])
+    cases = []
+    for place, column in enumerate(program.columns):
+        if column.table is not None:
+            number, within = column.table
+            count = len(program.tables[number].keys)
+            found = f"keys = @_keys{number}; values = @_values{number}_{within}; count = {count};"
+            cases.append(f"    case {place}: key = {seed_of(column.field)}u; {found} break;")
+    return _NAME.format(cases="\n".join(cases))

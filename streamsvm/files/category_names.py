@@ -1,0 +1,41 @@
+"""Names of categories: as they are spelt whatever wrote them, and their keys in tables of names."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Hashable
+
+_WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
+
+
+def spelling(name: str) -> str:
+    """Return the name of a category as it is spelt whatever wrote it: whole numbers without a point, true and false.
+
+    Examples
+    --------
+    >>> [spelling(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
+    ['1', '-20', 'true', '1.10', '007', 'Paris']
+    """
+    if name.lower() in ("true", "false"):
+        return name.lower()
+    found = _WHOLE.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def seed_of(column: Hashable) -> int:
+    """Return the number with which the CRC-32 of the names of a column begins: that of its own name."""
+    return zlib.crc32(_bytes(str(column)))
+
+
+def key_of(seed: int, name: str) -> int:
+    """Return the key of a name in a column with this seed: the CRC-32 of both, and never 0.
+
+    >>> key_of(seed_of("city"), "Paris") == zlib.crc32(b"Paris", zlib.crc32(b"city"))
+    True
+    """
+    return zlib.crc32(_bytes(name), seed) or 1
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,59 @@
+"""Values that are none of their column, and what to do about them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Hashable
+from typing import Any
+
+from streamsvm.files.messages import quoted, shown
+from streamsvm.stream.tables.reading import Reading
+
+_LARGEST = 3.4028234663852886e38  # of float32
+_KNOWN = 20  # values of a column of numbers, from which on it is one
+
+
+def number_in(value: Any, name: Hashable, reading: Reading, learned: int) -> float:
+    """Return the number that a value of a column is, of which so many numbers were ``learned``.
+
+    Raises
+    ------
+    ValueError
+        It is none, or too large for float32: the message says what would help.
+    """
+    if type(value) is not float:
+        try:
+            if isinstance(value, str | bytes):
+                raise TypeError
+            value = float(value)
+        except OverflowError:
+            value = math.inf
+        except (TypeError, ValueError):
+            kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+            text = f"feature {shown(name)} is {shown(value)}, {kind}. {_advice(name, value, reading, learned)}"
+            raise ValueError(text) from None
+    if not -_LARGEST <= value <= _LARGEST:
+        raise ValueError(
+            f"feature {shown(name)} is {value}, which is no finite float32 number. {_advice(name, value, reading, learned)}"
+        )
+    return value
+
+
+def _advice(name: Hashable, value: Any, reading: Reading, learned: int) -> str:
+    if reading.date_of(name):
+        form = reading.dates[str(name)] or "ISO 8601"
+        return f"It is not a date in the format of that column ({form}): fix it, or give its format"
+    if learned >= _KNOWN:  # too late for another kind of column
+        return f"The {learned:,} values learned before are numbers: fix this one, or leave its row out"
+    is_text = isinstance(value, str)
+    of_text = f"If the column holds names: {_asked('categorical', name)}. If it holds dates: {_asked('dates', name)}. "
+    missing = _asked("missing", value if is_text else str(value))
+    return f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {_asked('drop', name)}"
+
+
+def _asked(option: str, value: Hashable) -> str:
+    """Return an option as an argument and, in brackets, as a flag."""
+    kind = {"drop": "drop", "categorical": "category", "dates": "date"}.get(option)
+    flag, text = (option, str(value)) if kind is None else ("columns", f"{quoted(str(value))}:{kind}")
+    return f"{option}={shown(value)} (--{flag} {shlex.quote(text)})"

@@ -1,0 +1,314 @@
+"""What labels say of each name of a table, in a hash table of bounded size: smoothed log odds, or means of targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.core.checks import checked_count
+from streamsvm.files.category_names import key_of
+from streamsvm.files.messages import shown
+from streamsvm.stream.tables.name_counts import WAYS, add_names, count_rows, find, write_all, write_rows
+
+#: Names, of all columns together, of which something is known.
+MOST_NAMES = 65_536
+#: Labels that have a statistic each: the first ones. All others are counted together.
+MOST_LABELS = 8
+_MOST_KNOWN = 64  # labels; if one more is a whole number, labels are numbers to predict
+_LONGEST = 100  # characters of a label in the name of a feature
+_SMALLEST = 16 * WAYS
+_HEAVIEST = 1e6  # a weight that counts: sums stay finite
+_LARGEST = 3.4028234663852886e38  # of float32
+_LABELS = bool | int | float | str
+
+
+class NameStatistics:
+    """Counts the labels of each name of a table, or averages its targets, in a hash table of bounded size.
+
+    The statistic of a name knows the labels of the rows before it alone, as ordered target statistics do [1]_. Labels are numbers
+    to predict if one is a float, or if more than 64 are whole numbers; otherwise each of the first 8 has a statistic. Of two
+    labels it is the larger one that has. A row costs O(names x labels).
+
+    The table begins small, doubles when more than half of it is in use, and holds 65,536 names at most, in 28 to 84 bytes each.
+    Then a new name takes the place of the one among 16 that was learned least recently.
+
+    References
+    ----------
+    .. [1] L. Prokhorenkova et al., CatBoost: unbiased boosting with categorical features, NeurIPS 2018, section 3.2.
+
+    Examples
+    --------
+    >>> from streamsvm.files.category_names import key_of, seed_of
+    >>> known = NameStatistics()
+    >>> key = key_of(seed_of("city"), "Paris")
+    >>> for y in ("no", "yes", "yes"):
+    ...     known.learn([key], y)
+    >>> known.suffixes, known.of([key]).round(2).tolist()
+    (['yes'], [[0.06]])
+    """
+
+    def __init__(self) -> None:
+        #: Whether labels are numbers to predict; None before one came.
+        self.of_numbers: bool | None = None
+        self._labels: dict[Any, int] = {}
+        self._rows = self._held = 0
+        self._totals: np.ndarray = np.zeros(0)
+        self._make(_SMALLEST, 2)
+
+    def _make(self, size: int, width: int) -> None:
+        self._keys, self._last = np.zeros(size, np.uint32), np.zeros(size, np.int64)
+        self._counts = np.zeros((size, width))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return sum(array.nbytes for array in (self._keys, self._last, self._counts, self._totals))
+
+    @property
+    def keys(self) -> np.ndarray:
+        """The keys of the names that are in the table, in the order of their size, uint32."""
+        return np.sort(self._keys[self._keys != 0])
+
+    @property
+    def suffixes(self) -> list[str]:
+        """What follows the ``~`` in the name of each statistic: the label; of targets nothing."""
+        if self.of_numbers:
+            return [""]
+        if len(self._labels) < 2:
+            return []
+        labels = list(self._labels)[:MOST_LABELS]
+        return [_suffix(label) for label in (labels if len(labels) > 2 else [labels[self._which]])]
+
+    @property
+    def _which(self) -> int:
+        """The number of the label that has the statistic, where there are two: the larger one."""
+        labels = list(self._labels)
+        return max(range(len(labels)), key=lambda number: (isinstance(labels[number], str), labels[number]), default=0)
+
+    def knows(self, keys: Iterable[int]) -> np.ndarray:
+        """Return whether each key is in the table, bool."""
+        return np.array([find(self._keys, np.uint32(key)) >= 0 for key in keys], bool)
+
+    def of(self, keys: Sequence[int]) -> np.ndarray:
+        """Return the statistics of keys, 0 for none, float64 [keys, suffixes]."""
+        asked = np.array(keys, np.uint32).reshape(1, -1)
+        out = np.zeros((*asked.shape, len(self.suffixes)))
+        if out.shape[2]:
+            write_all(self._keys, self._counts, self._totals, asked, self._which, bool(self.of_numbers), out)
+        return out[0]
+
+    def code(self, y: Any) -> float | None:
+        """Return the number by which a label is counted, or the target itself; NaN for what is not counted, None if it is new."""
+        y = _plain(y)
+        if y is None:
+            return math.nan
+        if self.of_numbers:
+            return float(y) if isinstance(y, bool | int | float) and abs(y) <= _LARGEST else math.nan
+        if self.of_numbers is None or (isinstance(y, float) and not y.is_integer()):
+            return None
+        if (number := self._labels.get(y)) is None:
+            is_full = len(self._labels) >= _MOST_KNOWN
+            return float(MOST_LABELS) if is_full and (isinstance(y, str) or isinstance(next(iter(self._labels)), str)) else None
+        return float(min(number, MOST_LABELS))
+
+    def codes(self, ys: Sequence[Any], learned: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return the `code` of each label, float64 [rows], NaN where a row is not ``learned``, up to the first that is new."""
+        codes: list[float] = []
+        found: dict[Any, float | None] = {}
+        for y, is_learned in zip(ys, learned.tolist(), strict=False):
+            kind = type(y), y
+            code = math.nan if not is_learned else found[kind] if kind in found else found.setdefault(kind, self.code(y))
+            if code is None:
+                break
+            codes.append(code)
+        return np.array(codes, np.float64), len(codes)
+
+    def learn(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
+        """Count the label of a row, by a weight, for its names, given by their keys in any order."""
+        if (code := self.code(y)) is None:
+            self._meet(_plain(y))
+            code = self.code(y)
+        if code is not None and code == code and w > 0.0:
+            named = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
+            self.learn_rows(named, np.array([code]), np.array([float(w)]))
+
+    def learn_rows(self, named: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
+        """Count the labels of rows by their `code`, float64 [rows], NaN for none, for the names of the rows.
+
+        These are given by their sorted keys, uint32 [rows, names], 0 for none; ``w`` has weights, float64 [rows].
+        """
+        table = self._keys, self._last, self._counts, self._totals
+        rows, new = count_rows(*table, self._rows, named, y, np.minimum(w, _HEAVIEST), bool(self.of_numbers))
+        self._rows += int(rows)
+        self._held += int(new)
+        while self._room < 0:
+            self._grow()
+
+    def before(self, named: np.ndarray, asked: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return the statistics that names have in each row before its label is counted; nothing is counted.
+
+        Returned are those of the keys ``asked`` for, uint32 [rows, names], 0 for none, as float64 [rows, names, suffixes], and
+        how many rows can be learned together. The other parameters are those of `learn_rows`.
+        """
+        out = np.zeros((*asked.shape, len(self.suffixes)))
+        which, kind = self._which, bool(self.of_numbers)
+        table = self._keys, self._last, self._counts, self._totals
+        n = write_rows(*table, self._rows, self._room, named, asked, y, np.minimum(w, _HEAVIEST), which, kind, out)
+        return out, int(n)
+
+    @property
+    def _room(self) -> int:
+        """How many new names may come before the table grows."""
+        return len(self._keys) // 2 - self._held if len(self._keys) < MOST_NAMES else len(self._keys)
+
+    def _grow(self) -> None:
+        old = self._keys, self._last, self._counts
+        self._make(2 * len(self._keys), self._counts.shape[1])
+        self._held = 0
+        self._add(*old)
+
+    def _add(self, keys: np.ndarray, last: np.ndarray, counts: np.ndarray) -> None:
+        place = 0
+        while place < len(keys):
+            place, new = add_names(self._keys, self._last, self._counts, max(self._room, 0), keys, last, counts, place)
+            self._held += int(new)
+            while self._room < 0:
+                self._grow()
+
+    def _meet(self, y: Any) -> None:
+        """Know a label that is new, or that labels are numbers."""
+        if isinstance(y, float) and (self.of_numbers is None or not y.is_integer()):
+            self._become_numbers()
+        elif self.of_numbers is None:
+            self.of_numbers = False
+            self._labels, self._totals = {y: 0}, np.zeros(1)
+        elif len(self._labels) >= _MOST_KNOWN:
+            self._become_numbers()
+        else:
+            self._labels[y] = len(self._labels)
+            self._widen()
+
+    def _become_numbers(self) -> None:
+        self.of_numbers, self._labels, self._totals, self._held = True, {}, np.zeros(3), 0
+        self._make(_SMALLEST, 2)
+
+    def _widen(self) -> None:
+        width = min(len(self._labels), MOST_LABELS + 1)
+        self._totals = np.pad(self._totals, (0, width - len(self._totals)))
+        if (more := width - self._counts.shape[1]) > 0:
+            self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, more))))
+
+    def merged(self, others: Iterable[NameStatistics]) -> NameStatistics:
+        """Return the statistics of all rows that this one and others have learned; labels are those that come first.
+
+        Raises
+        ------
+        ValueError
+            Some have learned labels, and others numbers to predict.
+        """
+        tables = [each for each in (self, *others) if each.of_numbers is not None]
+        merged = NameStatistics()
+        if len({each.of_numbers for each in tables}) > 1:
+            raise ValueError("encoders that have learned labels cannot be merged with those that have learned numbers to predict")
+        if not tables:
+            return merged
+        merged.of_numbers = tables[0].of_numbers
+        for label in (label for each in tables for label in each._labels):
+            if len(merged._labels) < _MOST_KNOWN:
+                merged._labels.setdefault(label, len(merged._labels))
+        if merged.of_numbers:
+            merged._totals = _pooled([each._totals for each in tables])
+        else:
+            merged._widen()
+        for each in tables:
+            counts = each._counts
+            if not merged.of_numbers:
+                counts = np.zeros((len(each._keys), merged._counts.shape[1]))
+                for number, total in enumerate(each._totals.tolist()):
+                    label = list(each._labels)[number] if number < MOST_LABELS else None
+                    place = min(merged._labels.get(label, MOST_LABELS), MOST_LABELS)
+                    counts[:, place] += each._counts[:, number]
+                    merged._totals[place] += total
+            merged._add(each._keys, each._last, counts)
+            merged._rows += each._rows
+        return merged
+
+    def __getstate__(self) -> dict[str, Any]:
+        held = np.flatnonzero(self._keys)
+        return {
+            "of_numbers": self.of_numbers,
+            "labels": list(self._labels),
+            "rows": self._rows,
+            "size": len(self._keys),
+            "keys": self._keys[held],
+            "last": self._last[held],
+            "counts": self._counts[held],
+            "totals": self._totals,
+        }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        size, labels, kind = state["size"], state["labels"], state["of_numbers"]
+        if not (type(size) is int and _SMALLEST <= size <= MOST_NAMES and size & (size - 1) == 0):
+            raise ValueError(f"{_CORRUPT}: a table of {shown(size)} places")
+        if kind not in (True, False, None) or type(labels) is not list or not all(isinstance(y, _LABELS) for y in labels):
+            raise ValueError(f"{_CORRUPT}: they are of no labels")
+        if len(dict.fromkeys(labels)) < len(labels) or len(labels) > _MOST_KNOWN or bool(labels) != (kind is False):
+            raise ValueError(f"{_CORRUPT}: their labels are too many, or not different")
+        self.__init__()  # type: ignore[misc]
+        overall = 3 if kind else min(len(labels), MOST_LABELS + 1)
+        width = 2 if kind else max(overall, 2)
+        keys, last, counts, totals = _checked_arrays(state, size, width, overall, bool(kind))
+        self.of_numbers, self._labels = kind, {label: number for number, label in enumerate(labels)}
+        self._rows, self._totals = checked_count("rows", state["rows"]), totals
+        if (last > self._rows).any() or (last < 0).any():
+            raise ValueError(f"{_CORRUPT}: a name was learned in a row that has not come")
+        self._make(size, width)
+        _, new = add_names(self._keys, self._last, self._counts, len(keys), keys, last, counts, 0)
+        self._held = int(new)
+
+
+_CORRUPT = "the statistics of names are corrupt"
+
+
+def _checked_arrays(state: Mapping[str, Any], size: int, width: int, overall: int, of_numbers: bool) -> list[np.ndarray]:
+    """Return keys, last rows, counts and totals of a saved table; a ValueError where compiled code could not use them."""
+    arrays = [state[name] for name in ("keys", "last", "counts", "totals")]
+    n = len(arrays[0])
+    forms = [(np.uint32, (n,)), (np.int64, (n,)), (np.float64, (n, width)), (np.float64, (overall,))]
+    if not all(
+        isinstance(each, np.ndarray) and (each.dtype, each.shape) == form for each, form in zip(arrays, forms, strict=True)
+    ):
+        raise ValueError(f"{_CORRUPT}: their arrays do not fit")
+    keys, _, counts, totals = arrays
+    weights, overall_weight = (counts[:, :1], totals[:1]) if of_numbers else (counts, totals)
+    if not (np.isfinite(counts).all() and np.isfinite(totals).all() and (weights >= 0.0).all() and (overall_weight >= 0.0).all()):
+        raise ValueError(f"{_CORRUPT}: a count is none")
+    if (of_numbers and totals[2] < 0.0) or (n and not (weights.sum(axis=1).min() > 0.0 and overall_weight.sum() > 0.0)):
+        raise ValueError(f"{_CORRUPT}: a name was learned without a row")
+    sets = np.bincount(keys & np.uint32(size // WAYS - 1), minlength=1)
+    if (keys == 0).any() or len(np.unique(keys)) < n or sets.max() > WAYS:
+        raise ValueError(f"{_CORRUPT}: names have no place, or stand twice")
+    return [np.array(each) for each in arrays]  # to which compiled code may write
+
+
+def _plain(y: Any) -> Any:
+    """Return a label as one of Python; None for none, and for a number that is none."""
+    y = y.item() if isinstance(y, np.generic) else y
+    if y is None or isinstance(y, _LABELS):
+        return None if isinstance(y, float) and not math.isfinite(y) else y
+    return str(y)
+
+
+def _suffix(label: Any) -> str:
+    text = str(label)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}#{key_of(0, text):08x}"
+
+
+def _pooled(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return weight, mean and sum of squared deviations of all targets of several streams."""
+    weight = sum(float(part[0]) for part in parts)
+    mean = sum(float(part[0] * part[1]) for part in parts) / weight if weight > 0.0 else 0.0
+    return np.array([weight, mean, sum(float(part[2] + part[0] * (part[1] - mean) ** 2) for part in parts)])

@@ -1,0 +1,240 @@
+"""Statistics of names are the same in all forms, whatever wrote the names; tables of files that do not fit are refused."""
+
+import ctypes
+import json
+import math
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from c_compilers import FLAGS, needs_compiler
+from edge_models import bsgd, learned, of_names
+from refused import refused
+from streamsvm import BSGDClassifier, edge
+from streamsvm.edge.predictor import PROGRAM, Predictor, text_of
+from streamsvm.edge.program import Column, Program, Table
+from streamsvm.export.c import CModel, write_c
+from streamsvm.export.compare import comparison, rows_near_vectors
+from streamsvm.export.describe import program_of
+from streamsvm.export.forms import export
+from streamsvm.export.quantise import quantised
+from streamsvm.export.reduce import reduced
+from streamsvm.files.category_names import key_of, seed_of, spelling
+from streamsvm.files.container import pack
+from streamsvm.stream.tables import TableEncoder
+
+CASES = [(classes, {}) for classes in (0, 2, 3)]
+CASES += [(2, {"max_values": 0}), (2, {"scaler": "standard"}), (0, {"when_missing": "drop"})]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def case(request):
+    """Whether a model has labels, the model, its rows, and its program."""
+    classes, parameters = request.param
+    model, given = of_names(classes, **parameters)
+    return classes > 0, model, given, program_of(model)
+
+
+def is_same(has_labels, model, given, predict):
+    """Whether the answers for many rows are those of the model."""
+    expected = [model.predict_one(x) for x in given]
+    if has_labels:
+        assert list(predict) == expected
+    else:
+        np.testing.assert_allclose(predict, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_of_names_are_those_of_the_encoder(case):
+    _, model, given, program = case
+    predictor, encoder = Predictor(program), model["TableEncoder"]
+    assert {column.field for column in program.columns if column.table is not None} >= {"city"}
+    seen = {"text": 0, "table": 0, "neither": 0}
+    for x in given:
+        features = encoder.transform_one(x)
+        for column, number in zip(program.columns, predictor.row_of(x).tolist(), strict=True):
+            if column.text is not None or column.table is not None:
+                assert (0.0 if math.isnan(number) else number) == features.get(column.name, 0.0)
+                seen["neither" if math.isnan(number) else "text" if column.text else "table"] += 1
+    assert all(seen.values()) or encoder.max_values == 0
+
+
+def test_a_file_answers_as_the_model(case, tmp_path):
+    has_labels, model, given, _ = case
+    [path] = export(model, "npz", tmp_path)
+    predictor = edge.load(path)
+    is_same(has_labels, model, given, [predictor.predict_one(x) for x in given])
+
+
+def test_onnx_answers_as_the_model(case, tmp_path):
+    has_labels, model, given, program = case
+    [path] = export(program, "onnx", tmp_path)
+    row_of = Predictor(program).row_of
+    found = onnxruntime.InferenceSession(path).run(None, {"X": np.array([row_of(x) for x in given], np.float32)})[0]
+    is_same(has_labels, model, given, found.ravel().tolist())
+
+
+@needs_compiler
+def test_c_answers_as_the_model(case):
+    has_labels, model, given, program = case
+    compiled, predictor = CModel(program, flags=FLAGS), Predictor(program)
+    name = compiled.library.model_name
+    name.restype, name.argtypes = ctypes.c_float, [ctypes.c_int, ctypes.c_char_p]
+    X = np.array([predictor.row_of(x) for x in given], np.float32)
+    for x, row in zip(given, X, strict=True):
+        for place, column in enumerate(program.columns):
+            if column.table is not None:
+                value = x[column.field]
+                text = "" if value is None or value != value else spelling(text_of(value).strip())
+                assert name(place, text.encode()) == np.nan_to_num(row[place])
+                row[place] = name(place, text.encode())
+    assert name(-1, b"1") == name(len(program.columns), b"1") == 0.0
+    is_same(has_labels, model, given, compiled.predict_many(X).tolist())
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_have_names(library, case):
+    _, _, given, program = case
+    predictor = Predictor(program)
+    given = [{**x, "city": None if x["city"] is None else str(x["city"]), "size": str(x["size"])} for x in given[:200]]
+    frame = pytest.importorskip(library).DataFrame({name: [x.get(name) for x in given] for name in ("city", "size", *"abcde")})
+    rows = np.array([predictor.row_of(x) for x in given])
+    np.testing.assert_array_equal(predictor._matrix(frame), rows)
+
+
+def test_names_are_read_as_an_encoder_does():
+    texts = ["1.0", "-20.00", "-0.0", "TRUE", "False", "true", "1.10", "007", "007.0", "0.000", "1" * 17 + ".0", "Paris", "\xc4"]
+    model = TableEncoder(categorical="a", max_values=0) | bsgd()
+    for number, text in enumerate(texts):
+        model.learn_one({"a": text}, int(number > 9))
+    predictor = Predictor(program_of(model))
+    [place] = [place for place, column in enumerate(predictor.program.columns) if column.table is not None]
+    for text in (*texts, *map(spelling, texts)):
+        expected = model["TableEncoder"].transform_one({"a": text})["a~1"]
+        assert expected
+        assert predictor.row_of({"a": f" {text}\t"})[place] == expected
+    assert key_of(0, "") == 1
+
+
+def test_rows_say_which_names_an_indicator_has():
+    """A name has either an indicator or a statistic, but where numbers are predicted it has both."""
+    for classes, both in ((2, False), (0, True)):
+        model, _ = of_names(classes)
+        program = program_of(model)
+        indicators = [(column.field, column.text) for column in program.columns if column.text is not None]
+        assert {field for field, _ in indicators} == {"city", "size"}
+        found = {program.tables[0].place_of(key_of(seed_of(field), text)) >= 0 for field, text in indicators}
+        assert found == {both}
+
+
+def test_few_names_need_no_table():
+    model = TableEncoder(categorical="a") | BSGDClassifier(budget=10)
+    for number in range(20):
+        model.learn_one({"a": "xy"[number % 2]}, number % 2)
+    program = program_of(model)
+    assert program.tables == ()
+    assert [column.name for column in program.columns] == ["a=x", "a=y"]
+    assert program.parts()[0].startswith('{"version":1,"columns":[["a=x","a","x",null],')
+
+
+def test_a_number_with_the_name_of_a_statistic_is_refused():
+    model = TableEncoder(categorical="a", max_values=0) | BSGDClassifier(budget=10)
+    for number in range(20):
+        model.learn_one({"a": number % 3, "a~1": 1.0}, number % 2)
+    refused("a column has the name of a statistic of names, 'a~1': rename it", program_of, model, error=edge.ProgramError)
+
+
+def test_programs_made_smaller_keep_their_names(tmp_path):
+    program = program_of(of_names(3)[0])
+    small, rows = quantised(program, 8), rows_near_vectors(program)
+    assert small.tables == program.tables
+    assert not comparison(program, small, rows).is_large
+    whole = write_c(program, tmp_path).table_bytes
+    found = reduced(program, whole - 500, rows[:100], passes=2)
+    assert found.vectors[1] < found.vectors[0]
+    assert found.table_bytes == write_c(found.program, tmp_path).table_bytes <= whole - 500
+    held = sum(4 * array.size for array in program.tables[0])
+    refused(rf"bytes \({held:,} of them for names\), more than", reduced, program, held, error=edge.ProgramError)
+    assert program.nbytes > sum(array.nbytes for array in program.tables[0])
+
+
+# Files that somebody has put together ------------------------------------------------------------------------------------------
+
+KEYS, VALUES = np.array([3, 2**32 - 1], np.uint32), np.array([[0.5, 1.0], [-0.5, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("keys", "numbers", "reason"),
+    [
+        (KEYS.astype(np.int64), VALUES, "of another type"),
+        (KEYS.astype(np.float32), VALUES, "of another type"),
+        (KEYS.astype(np.uint64), VALUES, "of another type"),
+        (KEYS[:, None], VALUES, "of another type"),
+        (KEYS, VALUES.astype(np.float32), "of another type"),
+        (KEYS, VALUES.astype(np.int64), "of another type"),
+        (KEYS, VALUES[:, 0], "of another type"),
+        (KEYS[0], VALUES, "of another type"),
+        (KEYS, VALUES[:1], "do not fit together"),
+        (KEYS[:0], VALUES, "do not fit together"),
+        (KEYS, VALUES[:, :0], "do not fit together"),
+        (KEYS[::-1], VALUES, "not in ascending order"),
+        (KEYS[[0, 0]], VALUES, "not in ascending order"),
+        (KEYS, VALUES + math.inf, "not finite"),
+        (KEYS, VALUES * math.nan, "not finite"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[Table(KEYS, VALUES)]).parts()
+    assert Program.of_parts(text, arrays).tables[0].place_of(2**32 - 1) == 1
+    bad = {"program.0": np.ascontiguousarray(keys) if keys.ndim else keys, "program.1": np.ascontiguousarray(numbers)}
+    refused(f"a table are .*{reason}|{reason}", Program.of_parts, text, bad, error=edge.ProgramError)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("columns", 0, 4), [0, 2], "a number of a table that is not there"),
+        (("columns", 0, 4), [1, 0], "a number of a table that is not there"),
+        *((("columns", 0, 4), bad, "a count is none") for bad in ([-1, 0], [0, -1], [0, 0.5], [0, True], [0, 2**40], [None, 0])),
+        *((("columns", 0, 4), bad, "its program is corrupt") for bad in ([0], [0, 0, 0], 7)),
+        (("columns", 0, 2), "x", "and is 1 for some texts as well"),
+        (("columns", 0, 3), [0, 2], "and is 1 for some texts as well"),
+        *((("tables",), bad, "its program is corrupt") for bad in (None, 7, [None], [[]], [{}], {"keys": "program.0"})),
+        (("tables",), [], "a number of a table that is not there"),
+        (("tables", 0, "keys"), "program.9", "its program is corrupt"),
+        (("tables", 0, "keys"), ["program.0"], "its program is corrupt"),
+        (("tables", 0, "values"), "program.0", "its program is corrupt"),
+    ],
+    ids=str,
+)
+def test_places_that_are_not_there_are_refused(path, value, reason):
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[Table(KEYS, VALUES)]).parts()
+    saved = json.loads(text)
+    *before, last = path
+    parent = saved
+    for key in before:
+        parent = parent[key]
+    parent[last] = value
+    refused(reason, edge.loads, pack(arrays, {PROGRAM: json.dumps(saved)}), error=edge.ProgramError)
+
+
+def test_an_array_belongs_to_one_table():
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[Table(KEYS, VALUES)]).parts()
+    saved = json.loads(text)
+    saved["tables"] *= 2
+    refused("its program is corrupt", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
+
+
+def test_a_reader_that_knows_no_tables_refuses_those_that_have_one():
+    assert program_of(of_names(2)[0]).parts()[0].startswith('{"version":3,')
+    assert program_of(learned(bsgd(), 50, 2)).parts()[0].startswith('{"version":1,')
+
+
+@needs_compiler
+def test_a_table_without_names(tmp_path):
+    program = Program([Column("a", "a", table=(0, 0))], tables=[Table(KEYS[:0], VALUES[:0])])
+    assert np.isnan(Predictor(program).row_of({"a": "x"})).tolist() == [True]
+    assert write_c(program, tmp_path).table_bytes == 8
+    compiled = CModel(program, flags=FLAGS)
+    compiled.library.model_name.restype = ctypes.c_float
+    assert compiled.library.model_name(0, b"x") == 0.0

@@ -1,0 +1,290 @@
+"""What labels say of names: against a slow twin, in any order of calls, saved, merged, and within a fixed number of bytes."""
+
+import copy
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refused import raises
+from saved import dumps, loads
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm.files.category_names import key_of, seed_of
+from streamsvm.stream import Table
+from streamsvm.stream.tables import TableEncoder, TableModel, statistics
+from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
+
+KEYS = [key_of(seed_of("c"), name) for name in "abcdef"]
+
+
+class Twin:
+    """Counts in dicts, without a bound."""
+
+    def __init__(self):
+        self.labels, self.names, self.overall = [], {}, {}
+
+    def learn(self, keys, y, w):
+        if y is None:
+            return
+        if y not in self.labels:
+            self.labels.append(y)
+        code = min(self.labels.index(y), MOST_LABELS)
+        for counts, most in [(self.names.setdefault(key, {}), 1000.0) for key in keys] + [(self.overall, 10_000.0)]:
+            counts[code] = counts.get(code, 0.0) + min(w, 1e6)
+            if sum(counts.values()) > most:
+                counts.update({each: value / 2 for each, value in counts.items()})
+
+    def odds(self, key, label):
+        n = min(len(self.labels), MOST_LABELS + 1)
+        counts, code = self.names.get(key, {}), self.labels.index(label)
+        if not counts:
+            return 0.0
+        share = (self.overall.get(code, 0.0) + 1.0) / (sum(self.overall.values()) + n)
+        of_label, weight = counts.get(code, 0.0), sum(counts.values())
+        odds = (of_label + 5.0 * share) / (weight - of_label + 5.0 * (1.0 - share))
+        return math.log(odds) - math.log(share / (1.0 - share))
+
+
+rows = st.tuples(st.lists(st.sampled_from(KEYS), max_size=3, unique=True), st.integers(0, 11), st.sampled_from([1.0, 0.5, 400.0]))
+
+
+@given(st.lists(rows, max_size=60), st.integers(2, 12))
+def test_log_odds_are_those_of_a_slow_twin(given, n_labels):
+    known, twin = NameStatistics(), Twin()
+    for keys, y, w in given:
+        label = f"y{y % n_labels}"
+        known.learn(keys, label, w)
+        twin.learn(keys, label, w)
+    labels = twin.labels[:MOST_LABELS] if len(twin.labels) > 2 else [max(twin.labels, default=None)] * (len(twin.labels) == 2)
+    assert known.suffixes == labels
+    expected = [[twin.odds(key, label) for label in labels] for key in KEYS]
+    np.testing.assert_allclose(known.of(KEYS), np.array(expected).reshape(len(KEYS), len(labels)), rtol=1e-9, atol=1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KEYS), st.floats(-100.0, 100.0), st.sampled_from([1.0, 0.25])), min_size=1, max_size=60)
+)
+def test_means_are_in_deviations_of_all_targets(given):
+    known = NameStatistics()
+    for key, y, w in given:
+        known.learn([key], y, w)
+    y, w = (np.array([row[place] for row in given]) for place in (1, 2))
+    mean = np.average(y, weights=w)
+    spread = math.sqrt(np.average((y - mean) ** 2, weights=w))
+    for key in KEYS:
+        mine = np.array([row[0] == key for row in given])
+        expected = np.sum(w[mine] * (y[mine] - mean)) / (np.sum(w[mine]) + 5.0) / spread if spread > 1e-6 else 0.0
+        assert spread <= 1e-6 or known.of([key])[0, 0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+def test_a_name_does_not_know_the_label_of_its_own_row():
+    encoder, rng = TableEncoder(categorical="id"), np.random.default_rng(0)
+    found = []
+    for i in range(500):
+        x = {"id": f"n{i}"}
+        found += encoder.transform_one(x).values()
+        encoder.learn_one(x, bool(rng.integers(2)))
+    assert found.count(0.0) == len(found) > 400
+
+
+def table_of(n, names, seed=0):
+    rng = np.random.default_rng(seed)
+    columns = [[f"{name}{i}" for i in rng.integers(0, most, n)] for name, most in names.items()]
+    y = [int(name[1:]) % 3 == 0 if rng.random() < 0.9 else bool(rng.integers(2)) for name in columns[0]]
+    return Table(tuple(names), [*columns]), y
+
+
+@pytest.mark.parametrize("of_numbers", [False, True])
+def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, of_numbers):
+    monkeypatch.setattr(statistics, "MOST_NAMES", 512)
+    table, y = table_of(3000, {"a": 5, "b": 700, "c": 30})
+    y = [float(each) + i % 7 / 8 if of_numbers else each for i, each in enumerate(y)]
+    many = TableEncoder(categorical=["a", "b", "c"])
+    one = copy.deepcopy(many)
+    first = together = 0
+    while first < len(y):
+        learned = np.arange(first, len(y)) % 9 > 0
+        found = many.encode(table, first, len(y), learned, None, y[first:])
+        for i, row in enumerate(found.X, first):
+            expected = one.transform_one(table.row(i).x)
+            assert dict(zip(found.names, row, strict=True)) == {name: expected.get(name, 0.0) for name in found.names}
+            if i % 9:
+                one.learn_one(table.row(i).x, y[i])
+        found.learn()
+        first, together = first + len(found.X), together + len(found.X)
+        if first < len(y):
+            for encoder in (many, one):
+                encoder.learn_one(table.row(first).x, y[first])
+            first += 1
+    assert together > 2000
+    assert dumps(many) == dumps(one)
+    assert len(many.statistics.keys) > 256
+
+
+def test_a_name_whose_meaning_changes_is_learned_anew():
+    known = NameStatistics()
+    for i in range(30_000):
+        known.learn([KEYS[i % 2]], bool(i % 2) == (i < 20_000))
+    assert known.of(KEYS[:2])[:, 0].tolist() == [pytest.approx(5.0, abs=2.5), pytest.approx(-5.0, abs=2.5)]
+
+
+LABELS = {
+    "texts": (["no", "yes"], False, ["yes"]),
+    "bools": ([True, False], False, ["True"]),
+    "of numpy": ([np.int64(3), np.str_("x") and 1], False, ["3"]),
+    "three": ([1, 3, 2], False, ["1", "3", "2"]),
+    "many": ([f"y{i}" for i in range(100)], False, [f"y{i}" for i in range(8)]),
+    "floats": ([1.0, 0.0], True, [""]),
+    "a fraction at last": ([1, 2, 2.5], True, [""]),
+    "many whole numbers": (list(range(65)), True, [""]),
+    "none": ([None, math.nan], None, []),
+    "long": (["x" * 500, "a"], False, [f"{'x' * 50}#"]),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_kinds_of_labels(kind):
+    labels, of_numbers, suffixes = LABELS[kind]
+    known = NameStatistics()
+    for y in labels * 2:
+        known.learn(KEYS[:1], y)
+    assert known.of_numbers is of_numbers
+    assert [suffix[:51] for suffix in known.suffixes] == suffixes
+    assert loads(dumps(TableEncoder(categorical="c"))).statistics.suffixes == []
+
+
+def learned(table, y, rows):
+    encoder = TableEncoder(categorical=["a", "b"])
+    for i in rows:
+        encoder.learn_one(table.row(i).x, y[i])
+    return encoder
+
+
+@pytest.mark.parametrize("labels", [2, 8, 0])
+def test_merged_encoders_know_the_rows_of_all(labels):
+    table, _ = table_of(900, {"a": 4, "b": 60})
+    rng = np.random.default_rng(1)
+    y = [f"y{i:02d}" for i in rng.integers(0, labels, 900)] if labels else rng.random(900).tolist()
+    whole = learned(table, y, range(900))
+    parts = [learned(table, y, range(part, 900, 3)) for part in range(3)]
+    merged = parts[0]
+    before = [dumps(each) for each in parts[1:]]
+    merged.merge_with(*parts[1:])
+    assert [dumps(each) for each in parts[1:]] == before
+    keys = [key_of(seed_of("b"), f"b{i}") for i in range(60)]
+    at = [whole.statistics.suffixes.index(suffix) for suffix in merged.statistics.suffixes if suffix in whole.statistics.suffixes]
+    mine = [place for place, suffix in enumerate(merged.statistics.suffixes) if suffix in whole.statistics.suffixes]
+    assert at
+    np.testing.assert_allclose(merged.statistics.of(keys)[:, mine], whole.statistics.of(keys)[:, at], rtol=1e-9, atol=1e-12)
+    again = loads(dumps(merged))
+    assert again.statistics.of(keys).tolist() == merged.statistics.of(keys).tolist()
+
+
+def test_labels_and_numbers_cannot_be_merged():
+    table, y = table_of(60, {"a": 4, "b": 9})
+    labels, numbers = learned(table, y, range(60)), learned(table, [0.5] * 60, range(60))
+    before = dumps(labels)
+    raises("learned labels cannot be merged with those that have learned numbers", labels.merge_with, numbers)
+    assert dumps(labels) == before
+
+
+@given(st.data())
+def test_saved_in_the_middle_it_goes_on_alike(data):
+    table, y = table_of(120, {"a": 9, "b": 60}, data.draw(st.integers(0, 5)))
+    whole = learned(table, y, range(60))
+    pieces = loads(dumps(whole))
+    for i in range(60, 120):
+        for encoder in (whole, pieces):
+            encoder.learn_one(table.row(i).x, y[i])
+        assert pieces.transform_one(table.row(i).x) == whole.transform_one(table.row(i).x)
+    assert dumps(whole) == dumps(pieces)
+
+
+def test_states_that_no_learning_leads_to_are_refused():
+    known = NameStatistics()
+    for i in range(40):
+        known.learn(KEYS[: 1 + i % 4], "xy"[i % 2])
+    state = known.__getstate__()
+    keys, counts = state["keys"], state["counts"]
+    wrong = {
+        "size": (0, 255, 384, 2**20, "256"),
+        "of_numbers": (True, None, 2),
+        "labels": ([], ["x"], ["x", "x"], [("x",), "y"], list(range(65))),
+        "keys": (
+            keys * 0,
+            keys[:-1],
+            keys.astype(np.int64),
+            np.full_like(keys, 5),
+            (keys & 0) + np.arange(1, 5, dtype=np.uint32) * 0,
+        ),
+        "last": (state["last"] + 10**6, -state["last"] - 1, state["last"].astype(np.int32)),
+        "counts": (counts[:, :1], counts * np.nan, -counts, counts * 0.0),
+        "totals": (np.zeros(2), np.ones(3), np.array([np.inf, 1.0]), -np.ones(2)),
+        "rows": (-1, 0, 1.5),
+    }
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises((ValueError, TypeError)):
+                NameStatistics.__new__(NameStatistics).__setstate__(state | {name: value})
+    crowded = {"keys": np.arange(1, 18, dtype=np.uint32) * 16, "last": np.zeros(17, np.int64), "counts": np.ones((17, 2))}
+    raises("have no place", NameStatistics.__new__(NameStatistics).__setstate__, state | crowded)
+
+
+def test_an_encoder_that_was_saved_before_there_were_statistics_goes_on_unchanged():
+    old = TableEncoder(categorical="c", max_values=64, buckets=32)
+    for name in "aabbb":
+        old.learn_one({"c": name, "n": 1.0})
+    state = old.__getstate__()
+    assert "_statistics" not in state
+    found = TableEncoder.__new__(TableEncoder)
+    found.__setstate__(state)
+    assert found.transform_one({"c": "a", "n": 2.0}) == {"c=a": 1.0, "n": 2.0}
+    assert not found._supervised
+    assert dumps(found) == dumps(old)
+
+
+@pytest.mark.once
+def test_a_million_names_in_a_hundred_columns_fit_into_eight_megabytes():
+    names = [f"c{i}" for i in range(100)]
+    encoder, rng = TableEncoder(categorical=names), np.random.default_rng(0)
+    n = 3000
+    table = Table(tuple(names), [[f"v{i}" for i in rng.integers(0, 10_000, n)] for _ in names])
+    labels = [f"y{i % 12}" for i in range(n)]
+    for i in range(40):
+        encoder.learn_one(table.row(i).x, labels[i])
+    encoder.learn_many(pd.DataFrame(dict(zip(names, table.columns, strict=True))), labels)
+    assert len(encoder.statistics.keys) > 60_000
+    assert encoder.statistics.nbytes < 6 * 2**20
+    assert len(dumps(encoder)) < 8 * 2**20
+
+
+def regressor():
+    return BSGDRegressor(20, seed=1)
+
+
+@pytest.mark.parametrize("make", [lambda: BSGDClassifier(20, seed=1), lambda: SVMClassifier(seed=1, effort="low"), regressor])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_frame_is_learned_as_its_rows_are(make, weighted):
+    table, y = table_of(400, {"a": 4, "b": 60})
+    X = pd.DataFrame(dict(zip(table.names, table.columns, strict=True)))
+    y = [float(each) for each in y] if make is regressor else y
+    w = [(i % 3) / 2 + 0.5 for i in range(400)] if weighted else None
+    many, one = (TableEncoder(categorical=["a", "b"]) | make() for _ in range(2))
+    assert type(many) is TableModel
+    many.learn_many(X[:150], y[:150], w and w[:150])
+    many.learn_many(X[150:], y[150:], w and w[150:])
+    for i in range(400):
+        one.learn_one(table.row(i).x, y[i], **({"w": w[i]} if weighted else {}))
+    assert dumps(many) == dumps(one)
+    assert list(many.predict_many(X)) == [one.predict_one(table.row(i).x) for i in range(400)]
+    raises("there are 2 rows, 1 labels", many.learn_many, X[:2], y[:1])
+
+
+def test_a_row_that_is_refused_ends_a_frame_with_its_number():
+    model = TableEncoder(categorical="c") | BSGDClassifier(20)
+    X = pd.DataFrame({"c": ["x", "y"] * 20, "n": [1.0] * 39 + [math.inf]})
+    raises("row 39: feature 'n' is inf", model.learn_many, X, [True, False] * 20)
+    assert model[-1].n_learned == 39
