@@ -1,7 +1,8 @@
 """Kernel support vector machines that learn from endless streams in a fixed amount of memory.
 
 Start with `SVMClassifier` or `SVMRegressor`, which have nothing to tune. Every model is a river model: it learns and predicts
-row by row, and works in river's pipelines. `streamsvm.save` and `streamsvm.load` store models in files.
+row by row, and works in river's pipelines. `table_model` makes a model for a table as it is: a frame or a file. `streamsvm.save`
+and `streamsvm.load` store models in files.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from streamsvm.core.budget.projection import Projection
     from streamsvm.core.budget.removal import Removal
     from streamsvm.export.forms import save
+    from streamsvm.from_tables import table_model as table_model
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
@@ -45,6 +47,7 @@ __all__ = [
     "SVMRegressor",
     "load",
     "save",
+    "table_model",
 ]
 __version__ = "0.1.0"
 
@@ -54,6 +57,7 @@ _MODULES = {
     "Removal": "core.budget",
     "load": "stream.checkpoint",
     "save": "export.forms",
+    "table_model": "from_tables",
 }
 _PARTS = ("batch", "core", "edge", "export", "learners", "linear", "stream")
 

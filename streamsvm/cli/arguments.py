@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import math
 import re
 import threading
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.cli import UsageError
-from streamsvm.files.messages import quoted
+from streamsvm.files.messages import names_of, quoted, written
 
 
 def place(text: str) -> Path | str:
@@ -116,36 +114,11 @@ def add_table_flags(group: Any) -> None:
 
 
 def names(text: str) -> list[str]:
-    """Return the names of a list with commas; one that has a comma itself stands in quotes.
-
-    Examples
-    --------
-    >>> names('age, "last, first",job')
-    ['age', 'last, first', 'job']
-
-    Raises
-    ------
-    UsageError
-        The text is no such list.
-    """
+    """Return the names of a list with commas, as `names_of`; a UsageError where it is none."""
     try:
-        return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
-    except csv.Error as error:
-        raise UsageError(f"{text[:80]} is no list with commas: {error}") from None
-
-
-def written(values: Iterable[str]) -> str:
-    """Return a list of names as `names` reads it.
-
-    Examples
-    --------
-    >>> written(["age", "last, first"])
-    'age,"last, first"'
-    """
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\r\n").writerow(values)  # quotes what has one of these
-    text = line.getvalue()[:-2]
-    return text if text != "--" else '"--"'  # which alone means something else on a command line
+        return names_of(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 class Config(NamedTuple):

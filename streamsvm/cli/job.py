@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import re
 import shlex
@@ -15,15 +14,16 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.beginnings import of_files
 from streamsvm.cli.logs import Output
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
-from streamsvm.cli.tables import ROLES, given_of
-from streamsvm.cli.text_files import text_options
-from streamsvm.stream import DelayedLabels, Row, StreamError
+from streamsvm.cli.tables import given_of
+from streamsvm.stream import DelayedLabels, StreamError
+from streamsvm.stream.look.beginnings import of_files
+from streamsvm.stream.look.first_look import likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
+from streamsvm.stream.tables.options import ROLES
 
 
 class LabelStream(NamedTuple):
@@ -223,19 +223,10 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:
     """Return the columns of a file, and which one may be the label; nothing where they cannot be seen."""
-    names: list[str] = []
-    if (beginning := of_files(place, text_format)) is not None:
-        options: Mapping[str, Any] = text_options(beginning.text, None, {}) if text_format == "csv" else {}
-        with contextlib.suppress(StreamError), contextlib.closing(beginning.opened(**options)) as source:
-            row = next(iter(source), None)
-            names = list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
-    if not names:
+    beginning = of_files(place, text_format)
+    if beginning is None or not (names := names_in(beginning)):
         return ""
-    usual = [name for name in names if name.lower() in _LABELS]
-    return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote((usual or names)[-1])}"
-
-
-_LABELS = {"y", "label", "target", "class", "outcome"}  # usual names
+    return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote(likely_label(names))}"
 
 
 def _check_group(arguments: argparse.Namespace) -> None:

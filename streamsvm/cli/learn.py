@@ -15,7 +15,6 @@ import shlex
 import sys
 import time
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,20 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.beginnings import Beginning, of_files, of_pipe, of_topic
-from streamsvm.cli.first_look import TARGET, decided, drawn, look, proposal, tried
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_streams, stopping
-from streamsvm.cli.tables import Table, flags_of, table_of
-from streamsvm.cli.text_files import text_options
+from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
+from streamsvm.stream.look.first_look import first_look
 from streamsvm.stream.open import open_checkpoints, open_worker
 from streamsvm.stream.rows import learner_of
+from streamsvm.stream.tables.options import TableOptions, flags_of
+from streamsvm.stream.tables.table_reading import TableReading, drawn
 
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
@@ -55,7 +55,7 @@ def learn(job: LearnJob) -> bool:
             stack.callback(checkpoints.close)
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
-        beginning = None
+        beginning = reading = None
         if saved is not None:
             job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
             table = table_of(job.columns, job.format, job.label, saved)
@@ -64,8 +64,8 @@ def learn(job: LearnJob) -> bool:
         else:
             if beginning.stream is not None:
                 stack.callback(beginning.stream.close)
-            job, table = _look(job, beginning)
-        model = job.make_model(encoder=table.encoder)
+            job, table, reading = _look(job, beginning)
+        model = job.make_model(encoder=table.encoder, reading=reading)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
         display = stack.enter_context(Display(job.output))
         loop = (LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer))(
@@ -124,48 +124,37 @@ def _beginning_of(job: LearnJob) -> Beginning | None:
     return of_pipe(job.source, job.format, wait_on)
 
 
-def _look(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, Table]:
-    """Show what each column is taken for, if there is a row. Return the job and its table as they are then.
+def _look(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
+    """Show what each column is taken for, if there is a row. Return the job as it is then, its table, and how that is read.
 
     Raises
     ------
     CommandError
         Nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants to be asked.
     """
-    written = text_options(beginning.text, job.label, job.columns) if job.format == "csv" else {}
-    given = written | dict(job.columns)
-    seen = table = table_of(given, job.format, job.label)
-    if job.no_features:
-        dropped = dict.fromkeys([*table.encoder.get("drop", ()), *job.no_features])
-        seen = table._replace(encoder=table.encoder | {"drop": list(dropped)})
-    n_rows, columns = look(beginning, job.label_in_rows, seen, job.regression, job.rows_may_fail)
-    try_out = partial(tried, beginning, job.label_in_rows, table) if columns else None
-    found, question = None, None
-    try:
-        found = proposal(beginning.name, columns, table, job.rows_may_fail, try_out)
-    except CommandError as error:
-        question = error
-    if columns and all(column.kind in ("label", "target") for column in columns):
-        question = CommandError(f"{beginning.name}: there is no column but {job.label}: nothing to learn from")
-    is_target = any(column.note == TARGET for column in columns)
-    if found is not None and (job.asks or not found.is_decided):
-        question = found.question(beginning.name)
-    elif job.asks and is_target:
-        question = CommandError(f"{beginning.name}: {job.label} looks like {TARGET}. Try: --regression")
-    elif found is not None:
-        columns = decided(columns, found.options)
-        table = table_of({**given, **found.options}, job.format, job.label)
-    if columns and job.output.for_people:
-        print(printable(drawn(beginning.name, n_rows, columns), newlines=True), file=sys.stderr)
-    if question is not None:
-        raise question
-    flags = flags_of({**written, **({} if found is None else found.options)})
-    if is_target and (regression := _of_targets(job)) is not None:
+    table_of(job.columns, job.format, job.label)
+    seen = first_look(
+        beginning,
+        job.label_in_rows,
+        job.columns,
+        regression=job.regression,
+        no_features=job.no_features,
+        rows_may_fail=job.rows_may_fail,
+        asks=job.asks,
+    )
+    if seen.columns and job.output.for_people:
+        table = drawn(beginning.name, seen.n_rows, seen.columns, flags_of)
+        print(printable(table, newlines=True), file=sys.stderr)
+    if seen.question is not None:
+        raise CommandError(seen.error(beginning.name, flags_of, "--regression"))
+    flags = flags_of(seen.found)
+    if seen.is_target and (regression := _of_targets(job)) is not None:
         job, flags = regression, f"--regression {flags}".strip()
     if flags:
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
-    return replace(job, columns=given), table
+    reading = seen.reading(beginning.name, job.label_in_rows, job.regression)
+    return job, table_of(seen.options, job.format, job.label), reading
 
 
 def _of_targets(job: LearnJob) -> LearnJob | None:

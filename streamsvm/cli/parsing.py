@@ -21,7 +21,8 @@ from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.rows import LabelRules, parse_label, parse_libsvm_label
 from streamsvm.stream.score import Score
-from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables.table_reading import TableReading
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
@@ -48,12 +49,14 @@ def make_model(
     scale_targets: bool = False,
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
+    reading: TableReading | None = None,
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
-    are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. For a ``regression`` it is a
-    regressor, which scales its targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`.
+    are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. ``reading`` is where these
+    are of. For a ``regression`` it is a regressor, which scales its targets, or with ``scale_targets`` stands within a
+    `BoundedTargetScaler`.
 
     Raises
     ------
@@ -77,8 +80,7 @@ def make_model(
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     if table is not None:  # so that no value of a category finds the model full
-        each = kind().max_features * (2 if table.when_missing == "indicator" else 1)
-        parameters["max_features"] = each + table.most_made_features
+        parameters["max_features"] = table.room(kind().max_features, 0 if reading is None else len(reading.columns))
     seen: set[str] = set()
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
@@ -99,7 +101,7 @@ def make_model(
     if regression and scale_targets and learner != "auto":
         model = BoundedTargetScaler(model, bound)
     if table is not None:
-        return table | model
+        return TableModel(table, model, reading=reading)
     return model if scaler is None else scaler | model
 
 

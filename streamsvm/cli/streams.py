@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.beginnings import Beginning
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
-from streamsvm.cli.tables import Table
 from streamsvm.stream import JoinedSource, Sink, Source, WeightedSource, open_sink, open_source
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints
 from streamsvm.stream.endpoints import WrappedSource
+from streamsvm.stream.look.beginnings import Beginning
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
 from streamsvm.stream.tables.chunk import Table as Columns
+from streamsvm.stream.tables.options import TableOptions
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
@@ -80,7 +80,7 @@ def without_key(source: Source, saved: Checkpoint) -> Source:
 @contextlib.contextmanager
 def open_streams(
     job: Job,
-    table: Table,
+    table: TableOptions,
     usual_label: str | None = None,
     checkpoints: Checkpoints | None = None,
     beginning: Beginning | None = None,
@@ -130,7 +130,7 @@ def _opened(place: str | list[str], beginning: Beginning | None, **how: Any) -> 
 def _joined(
     job: Job,
     labels: LabelStream,
-    table: Table,
+    table: TableOptions,
     how: dict[str, Any],
     stack: contextlib.ExitStack,
     beginning: Beginning | None,

@@ -3,157 +3,42 @@
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from river import compose
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import names, written
-from streamsvm.files.messages import quoted
+from streamsvm.cli.arguments import names
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.tables import Reading, TableEncoder
+from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.tables.options import (
+    KNOWN,
+    READING,
+    ROLES,
+    TEXT,
+    TableOptions,
+    columns_of,
+    columns_text,
+    flags_of,
+    table_options,
+)
 
-_READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 _ENCODING = ("when_missing", "cycles")
-_TEXT = ("delimiter", "encoding")
-#: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
-_KNOWN = {"csv": (*_READING, *_TEXT), "jsonl": (*_READING, "encoding"), "parquet": _READING, "arrow": _READING}
-
-
-class Table(NamedTuple):
-    """How a table is read."""
-
-    source: dict[str, Any]
-    """Options of `open_source`."""
-    encoder: dict[str, Any]
-    """Parameters of `TableEncoder`; empty where no encoder is needed."""
-    numbers: Sequence[str] = ()
-    """Columns that are said to hold numbers."""
-
-
-#: The options that ``--columns`` gives.
-ROLES = ("drop", "categorical", "dates", "features", "numbers")
-_KINDS = {"drop": "drop", "category": "categorical", "number": "numbers"}
-_NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # perhaps in quotes
-_FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
-_COLUMN = re.compile(f"{_NAME}:\\s*(drop|category|date|number)(?:={_FORMAT})?\\s*(?:,|$)")
-
-
-def columns_of(*texts: str) -> dict[str, Any]:
-    """Return the options that ``--columns`` gives: ``drop``, ``categorical``, ``dates``, ``features`` and ``numbers``.
-
-    Where the flag stands several times, the last kind of a column counts.
-
-    Raises
-    ------
-    UsageError
-        It is not NAME:KIND,..., or names a column twice.
-
-    Examples
-    --------
-    >>> columns_of('id:drop, "last, first":category, since:date=%d.%m.%Y %H:%M')
-    {'drop': ['id'], 'categorical': ['last, first'], 'dates': {'since': '%d.%m.%Y %H:%M'}}
-    >>> columns_of("city:category,age:number,*:drop")
-    {'categorical': ['city'], 'features': ['city', 'age']}
-    """
-    kinds: dict[str, tuple[str, str | None]] = {}
-    others_dropped = False
-    for text in texts:
-        found, drops = _kinds_of(text)
-        kinds, others_dropped = kinds | found, others_dropped or drops
-    options: dict[str, Any] = {}
-    for name, (kind, how) in kinds.items():
-        if kind == "date":
-            options.setdefault("dates", {})[name] = how or None
-        elif kind != "number" or not others_dropped:
-            options.setdefault(_KINDS[kind], []).append(name)
-    if others_dropped:
-        options["features"] = [name for name, (kind, _) in kinds.items() if kind != "drop"]
-        if not options["features"]:
-            raise UsageError(f"--columns {','.join(texts)}: all columns are dropped, and nothing is left to learn from")
-    return options
-
-
-def _kinds_of(text: str) -> tuple[dict[str, tuple[str, str | None]], bool]:
-    """Return the kind and the format of each column that is named, and whether all others are dropped."""
-    form = "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"
-    kinds: dict[str, tuple[str, str | None]] = {}
-    place, others_dropped = 0, False
-    while place < len(text):
-        if others_dropped:
-            raise UsageError(f"--columns {text}: *:drop is about all other columns, and stands at the end")
-        if (found := _COLUMN.match(text, place)) is None:
-            raise UsageError(f"--columns {text}: {text[place:]} cannot be read: {form}; other names stand in double quotes")
-        place, (name, kind, how) = found.end(), found.groups()
-        if how is not None and kind != "date":
-            raise UsageError(f"--columns {text}: only dates have a format, and {name} is of kind {kind}")
-        others_dropped = name == "*"
-        if others_dropped and kind != "drop":
-            raise UsageError(f"--columns {text}: * stands for all other columns, which can be dropped: *:drop")
-        if not name:
-            raise UsageError(f"--columns {text}: a name is empty: {form}")
-        if not others_dropped:
-            if (name := _plain(name)) in kinds:
-                raise UsageError(f"--columns {text}: {name} stands there twice")
-            kinds[name] = kind, None if how is None else _plain(how)
-    return kinds, others_dropped
-
-
-def _plain(text: str) -> str:
-    return text[1:-1].replace('""', '"') if text.startswith('"') else text
-
-
-def columns_text(options: Mapping[str, Any]) -> str:
-    """Return options as ``--columns`` gives them.
-
-    Examples
-    --------
-    >>> columns_text({"drop": ["id"], "categorical": ["last, first"], "dates": {"since": "%d.%m.%Y", "to": None}})
-    'id:drop,"last, first":category,since:date=%d.%m.%Y,to:date'
-    """
-    dates: Mapping[str, str | None] = options.get("dates", {})
-    parts = [f"{quoted(name)}:drop" for name in options.get("drop", ())]
-    parts += [f"{quoted(name)}:category" for name in options.get("categorical", ())]
-    for name, how in dates.items():
-        form = "" if how is None else quoted(how) if set(how) & set(',"') or how != how.strip() else how
-        parts.append(f"{quoted(name)}:date{form and f'={form}'}")
-    named = {*options.get("drop", ()), *options.get("categorical", ()), *dates}
-    numbers = dict.fromkeys([*options.get("features", ()), *options.get("numbers", ())])
-    parts += [f"{quoted(name)}:number" for name in numbers if name not in named]
-    return ",".join([*parts, "*:drop"] if options.get("features") else parts)
-
-
-def flags_of(options: Mapping[str, Any]) -> str:
-    """Return options as they stand on a command line.
-
-    Examples
-    --------
-    >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "?"]})
-    "--columns id:drop,since:date=%d.%m.%Y,to:date --missing 'NA,?'"
-    """
-    flags = {"columns": columns_text(options)} | {name: value for name, value in options.items() if name not in ROLES}
-    parts = []
-    for name, value in flags.items():
-        text = written(value) if isinstance(value, list) else str(value)
-        if name == "columns" and not text:
-            continue
-        between = "=" if text.startswith("-") else " "
-        parts.append(f"--{name.replace('_', '-')}{between}{shlex.quote(text)}")
-    return " ".join(parts)
 
 
 def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a table that the flags give."""
+    """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
     found: dict[str, Any] = {}
-    if arguments.columns is not None:
-        found |= columns_of(*arguments.columns)
+    try:
+        if arguments.columns is not None:
+            found |= columns_of(*arguments.columns)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
             found[name] = names(text if text != [] else "--")  # which argparse takes away
-    for name in ("when_missing", "decimal", *_TEXT):
+    for name in ("when_missing", "decimal", *TEXT):
         if (text := getattr(arguments, name)) is not None:
             found[name] = text
     if found.get("delimiter") in ("tab", "\\t"):
@@ -163,7 +48,7 @@ def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def table_of(
     given: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
-) -> Table:
+) -> TableOptions:
     """Return how the flags, or else the checkpoint, say that the source is read.
 
     Parameters
@@ -192,8 +77,8 @@ def table_of(
         raise UsageError(f"--columns {columns_text(given)}: {label} is the label, which has no kind")
     if text_format == "libsvm" and given:
         raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
-    possible = _KNOWN.get(text_format or "", ())
-    if unknown := [name for name in _TEXT if name in given and name not in possible]:
+    possible = KNOWN.get(text_format or "", ())
+    if unknown := [name for name in TEXT if name in given and name not in possible]:
         raise UsageError(f"{flags_of({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}")
     if saved is not None:
         known = _saved(saved)
@@ -203,7 +88,7 @@ def table_of(
         others = {*known.get("drop", ()), *known.get("categorical", ()), *known.get("dates", ())}
         for name, value in given.items():
             same = not others & {*value} if name == "numbers" else _same(known.get(name), value)
-            if not same and not (predict and name in _TEXT):
+            if not same and not (predict and name in TEXT):
                 of_flag = ROLES if name in ROLES else (name,)
                 said, there = (flags_of({each: of[each] for each in of_flag if each in of}) for of in (given, known))
                 there = there or f"no --{'columns' if name in ROLES else name.replace('_', '-')}"
@@ -211,20 +96,15 @@ def table_of(
                     f"{said} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
                     + ("" if predict else ", or give another checkpoint folder to start from scratch")
                 )
-        given |= {name: value for name, value in known.items() if name not in _TEXT or name not in given}
+        given |= {name: value for name, value in known.items() if name not in TEXT or name not in given}
     else:
         dropped = []
     try:
-        Reading(**{name: value for name, value in given.items() if name in _READING})
+        table = table_options(given, text_format)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    wanted = [name for name in possible if not (predict and name in ("features", "drop"))]
-    numbers = given.pop("numbers", [])
-    encoder = {name: value for name, value in given.items() if name not in _TEXT}
-    if numbers and not encoder and text_format != "csv":  # which reads text as numbers anyway
-        encoder = {"drop": []}
-    source = {name: given[name] for name in wanted if name in given}
-    return Table(source | ({"drop": dropped} if dropped else {}), encoder, numbers)
+    source = {name: value for name, value in table.source.items() if not (predict and name in ("features", "drop"))}
+    return table._replace(source=source | ({"drop": dropped} if dropped else {}))
 
 
 def _same(known: Any, given: Any) -> bool:
@@ -260,8 +140,8 @@ def _columns_of(model: Any) -> set[Any]:
 def _saved(checkpoint: Any) -> dict[str, Any]:
     encoder = _encoder_of(checkpoint.model)
     table = _mapping(_mapping(checkpoint.header, "position"), "table")
-    found: dict[str, Any] = {name: value for name, value in table.items() if name in _TEXT and isinstance(value, str)}
-    for name in (*_READING, *_ENCODING) if encoder is not None else ():
+    found: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT and isinstance(value, str)}
+    for name in (*READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
         if value and not (name == "when_missing" and value == "mean"):
             found[name] = value

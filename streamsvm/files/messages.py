@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import operator
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -93,3 +95,42 @@ def quoted(text: str) -> str:
     ('"last, first"', 'city')
     """
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text
+
+
+def cut(text: str, most: int) -> str:
+    """A text on one line, and no longer than so many characters."""
+    text = " ".join(text[: 10 * most].split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def names_of(text: str) -> list[str]:
+    """Return the names of a list with commas; one that has a comma itself stands in quotes.
+
+    Examples
+    --------
+    >>> names_of('age, "last, first",job')
+    ['age', 'last, first', 'job']
+
+    Raises
+    ------
+    ValueError
+        The text is no such list.
+    """
+    try:
+        return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+    except csv.Error as error:
+        raise ValueError(f"{text[:80]} is no list with commas: {error}") from None
+
+
+def written(values: Iterable[str]) -> str:
+    """Return a list of names as `names_of` reads it.
+
+    Examples
+    --------
+    >>> written(["age", "last, first"])
+    'age,"last, first"'
+    """
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(values)  # quotes what has one of these
+    text = line.getvalue()[:-2]
+    return text if text != "--" else '"--"'  # which alone means something else on a command line

@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.cli import CommandError
 from streamsvm.cli.arguments import add_table_flags
-from streamsvm.cli.beginnings import of_files
-from streamsvm.cli.first_look import look, proposal, tried
 from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted
 from streamsvm.stream import open_source
+from streamsvm.stream.look.beginnings import of_files
+from streamsvm.stream.look.proposals import NothingLeftError, proposal, tried
+from streamsvm.stream.look.seen_columns import look
 from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.tables.options import flags_of
 
 CASES = {
     "a text among numbers": (["a,y", *(f"{'oops' if i == 7 else i},{i % 2}" for i in range(60))], "--missing oops"),
@@ -81,7 +82,7 @@ def test_dates_that_are_written_as_numbers(file, tmp_path, call):
     path = file("rows.csv", "day,n,y", *(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}" for i in range(62)))
     said = call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state").stderr
     assert "read with --columns day:date (" in said
-    assert "rises from row to row: if it is an id, --columns n:drop" in said
+    assert "rises from row to row, as ids and times do (--columns n:drop)" in said
     encoder = load(tmp_path / "state")["TableEncoder"]
     assert encoder.transform_one({"day": "2024-01-16", "n": 20240031})["day"] == 1705363200.0
 
@@ -282,7 +283,7 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
     for path in paths:
         learn = ["learn", path, "--label", "y"]
         assert (
-            "3 columns need a flag: m.id (looks like an id), m.z (one value so far), m.in.k (one value so far)"
+            "3 columns need an answer: m.id (looks like an id), m.z (one value so far), m.in.k (one value so far)"
             in call(*learn, "--ask", status=1).stderr
         )
         said = call(*learn, "--columns", "m:drop").stderr
@@ -331,10 +332,10 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
         table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
         beginning = of_files(path, "jsonl")
         try:
-            found = proposal("rows", look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
-        except CommandError as error:
+            found = proposal(look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
+        except NothingLeftError as error:
             return table, str(error)
-        return table, "" if found is None else str(found.question("rows"))
+        return table, "" if found is None else f"Try: {flags_of(found.question.options)}"
 
     table, said = ask([])
     if "no column is left" in said:
@@ -364,7 +365,7 @@ def test_points_between_thousands(file, call):
     def say(values, *words, **checks):
         return call("learn", file("rows.csv", *rows_of(values)), "--label", "y", "--delimiter", ";", *words, **checks).stderr
 
-    note = "or with points between thousands: --decimal ,"
+    note = "or with points between thousands (--decimal ,)"
     assert note in say(["12.345", "567", "1.000"])
     assert note in say(["12.345", "567", "NA"], "--missing", "NA")
     for values in (["12.345", "567", "1.5"], ["12.345", "0.567", "8"], ["12.345", "4567"], ["12.345", "1.500"]):

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from streamsvm import load
-from streamsvm.cli.beginnings import of_files
-from streamsvm.cli.text_files import text_options
+from streamsvm.stream.look.beginnings import of_files
+from streamsvm.stream.look.text_files import text_options
 
 
 def shoppers(n=400):

@@ -16,8 +16,8 @@ import pytest
 from command_words import with_a_model
 from patience import PATIENCE
 from streamsvm import load
-from streamsvm.cli import beginnings
 from streamsvm.stream.byte_streams import ByteStream
+from streamsvm.stream.look import beginnings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO")
 LINES = [
@@ -141,8 +141,10 @@ def test_a_pipe_without_a_row_serves_metrics(pipe, call):
 def test_a_signal_ends_the_look(tmp_path, first):
     words = with_a_model(["learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path / "state"])
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    code = "import sys, streamsvm.cli.beginnings as b; b.SECONDS = 1.0; from streamsvm.__main__ import main; sys.exit(main())"
-    with subprocess.Popen([sys.executable, "-c", code, *words], **pipes) as process:
+    code = (
+        "import sys; from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; beginnings.SECONDS = 1.0"
+    )
+    with subprocess.Popen([sys.executable, "-c", f"{code}; sys.exit(main())", *words], **pipes) as process:
         process.stdin.write(first)
         process.stdin.flush()
         if not first:

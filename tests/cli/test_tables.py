@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.cli.tables import columns_of, columns_text, flags_of
+from streamsvm.stream.tables.options import columns_of, columns_text, flags_of
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ["--columns", "id:drop,city:category,since:date=%d.%m.%Y", "--missing", "?"]

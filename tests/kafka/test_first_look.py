@@ -59,7 +59,7 @@ def test_an_empty_topic_that_ends_has_nothing_to_look_at(topic, call):
 @pytest.mark.parametrize("more", [[], ["--metrics-port", "0"]])
 def test_the_rows_of_a_topic_from_its_latest_are_all_learned(topic, call, tmp_path, more, monkeypatch):
     """Those that came while it was looked at, too; where metrics are served, the first row is not waited for."""
-    monkeypatch.setattr("streamsvm.cli.beginnings.SECONDS", 0.5)
+    monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.5)
     topic(ROWS[:7])
     new = [Row({"n": i % 7, "k": i % 5} | ({} if more else {"city": "KLB"[i % 3]}), i % 2) for i in range(10)]
 

@@ -3,5 +3,6 @@
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.model import TableModel
 from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_reading import TableReading
 
-__all__ = ["Reading", "TableEncoder", "TableModel"]
+__all__ = ["Reading", "TableEncoder", "TableModel", "TableReading"]

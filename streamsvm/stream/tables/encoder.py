@@ -89,7 +89,8 @@ class TableEncoder(base.MiniBatchTransformer):
     --------
     >>> from streamsvm import BSGDClassifier
     >>> encoder = TableEncoder(categorical="city", dates="since")
-    >>> encoder.learn_one({"city": "Paris", "since": "1970-01-02", "age": 31})
+    >>> for _ in range(2):
+    ...     encoder.learn_one({"city": "Paris", "since": "1970-01-02", "age": 31})
     >>> encoder.transform_one({"city": "Paris", "since": "1970-01-03", "age": "40"})
     {'since': 172800.0, 'age': 40.0, 'city=Paris': 1.0}
     >>> encoder.transform_one({"city": "Paris", "age": "forty"})
@@ -172,11 +173,19 @@ class TableEncoder(base.MiniBatchTransformer):
         """What the labels have said of each name; None where names share buckets."""
         return self._statistics
 
-    @property
-    def most_made_features(self) -> int:
-        """The most features that names and cycles can become: what a learner's ``max_features`` must leave room for."""
+    def room(self, usual: int, n_columns: int = 0) -> int:
+        """Return the ``max_features`` with which a learner has room for all that becomes of a table.
+
+        Parameters
+        ----------
+        usual
+            The learner's own ``max_features``, which is room for numbers and dates.
+        n_columns
+            The number of columns of the table, if it is known.
+        """
         names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
-        return len(self.categorical) * names + 2 * len(self.dates) * len(self.cycles)
+        made = len(self.categorical) * names + 2 * len(self.dates) * len(self.cycles)
+        return max(usual, n_columns) * (2 if self.when_missing == "indicator" else 1) + made
 
     @property
     def learned_scaler(self) -> Any:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from river import compose
+from river import base, compose
 
 from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns
-from streamsvm.stream.tables.chunk import Table
+from streamsvm.stream.tables.chunk import Table, is_absent
+from streamsvm.stream.tables.reading import Reading, plain_value
+from streamsvm.stream.tables.table_reading import TableReading
+from streamsvm.stream.tables.values import number
 
 _FEW, _FEW_ROWS, _MANY_ROWS = 8, 64, 1024  # rows that are taken one by one, first together, and at most
 
@@ -34,15 +37,38 @@ class TableModel(compose.Pipeline):
     ['warm', 'cold']
     """
 
+    def __init__(self, *steps: Any, reading: TableReading | None = None) -> None:
+        super().__init__(*steps)
+        if reading is not None:
+            self._reading = reading
+
+    @property
+    def reading(self) -> TableReading | None:
+        """How the table is read, of a model by `streamsvm.table_model` or ``streamsvm learn``; None of others."""
+        found = vars(self).get("_reading")
+        return found if isinstance(found, TableReading) else None
+
+    @property
+    def label(self) -> str | None:
+        """Name of the column with the labels or targets; None if it is not known."""
+        return None if self.reading is None else self.reading.label
+
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> TableModel:
+        """Return a model with the same parameters and reading, which has learned nothing."""
+        made = super().clone(new_params, include_attributes)
+        if self.reading is not None:
+            made._reading = self.reading
+        return made
+
     def learn_many(self, X: Any, y: Any = None, w: Any = None, **params: Any) -> None:
         """Learn the rows of a frame, one after the other.
 
         Parameters
         ----------
         X
-            The frame [n, columns].
+            The frame [n, columns]. A column that is the `label` is no feature.
         y
-            The n labels, or targets.
+            The n labels, or targets. None: they are in the column of the `label`, and a row without one is not learned.
         w
             The n weights, at least 0. None: each is 1.
         params
@@ -51,18 +77,23 @@ class TableModel(compose.Pipeline):
         Raises
         ------
         ValueError
-            A row is refused; the message begins with its number. The rows before it were learned.
+            A row is refused; the message begins with its number. The rows before it were learned. Or ``y`` is None, and ``X`` has
+            no column with the labels.
         """
         encoder, *_, last = self.steps.values()
         if len(self.steps) != 2 or params or not hasattr(last, "learn_one"):
             super().learn_many(X, y, **params, **({} if w is None else {"w": w}))
             return
         names, columns, frame = as_columns(X)
-        n, labels = len(frame), [None] * len(frame) if y is None else list(y)
+        n, labels = len(frame), self._labels_of(X, y)
         weights = np.ones(n) if w is None else np.array([checked_weight(each) for each in w], np.float64)
         if not len(labels) == len(weights) == n:
             raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
         table, first, most = Table(tuple(names), columns), 0, _FEW_ROWS
+        if None in labels and self.label is not None:  # of the unlabelled rows nothing is learned
+            kept = [i for i, each in enumerate(labels) if each is not None]
+            columns = [values[kept] if isinstance(values, np.ndarray) else [values[i] for i in kept] for values in columns]
+            table, n, labels, weights = Table(tuple(names), columns), len(kept), [labels[i] for i in kept], weights[kept]
         while first < n:
             end = min(first + most, n)
             done = self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
@@ -74,6 +105,47 @@ class TableModel(compose.Pipeline):
                     row = {} if w is None else {"w": float(weights[first])}
                     self.learn_one(table.row(first).x, labels[first], **row)
                 first += 1
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return how well the rows of a frame are predicted: the accuracy, or of numbers R2, as scikit-learn's ``score``.
+
+        Parameters
+        ----------
+        X
+            The frame [n, columns].
+        y
+            The n labels, or targets. None: they are in the column of the `label`. Rows without one do not count.
+
+        Raises
+        ------
+        ValueError
+            A row is refused, or there is no label.
+        """
+        labels = self._labels_of(X, y)
+        predicted = list(self.predict_many(X))
+        pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
+        if not pairs:
+            raise ValueError("there is no row with a label to score")
+        if isinstance(self._last_step, base.Regressor):
+            due, found = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
+            spread = float(((due - due.mean()) ** 2).sum())
+            return 1.0 - float(((due - found) ** 2).sum()) / spread if spread else 0.0
+        return float(np.mean([plain_value(found) == due for due, found in pairs]))
+
+    def _labels_of(self, X: Any, y: Any) -> list[Any]:
+        """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
+        reading = self.reading
+        if y is not None or reading is None or reading.label is None:
+            return [None] * len(X) if y is None else list(y)
+        columns = dict(zip(*as_columns(X)[:2], strict=True))
+        if reading.label not in columns:
+            raise ValueError(f"X has no column {reading.label!r}, which is the label: give y, or a frame with it")
+        found = columns[reading.label]
+        reads = Reading(**{name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")})
+        labels = [
+            None if is_absent(each) else reads.label(each) for each in (found if isinstance(found, list) else found.tolist())
+        ]
+        return [number(each) if isinstance(each, str) else each for each in labels] if reading.regression else labels
 
     def _learn_together(
         self, encoder: Any, last: Any, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool

@@ -47,7 +47,7 @@ class NameStatistics:
     >>> for y in ("no", "yes", "yes"):
     ...     known.learn([key], y)
     >>> known.suffixes, known.of([key]).round(2).tolist()
-    (['yes'], [[0.06]])
+    (['yes'], [[0.11]])
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
-from streamsvm.cli.tables import flags_of
+from streamsvm.files.messages import cut
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, unit_of
 
@@ -41,6 +41,8 @@ class Column(NamedTuple):
     """The flags to try and their values, if the column cannot be learned without any."""
     suggested: tuple[tuple[str, Any], ...] = ()
     """Those with which it is read better, if it can be."""
+    otherwise: Mapping[str, Any] | None = None
+    """Options that read it as the note says that it may also be."""
     is_open: bool = False
     """Whether nothing in the rows seen decides between two readings that give other values."""
 
@@ -81,8 +83,8 @@ def column_of(
             n_empty = n_given - len(values)
             answers = () if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
             return Column(name, "number", _range(numbers), f"empty text in {_rows(n_empty)}", answers)
-        note, suggested = _suspicion(name, numbers, len(set(numbers)))
-        return Column(name, "number", _range(numbers), note, suggested=suggested)
+        note, suggested, otherwise = _suspicion(name, numbers, len(set(numbers)))
+        return Column(name, "number", _range(numbers), note, suggested=suggested, otherwise=otherwise)
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", (("drop", name),))
     if huge := [value for value in others if isinstance(value, int)]:
@@ -95,9 +97,10 @@ def column_of(
     texts = list(dict.fromkeys(str(value).strip() for value in rest))
     if decimals := _decimals(numbers, texts):
         what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
-        note = f"{what}, or with a decimal comma: --decimal ," if len(decimals) > 1 else what
-        answers = (("decimal", decimals[0]), *missing)
-        return Column(name, "text", most_common(values), note + _beside(marks), answers, is_open=len(decimals) > 1)
+        is_open = len(decimals) > 1
+        note = f"{what}, or with a decimal comma" if is_open else what
+        answers, otherwise = (("decimal", decimals[0]), *missing), {"decimal": ","} if is_open else None
+        return Column(name, "text", most_common(values), note + _beside(marks), answers, otherwise=otherwise, is_open=is_open)
     is_mostly = rows_may_fail and len(numbers) >= _MOSTLY * len(others)
     if rest and all(is_number(value) for value in rest) and not is_mostly:
         return Column(name, "number", most_common(values), "numbers as text" + _beside(marks), missing or as_text)
@@ -211,22 +214,24 @@ def _may_be_thousands(value: float) -> bool:
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
-def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """Return what a column of numbers may be instead, and the flags that read it so."""
+def _suspicion(
+    name: str, numbers: Sequence[float], distinct: int
+) -> tuple[str, tuple[tuple[str, Any], ...], Mapping[str, Any] | None]:
+    """Return what a column of numbers may be instead, the flags that read it so, and those that also may."""
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
-    dropped = (("drop", name),)
+    is_id = "looks like an id", (("drop", name),), None
     if len(numbers) < ENOUGH:
-        return ("looks like an id", dropped) if whole and _ID.search(name) else ("", ())
+        return is_id if whole and _ID.search(name) else ("", (), None)
     if distinct == 1:
-        return "one value so far", ()
+        return "one value so far", (), None
     if whole and (unit := _unit(numbers)) is not None:
-        return f"a time since 1970, in {unit}" if unit else "looks like a date", (("dates", (name, unit or None)),)
+        return f"a time since 1970, in {unit}" if unit else "looks like a date", (("dates", (name, unit or None)),), None
     if not whole or not all(a < b for a, b in itertools.pairwise(numbers)):
-        return "", ()
+        return "", (), None
     counts = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
     if counts or not name or _ID.search(name):
-        return "looks like an id", dropped
-    return f"rises from row to row: if it is an id, {flags_of({'drop': [name]})}", ()  # as times and odometers do, too
+        return is_id
+    return "rises from row to row, as ids and times do", (), {"drop": [name]}
 
 
 def _unit(numbers: Sequence[float]) -> str | None:
@@ -303,9 +308,3 @@ def most_common(values: Sequence[Any], most: int = 3) -> str:
     counts = Counter(str(value) for value in values)
     texts = [cut(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")
-
-
-def cut(text: str, most: int) -> str:
-    """A text on one line, and no longer than so many characters."""
-    text = " ".join(text[: 10 * most].split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."

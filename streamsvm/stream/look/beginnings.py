@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.stream import IterableSource, Row, Source, StreamError, open_source
+from streamsvm.stream import Chunk, Row, RowsChunk, Source, StreamError, open_source
 from streamsvm.stream.byte_streams import ByteStream, HeldBytes
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.lines import LONGEST_LINE
@@ -91,19 +91,38 @@ def of_topic(url: str, wait_on: Callable[[str], bool], **how: Any) -> Beginning 
                 if came or not wait_on(source.name):
                     break
                 end = math.inf
-    return Beginning(source.name, None, partial(_held, rows, source.name), position=position)
+    return of_rows(source.name, len(rows), rows.__getitem__)._replace(position=position)
 
 
-def _held(rows: Sequence[Row], name: str, *, label: str | None, **reading: Any) -> Source:
-    """Return rows of messages as a source that reads them; where no label is asked for, they have none."""
-    reads = Reading(**reading)
+def of_rows(name: str, n: int, row: Callable[[int], Row]) -> Beginning:
+    """Return ``n`` rows that are at hand; ``row`` returns one by its number."""
+    return Beginning(name, None, partial(_HeldRows, name, n, row))
 
-    def given() -> Iterator[tuple[dict[Any, Any], Any]]:
-        for x, y in rows:
-            y = None if label is None else y
-            yield (reads.row(x.items()), reads.label(y)) if reads.options else (x, y)
 
-    return IterableSource(given(), name)
+class _HeldRows(Source):
+    """Rows that are at hand, read as columns of a table; where no label is asked for, they have none."""
+
+    def __init__(self, name: str, n: int, row: Callable[[int], Row], label: str | None, **reading: Any) -> None:
+        self.name: str = name
+        self._n, self._row, self._label, self._reading = n, row, label, Reading(**reading)
+        self._next = 0
+
+    def read(self, most: int) -> Chunk | None:
+        first, end = self._next, min(self._next + most, self._n)
+        self._next = end
+        rows = [self._read(*self._row(i)) for i in range(first, end)]
+        return RowsChunk(rows, lambda i: f"{self.name}, row {first + i + 1:,}") if rows else None
+
+    def _read(self, x: dict[Any, Any], y: Any) -> Row:
+        y = None if self._label is None else y
+        return Row(self._reading.row(x.items()), self._reading.label(y)) if self._reading.options else Row(x, y)
+
+    @property
+    def position(self) -> Position:
+        return {"rows": self._next}
+
+    def seek(self, position: Position) -> None:
+        self._next = int(position["rows"])
 
 
 def _first_bytes(path: str) -> bytes:

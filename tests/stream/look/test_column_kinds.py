@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from streamsvm.cli.column_kinds import column_of
+from streamsvm.stream.look.column_kinds import column_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""A model for a table as it is: names, dates, ids and gaps are found, and read so from then on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from river import base
+
+from streamsvm.core.frames import as_columns
+from streamsvm.files.messages import shown
+from streamsvm.learners.svm import SVMClassifier, SVMRegressor
+from streamsvm.stream import BadRow, Row, Source, Table, Weighted
+from streamsvm.stream.look.beginnings import ROWS, Beginning, of_files, of_rows, of_topic
+from streamsvm.stream.look.first_look import first_look, likely_label, names_in
+from streamsvm.stream.open import format_of
+from streamsvm.stream.rows import listed
+from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables.options import arguments_of, columns_of
+from streamsvm.stream.tables.table_reading import TableReading
+
+
+def table_model(
+    data: Any,
+    label: str | None = None,
+    *,
+    learner: base.Classifier | base.Regressor | None = None,
+    regression: bool | None = None,
+    columns: str = "",
+    missing: str | Iterable[str] = (),
+    decimal: str | None = None,
+    when_missing: str = "mean",
+    cycles: str | Iterable[str] = (),
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> TableModel:
+    """Return a model for a table: it reads the columns as a first look at them says, and has learned nothing yet.
+
+    It is what ``streamsvm learn`` makes of the same table: a `TableEncoder` and a learner. ``print(model.reading)`` shows what
+    each column is taken for. ``learn_many``, ``predict_many`` and ``score`` take frames as they are, with the column of the label
+    or without it, and ``learn_one`` and ``predict_one`` dicts.
+
+    Parameters
+    ----------
+    data
+        The table: a frame (pandas, polars, pyarrow); a path, a folder, a pattern, or several paths of one format; the URL of a
+        topic; an iterable of dicts, or of pairs of a dict and a label; a `Source` whose rows have labels. Or a `TableReading`, as
+        another model has it. Of an iterable that comes once, and of a source, the first 200 rows are taken.
+    label
+        Name of the column with the labels or targets. None for pairs and sources, which have them.
+    learner
+        The classifier or regressor, which has learned nothing. None: `SVMClassifier`, or `SVMRegressor` for numbers to predict.
+    regression
+        Whether the label is a number to predict. None: what the learner does, or else what the labels look like.
+    columns
+        What columns are, where the first look is wrong: ``"id:drop,zip:category,since:date=%d.%m.%Y,age:number"``.
+    missing
+        Texts that mean a missing value, such as ``["NA", "-"]``.
+    decimal
+        The mark of decimals, ``","`` or ``"."``, where numbers are written as people write them.
+    when_missing, cycles
+        As of `TableEncoder`.
+    delimiter, encoding
+        How a CSV file is written.
+
+    Raises
+    ------
+    ValueError
+        Two readings are right, such as a day and a month, and nothing decides; no column is left to learn from; there is no label
+        of that name; or an option cannot be read. The message says what to try.
+    StreamError
+        A file or a topic cannot be read.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import streamsvm
+    >>> table = pd.DataFrame({"id": range(60), "city": ["Oslo", "Paris", "Rome"] * 20, "warm": ["no", "yes", "yes"] * 20})
+    >>> model = streamsvm.table_model(table, label="warm")
+    >>> model.learn_many(table)
+    >>> model.score(table)
+    1.0
+    >>> model.reading
+    TableReading(label='warm', columns='id:drop,city:category')
+    """
+    said = {"missing": _texts(missing), "cycles": _texts(cycles), "decimal": decimal, "delimiter": delimiter}
+    said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
+    given = {name: value for name, value in said.items() if value}
+    if isinstance(data, TableReading):
+        changed = data.changed(columns=columns, **given)
+        return _made(changed, learner)
+    given |= columns_of(columns) if columns else {}
+    if regression is None and learner is not None:
+        regression = isinstance(learner, base.Regressor)
+    beginning, names = _beginning_of(data, label)
+    if names and label not in names:
+        what = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
+        raise ValueError(f"{beginning.name}: {what} It has {listed(names, 20)}. Perhaps label={likely_label(names)!r}")
+    if beginning.format == "libsvm":
+        raise ValueError(
+            f"{beginning.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself"
+        )
+    in_rows = _LABEL if label is None else label
+    look = first_look(beginning, in_rows, given, regression=bool(regression))
+    if not look.columns:
+        raise ValueError(f"{beginning.name} has no row to look at")
+    if look.question is not None:
+        raise ValueError(look.error(beginning.name, arguments_of, "regression=True"))
+    is_regression = look.is_target if regression is None else regression
+    reading = look.reading(beginning.name, label, is_regression)
+    if is_regression:
+        reading.columns = [each._replace(kind="target") if each.kind == "label" else each for each in reading.columns]
+    return _made(reading, learner)
+
+
+#: What labels are called in a first look where they have no name.
+_LABEL = "the label"
+
+
+def _texts(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _made(reading: TableReading, learner: Any) -> TableModel:
+    """Return the model of a reading."""
+    how = reading.encoder
+    if reading.label is not None and "features" not in how:
+        how["drop"] = [*how.get("drop", ()), reading.label]  # wherever a row has it, it is no feature
+    encoder = TableEncoder(**how)
+    if learner is None:
+        kind = SVMRegressor if reading.regression else SVMClassifier
+        learner = kind(seed=0, max_features=encoder.room(kind().max_features, len(reading.columns)))
+    return TableModel(encoder, learner, reading=reading)
+
+
+def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
+    """Return the first rows of a table, and the names of its columns where the label must be one of them."""
+    if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
+        return _of_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
+    if hasattr(data, "columns") and not isinstance(data, Source):
+        found, columns, frame = as_columns(data)
+        if others := [name for name in found if not isinstance(name, str)]:
+            raise ValueError(f"a column is called {others[0]!r}: columns of a table have texts for names")
+        table = Table(tuple(found), columns)
+        return of_rows("the frame", len(frame), lambda i: _parted(table.row(i).x, label)), list(map(str, found))
+    if isinstance(data, Mapping) or not isinstance(data, Iterable):
+        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {shown(data)}")
+    name = data.name if isinstance(data, Source) else "the rows"
+    given = data if isinstance(data, list) else list(itertools.islice(data, ROWS))
+    if given and isinstance(given[0], Mapping):
+        names = list(dict.fromkeys(str(key) for x in given[:ROWS] for key in x))
+        return of_rows(name, len(given), lambda i: _parted(given[i], label)), names
+    rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
+    if label is not None:
+        raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")
+    return of_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, Weighted) else y)), []
+
+
+def _parted(x: Mapping[Any, Any], label: str | None) -> Row:
+    """Return the row of a dict with its label."""
+    return Row({name: value for name, value in x.items() if name != label}, x.get(label))
+
+
+def _of_place(place: str | list[str], label: str | None) -> tuple[Beginning, list[str]]:
+    """Return the first rows of files or a topic."""
+    if isinstance(place, str) and "://" in place:
+        found = of_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
+        if found is None:
+            raise ValueError(f"{place} has numbers without names: use SVMClassifier() or another learner itself")
+        return found, []
+    text_format = format_of(place)
+    found = of_files(place, text_format)
+    if found is None:
+        raise ValueError(f"{place} is no file")
+    return found, [] if text_format == "libsvm" else names_in(found)
