@@ -12,10 +12,10 @@ from river import base
 from streamsvm.core.frames import as_columns
 from streamsvm.files.messages import shown
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
-from streamsvm.stream import BadRow, Row, Source, Table, Weighted
+from streamsvm.stream import BadRow, Row, Source, StreamError, Table, Weighted
 from streamsvm.stream.look.beginnings import ROWS, Beginning, of_files, of_rows, of_topic
 from streamsvm.stream.look.first_look import first_look, likely_label, names_in
-from streamsvm.stream.open import format_of
+from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.options import arguments_of, columns_of
@@ -149,7 +149,7 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
         raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {shown(data)}")
     name = data.name if isinstance(data, Source) else "the rows"
     given = data if isinstance(data, list) else list(itertools.islice(data, ROWS))
-    if given and isinstance(given[0], Mapping):
+    if not given or isinstance(given[0], Mapping):
         names = list(dict.fromkeys(str(key) for x in given[:ROWS] for key in x))
         return of_rows(name, len(given), lambda i: _parted(given[i], label)), names
     rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
@@ -173,5 +173,5 @@ def _of_place(place: str | list[str], label: str | None) -> tuple[Beginning, lis
     text_format = format_of(place)
     found = of_files(place, text_format)
     if found is None:
-        raise ValueError(f"{place} is no file")
+        raise StreamError(f"{name_of(place)} is no file")
     return found, [] if text_format == "libsvm" else names_in(found)

@@ -40,7 +40,10 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
             sparse = sparse_columns(X)
             for name, kind in others.items():
                 if name not in sparse:
-                    raise ValueError(f"feature {name!r} is of type {kind}: features must be numbers")
+                    raise ValueError(
+                        f"feature {name!r} is of type {kind}: features must be numbers. For a table with names, dates or gaps, "
+                        "make the model by streamsvm.table_model(table, label=...)"
+                    )
             return rows_of_pandas(X, dtype), list(frame.columns), frame
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
     with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
@@ -65,6 +68,14 @@ def as_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
         else:
             columns.append(series.to_list())
     return list(frame.columns), columns, frame
+
+
+def plain_list(values: Any) -> list[Any]:
+    """Return the values of a series, an array or another sequence as objects of Python."""
+    for way in ("tolist", "to_list", "to_pylist"):
+        if hasattr(values, way):
+            return list(getattr(values, way)())
+    return list(values)
 
 
 def as_series(values: np.ndarray, like: Any) -> Any:
@@ -127,12 +138,12 @@ def _as_list(y: Any, n: int) -> list[Any]:
     if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
     try:
-        values = y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
+        values = plain_list(y)
     except TypeError:
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None
     if len(values) != n:
         raise ValueError(f"X has {n} rows, y {len(values)}")
-    return cast("list[Any]", values)
+    return values
 
 
 def _checked_weights(w: Any, n: int) -> np.ndarray:

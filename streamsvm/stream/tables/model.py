@@ -10,9 +10,9 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import checked_weight
-from streamsvm.core.frames import as_columns
+from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.stream.tables.chunk import Table, is_absent
-from streamsvm.stream.tables.reading import Reading, plain_value
+from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.table_reading import TableReading
 from streamsvm.stream.tables.values import number
 
@@ -122,7 +122,7 @@ class TableModel(compose.Pipeline):
             A row is refused, or there is no label.
         """
         labels = self._labels_of(X, y)
-        predicted = list(self.predict_many(X))
+        predicted = plain_list(self.predict_many(X))
         pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
         if not pairs:
             raise ValueError("there is no row with a label to score")
@@ -130,21 +130,19 @@ class TableModel(compose.Pipeline):
             due, found = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
             spread = float(((due - due.mean()) ** 2).sum())
             return 1.0 - float(((due - found) ** 2).sum()) / spread if spread else 0.0
-        return float(np.mean([plain_value(found) == due for due, found in pairs]))
+        return float(np.mean([found == due for due, found in pairs]))
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
         reading = self.reading
         if y is not None or reading is None or reading.label is None:
-            return [None] * len(X) if y is None else list(y)
+            return [None] * len(X) if y is None else plain_list(y)
         columns = dict(zip(*as_columns(X)[:2], strict=True))
         if reading.label not in columns:
             raise ValueError(f"X has no column {reading.label!r}, which is the label: give y, or a frame with it")
         found = columns[reading.label]
         reads = Reading(**{name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")})
-        labels = [
-            None if is_absent(each) else reads.label(each) for each in (found if isinstance(found, list) else found.tolist())
-        ]
+        labels = [None if is_absent(each) else reads.label(each) for each in plain_list(found)]
         return [number(each) if isinstance(each, str) else each for each in labels] if reading.regression else labels
 
     def _learn_together(

@@ -15,7 +15,12 @@ ROLES = ("drop", "categorical", "dates", "features", "numbers")
 READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 TEXT = ("delimiter", "encoding")
 #: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
-KNOWN = {"csv": (*READING, *TEXT), "jsonl": (*READING, "encoding"), "parquet": READING, "arrow": READING}
+KNOWN: dict[str, tuple[str, ...]] = {
+    "csv": (*READING, *TEXT),
+    "jsonl": (*READING, "encoding"),
+    "parquet": READING,
+    "arrow": READING,
+}
 _KINDS = {"drop": "drop", "category": "categorical", "number": "numbers"}
 _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # perhaps in quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'

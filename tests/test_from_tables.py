@@ -1,0 +1,220 @@
+"""Models for tables as they are: frames, files, dicts and sources, with what the command line makes of the same."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import streamsvm
+from refused import raises
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save, table_model
+from streamsvm.core.frames import plain_list
+from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
+from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
+
+N = 240
+
+
+def columns():
+    rng = np.random.default_rng(0)
+    city = rng.choice(["Oslo", "Paris", "Rome", "Bonn"], N)
+    age = rng.integers(20, 60, N).astype(float)
+    return {
+        "id": [f"n{i}" for i in range(N)],
+        "city": city.tolist(),
+        "since": [f"{1 + i % 28:02d}.{1 + i % 12:02d}.2024" for i in range(N)],
+        "age": ["?" if i % 11 == 0 else f"{age[i]:.0f}" for i in range(N)],
+        "y": np.where((city == "Oslo") ^ (age > 40), "yes", "no").tolist(),
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "people.csv"
+    pd.DataFrame(columns()).to_csv(path, index=False)
+    return path
+
+
+FORMS = {
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "arrow": lambda given: pl.DataFrame(given).to_arrow(),
+    "dicts": lambda given: [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)],
+    "a generator": lambda given: (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)),
+}
+OPTIONS = "columns='id:drop,city:category,since:date=%d.%m.%Y', missing=['?']"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_has_one_reading_in_every_form(form, path):
+    model = table_model(FORMS[form](columns()), label="y")
+    assert repr(model.reading) == f"TableReading(label='y', {OPTIONS})"
+    assert model.reading.options == table_model(path, label="y").reading.options
+    assert type(model["SVMClassifier"]) is SVMClassifier
+    assert not model["SVMClassifier"].feature_names  # nothing was learned
+
+
+def test_it_is_what_the_command_line_makes(path, tmp_path, call):
+    call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state")
+    saved = load(tmp_path / "state")
+    model = table_model(path, label="y", learner=list(saved.steps.values())[-1].clone())
+    assert isinstance(saved, TableModel)
+    assert saved.reading.options == model.reading.options
+    assert str(saved.reading) == str(model.reading)
+    with open_source(str(path), label="y", **model.reading.source) as source:
+        LearningLoop(source, model).run()
+    rows = FORMS["dicts"](columns())
+    assert [model.predict_proba_one(row) for row in rows] == [saved.predict_proba_one(row) for row in rows]
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
+def test_frames_are_learned_predicted_and_scored_as_they_are(form):
+    given = columns()
+    frame, without = FORMS[form](given), FORMS[form]({name: values for name, values in given.items() if name != "y"})
+    model, other = (table_model(frame, label="y", learner=BSGDClassifier(budget=60)) for _ in range(2))
+    model.learn_many(frame)
+    other.learn_many(without, given["y"])
+    predicted = plain_list(model.predict_many(frame))
+    assert predicted == plain_list(model.predict_many(without)) == plain_list(other.predict_many(without))
+    share = float(np.mean([a == b for a, b in zip(predicted, given["y"], strict=True)]))
+    assert model.score(frame) == model.score(without, given["y"]) == share > 0.8
+    row = dict(zip(given, next(zip(*given.values(), strict=True)), strict=True))
+    assert model.predict_one(row) == predicted[0]
+    raises("X has no column 'y', which is the label", model.learn_many, without)
+    raises("X has no column 'y', which is the label", model.score, without)
+
+
+def test_rows_without_a_label_are_left_out():
+    given = pd.DataFrame(columns())
+    given.loc[::3, "y"] = None
+    model, other = (table_model(given, label="y", learner=BSGDClassifier(budget=60)) for _ in range(2))
+    model.learn_many(given)
+    other.learn_many(given.dropna(subset="y"))
+    assert list(model.predict_many(given)) == list(other.predict_many(given))
+    assert model.score(given) == model.score(given.dropna(subset="y"))
+    raises("no row with a label", model.score, given[given["y"].isna()])
+
+
+def test_numbers_to_predict():
+    given = pd.DataFrame(columns()).assign(y=lambda frame: [f"{len(city)},{i % 17:02d}" for i, city in enumerate(frame["city"])])
+    model = table_model(given, label="y", decimal=",")
+    assert type(model["SVMRegressor"]) is SVMRegressor
+    assert "  y       target" in str(model.reading)
+    model.learn_many(given)
+    predicted = np.array(list(model.predict_many(given)))
+    due = np.array([float(text.replace(",", ".")) for text in given["y"]])
+    assert model.score(given) == pytest.approx(1.0 - ((due - predicted) ** 2).sum() / ((due - due.mean()) ** 2).sum())
+    assert model.score(given) > 0.9
+    whole = given.assign(y=range(N))
+    assert table_model(whole, label="y").reading.regression
+    assert not table_model(whole, label="y", regression=False).reading.regression
+    assert table_model(whole.assign(y=1.0), label="y", learner=BSGDRegressor()).reading.regression
+
+
+def test_what_is_said_overrides_what_was_seen(path):
+    model = table_model(path, label="y", columns="id:category,since:drop", missing=["?", "Bonn"])
+    assert "city" in model["TableEncoder"].categorical
+    assert model["TableEncoder"].drop == ["since", "y"]
+    assert model["TableEncoder"].missing == ["?", "Bonn"]
+    only = table_model(path, label="y", columns="age:number,*:drop", missing="?")
+    assert only["TableEncoder"].features == ["age"]
+    assert re_kinds(only) == {"id": "dropped", "city": "dropped", "since": "dropped", "age": "number", "y": "label"}
+    changed = only.reading.changed(columns="city:category")
+    assert re_kinds(table_model(changed)) == re_kinds(only) | {"city": "category"}
+    assert table_model(changed)["TableEncoder"].features == ["city", "age"]
+    assert model.reading.changed(columns="id:number", missing=None, when_missing="indicator").encoder == {
+        "categorical": ["city"],
+        "drop": ["since"],
+        "missing": ["?", "Bonn"],
+        "when_missing": "indicator",
+    }
+    raises("there is no option 'colums'", model.reading.changed, colums="id:drop")
+    raises("cannot be read: it is NAME:KIND", model.reading.changed, columns="id=drop")
+
+
+def re_kinds(model):
+    return {column.name: column.kind for column in model.reading.columns}
+
+
+def test_a_reading_is_saved_and_cloned(tmp_path):
+    frame = pd.DataFrame(columns())
+    model = table_model(frame, label="y", learner=BSGDClassifier(budget=20))
+    model.learn_many(frame)
+    save(model, tmp_path / "model")
+    found = load(tmp_path / "model")
+    assert str(found.reading) == str(model.reading)
+    assert found.score(frame) == model.score(frame)
+    assert found.clone().reading.options == model.reading.options
+    assert (TableEncoder(categorical="city") | BSGDClassifier()).reading is None
+    good = vars(model.reading)
+    for name, value in {
+        "name": 1,
+        "n_rows": -1,
+        "label": 3,
+        "regression": "yes",
+        "columns": [("a", "number")],
+        "options": {"drop": 3},
+    }.items():
+        raises(".", TableReading.__new__(TableReading).__setstate__, good | {name: value}, error=(ValueError, TypeError))
+    raises("the reading of a table is none", TableReading.__new__(TableReading).__setstate__, {"name": "rows"})
+
+
+def test_questions_and_mistakes(tmp_path, path):
+    frame = pd.DataFrame(columns())
+    raises(r"which column is the label\? It has 'id', 'city', .* Perhaps label='y'", table_model, frame)
+    raises("no column 'z' for the label", table_model, frame, label="z")
+    raises(r"Perhaps label='y'", table_model, str(path))
+    raises("no column is left to learn from", table_model, frame[["id", "y"]], label="y")
+    raises("no column but y", table_model, frame[["y"]], label="y")
+    raises("has no row to look at", table_model, frame[:0], label="y")
+    raises("has no row to look at", table_model, [], label="y")
+    either = frame.assign(since=["01/02/2024", "03/04/2024"] * (N // 2))
+    raises(r"columns='.*since:date=%d/%m/%Y.*'", table_model, either, label="y")
+    assert "%m/%d/%Y" in repr(table_model(either, label="y", columns="since:date=%m/%d/%Y").reading)
+    raises("a column is called 0", table_model, pd.DataFrame([[1, 2]]), label="y")
+    raises("data is no table", table_model, {"a": 1.0}, label="y")
+    raises("data is no table", table_model, 3, label="y")
+    raises("columns id=drop: id=drop cannot be read", table_model, frame, label="y", columns="id=drop")
+    raises("none.csv is no file", table_model, "none.csv", label="y", error=StreamError)
+    text = tmp_path / "rows.libsvm"
+    text.write_text("1 1:0.5\n0 1:1.5\n")
+    raises("LIBSVM text, which has numbers only", table_model, text, label="y")
+    raises("leave out label='y'", table_model, [({"a": 1.0}, True)], label="y")
+    raises(r"make the model by streamsvm.table_model\(table, label=...\)", SVMClassifier().learn_many, frame, frame["y"])
+
+
+def test_pairs_sources_files_and_a_file_that_is_compressed(tmp_path, path):
+    rows = FORMS["dicts"](columns())
+    pairs = [({name: value for name, value in row.items() if name != "y"}, row["y"]) for row in rows]
+    for data in (pairs, IterableSource(pairs)):
+        model = table_model(data)
+        assert model.label is None
+        assert model.reading.options == table_model(rows, label="y").reading.options
+        for x, y in pairs:
+            model.learn_one(x, y)
+        assert model.predict_one(pairs[0][0]) in ("yes", "no")
+    (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert table_model([tmp_path / "people.jsonl"], label="y").reading.options == table_model(rows, label="y").reading.options
+    german = tmp_path / "german.csv"
+    pd.DataFrame(columns()).assign(price=[f"1.{i:03d},5" for i in range(N)]).to_csv(
+        german, index=False, sep=";", encoding="cp1252"
+    )
+    reading = table_model(german, label="y").reading
+    assert reading.source["delimiter"] == ";"
+    assert reading.options["decimal"] == ","
+
+
+def test_a_wide_table_finds_room():
+    rng = np.random.default_rng(0)
+    names = {f"c{k}": rng.choice([f"v{i}" for i in range(12)], 100) for k in range(60)}
+    numbers = {f"n{k}": rng.normal(size=100) for k in range(300)}
+    frame = pd.DataFrame(names | numbers).assign(y=rng.integers(0, 3, 100))
+    model = table_model(frame, label="y", when_missing="indicator")
+    model.learn_many(frame)
+    assert len(model["SVMClassifier"].feature_names) > 590
+
+
+def test_it_is_a_name_of_the_package():
+    assert "table_model" in dir(streamsvm)
