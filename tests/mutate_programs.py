@@ -224,7 +224,8 @@ def whole_fate(data, path):
 def files():
     """The golden files that are small, each as bytes, and its parts; and programs of steps that no golden file has."""
     memories = [(f"memory of {labels}", memory(labels), bits) for labels, bits in ((0, 16), (2, 32), (3, 32), (3, 16))]
-    for name, given, bits in (*memories, ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8)):
+    others = ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8), ("names", program("names of 3"), 32)
+    for name, given, bits in (*memories, *others):
         text, arrays = quantised(given, bits).parts()
         yield f"{name}, {bits} bits", pack(arrays, {PROGRAM: text}), {PROGRAM: text}, arrays
     for path in sorted(GOLDEN.glob("*/*.*")):

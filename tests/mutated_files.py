@@ -34,9 +34,11 @@ from streamsvm.files.model_file import ModelFileError
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 
+TABLE = [{"a": i % 3, "b": i / 7, "y": i % 2} for i in range(40)]
 MODELS = [
     lambda: preprocessing.StandardScaler() | streamsvm.BSGDClassifier(budget=6, seed=1),
     lambda: preprocessing.StandardScaler() | streamsvm.BSCAClassifier(budget=6, seed=1),
+    lambda: streamsvm.table_model(TABLE, label="y", columns="a:category", learner=streamsvm.BSGDClassifier(budget=6)),
     lambda: streamsvm.BSGDClassifier(budget=6, kernel="linear", averaging=0),
     lambda: NOGD(budget=6),
     lambda: Forgetron(budget=6),

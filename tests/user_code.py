@@ -12,7 +12,19 @@ from river import compose
 
 import streamsvm
 import streamsvm_kafka
-from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, Merge, OneClassBSGD, Removal, SVMRegressor, edge, load, save
+from streamsvm import (
+    BSCAClassifier,
+    BSGDClassifier,
+    BSGDRegressor,
+    Merge,
+    OneClassBSGD,
+    Removal,
+    SVMRegressor,
+    edge,
+    load,
+    save,
+    table_model,
+)
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.export.c import CModel, write_c
@@ -47,7 +59,7 @@ from streamsvm.stream import (
     TableChunk,
     open_source,
 )
-from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
 
 X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 row: dict[str, float] = {"a": 1.0, "b": 2}
@@ -77,6 +89,14 @@ def learn_online() -> None:
     assert_type(regressor.predict_one(row), float)
     assert_type(regressor.predict_many(X), np.ndarray)
     assert_type(BoundedTargetScaler(BSGDRegressor()).predict_one({"a": 1.0}), float)
+
+
+def learn_a_table() -> None:
+    model = table_model([{"city": "Oslo", "y": True}], label="y", learner=BSGDClassifier())
+    assert_type(model, TableModel)
+    assert_type(model.reading, TableReading | None)
+    assert_type(model.score(X, y), float)
+    streamsvm.table_model("rows.csv", label="y", missing=["NA"], decimall=",")  # type: ignore[call-arg]
 
 
 def save_and_load() -> None:
