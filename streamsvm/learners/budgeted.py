@@ -35,7 +35,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     a target is.
     """
 
-    max_features: int = 256
+    max_features: int = 1024
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
     """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a

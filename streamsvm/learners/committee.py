@@ -213,7 +213,7 @@ class Committee(ScalingEstimator):
     of which all values are 0 or 1, stay so; if all features are binary, rare ones count more. None: rows are
     learned as they are. The targets of a regressor are scaled in either case.
     """
-    max_features: int = 256
+    max_features: int = 1024
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     seed: int | None = None
     """Seed of the random choices, for repeatable runs. None picks a random one."""

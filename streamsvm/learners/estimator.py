@@ -24,6 +24,7 @@ from streamsvm.core.steps.rule import Rule, learn_many
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
+from streamsvm.learners.explained import Explained
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
@@ -41,7 +42,7 @@ def learner(kind: type[_Kind]) -> type[_Kind]:
 
 
 @learner
-class OnlineEstimator(RiverEstimator):
+class OnlineEstimator(RiverEstimator, Explained):
     """The base of models in memory of a fixed size, which learn row by row and average their iterates.
 
     A subclass makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the model as
@@ -71,7 +72,7 @@ class OnlineEstimator(RiverEstimator):
 
     _rule: ClassVar[Rule]
     _loss = iterates.HINGE
-    max_features = 256
+    max_features = 1024
     """The maximum number of feature names. Memory grows with those that come, up to this number: see ``nbytes``."""
     overflow = "raise"  # no field here: subclasses declare it, and check its value
     """What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of

@@ -111,7 +111,7 @@ class KernelRLS(KernelEstimator):
     """
     max_swaps: int = parameter(default=5, least=0, high=CHUNK_ROWS, integer=True)
     """The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows."""
-    max_features: int = 256
+    max_features: int = 1024
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _rule = Rule(kernel_rls.learn_one, least_squares.STATE, least_squares.LEARNED)

@@ -185,10 +185,10 @@ def test_only_what_differs_is_named(rows, tmp_path, call, flags, text):
 
 
 def test_more_features_than_columns_names_the_flags(file, call):
-    path = file("rows.libsvm", *(f"{i % 2} {3 * i + 1}:1 {3 * i + 2}:2 {3 * i + 3}:1" for i in range(100)))
-    said = "max_features=256 names are known. In --learner bsgd, give max_features=N, overflow=hash or overflow=ignore."
+    path = file("rows.libsvm", *(f"{i % 2} {3 * i + 1}:1 {3 * i + 2}:2 {3 * i + 3}:1" for i in range(400)))
+    said = "max_features=1024 names are known. In --learner bsgd, give max_features=N, overflow=hash or overflow=ignore."
     assert said in call("learn", path, "--learner", "bsgd,l2=0.1", status=1).last
-    for setting in ("max_features=400", "overflow=ignore"):
+    for setting in ("max_features=1300", "overflow=ignore"):
         call("learn", path, "--learner", f"bsgd,{setting}")
 
 

@@ -331,6 +331,10 @@ def test_memory_grows_by_label_as_the_docstring_says():
             found[label + 1] = model.nbytes
         assert found[2] == pytest.approx(two, rel=0.02)
         assert [found[k] for k in (3, 10, 26, 100)] == pytest.approx([base + each * k for k in (3, 10, 26, 100)], rel=0.03)
+    widest = SVMClassifier(seed=0)
+    widest.learn_one({f"{j}": 1.0 for j in range(widest.max_features)}, "a")
+    widest.learn_one({"0": 2.0}, "b")
+    assert widest.nbytes == pytest.approx(5.3e6, rel=0.02)
 
 
 def test_a_restart_between_labels_and_features_changes_no_byte():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,30 @@ class TableModel(compose.Pipeline):
             return 1.0 - float(((due - found) ** 2).sum()) / spread if spread else 0.0
         return float(np.mean([found == due for due, found in pairs]))
 
+    def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None) -> Any:
+        """Return how much each column of a row moves its decision, as ``explain_one`` of the learner.
+
+        All features that were made of a column count together. The typical row has the mean of each number, and no name.
+
+        Parameters
+        ----------
+        x
+            The row.
+        typical
+            The row to compare with instead.
+
+        Raises
+        ------
+        ValueError
+            The row is refused, the model has learned nothing, or its learner explains nothing.
+        """
+        encoder, *_, last = self.steps.values()
+        if len(self.steps) != 2 or not hasattr(last, "explain_one"):
+            raise ValueError(f"{type(last).__name__} behind an encoder explains no decision")
+        base = None if typical is None else encoder.transform_one(typical)
+        found = last.explain_one(encoder.transform_one(x), base, groups=_origins(encoder))
+        return replace(found, values=dict(x))
+
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
         reading = self.reading
@@ -157,6 +182,19 @@ class TableModel(compose.Pipeline):
             return 0
         encoded.learn()
         return n
+
+
+def _origins(encoder: Any) -> dict[str, Hashable]:
+    """Return the column of each feature that an encoder makes of one, but for numbers, which are called as their columns are."""
+    found: dict[str, Hashable] = {f"{column} is missing": column for column in encoder.columns}
+    found |= {
+        f"{column} {cycle} {part}": column for column in encoder.dates for cycle in encoder.cycles for part in ("sin", "cos")
+    }
+    suffixes = () if encoder.statistics is None else encoder.statistics.suffixes
+    for column, features in encoder._features.items():
+        found |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
+        found |= {f"{column}#{bucket}": column for bucket in range(encoder.buckets or 0)}
+    return found
 
 
 @contextlib.contextmanager
