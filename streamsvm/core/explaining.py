@@ -66,30 +66,27 @@ class Explanation:
 
 
 def contributions(
-    decide: Callable[[np.ndarray], np.ndarray], row: np.ndarray, typical: np.ndarray, groups: Sequence[np.ndarray]
+    decide: Callable[[np.ndarray], np.ndarray], row: np.ndarray, typical: np.ndarray, groups: np.ndarray, n_groups: int
 ) -> tuple[float, float, np.ndarray]:
-    """Return the decision of a row, that of the typical row, and what each group of features contributes, float64 [groups].
+    """Return the decision of a row, that of the typical row, and what each group of features contributes, float64 [n_groups].
 
-    Two rows are decided for each group in which the row is not typical, and two more, in one call of ``decide``.
+    ``groups`` has the number of the group of each feature, int64 [features]. Two rows are decided for each group in which the row
+    is not typical, and two more, in one call of ``decide``.
 
     Examples
     --------
     >>> row, typical = np.array([3.0, 2.0, 1.0]), np.array([1.0, 1.0, 1.0])
-    >>> groups = [np.array([j]) for j in range(3)]
-    >>> decision, base, parts = contributions(lambda rows: rows[:, 0] * rows[:, 1], row, typical, groups)
+    >>> decision, base, parts = contributions(lambda rows: rows[:, 0] * rows[:, 1], row, typical, np.arange(3), 3)
     >>> decision, base, parts.tolist()
     (6.0, 1.0, [3.0, 2.0, 0.0])
     """
-    moved = [number for number, group in enumerate(groups) if (row[group] != typical[group]).any()]
-    rows = np.empty((2 + 2 * len(moved), len(row)), row.dtype)
-    rows[0::2], rows[1::2] = row, typical
-    for place, number in enumerate(moved, 1):
-        group = groups[number]
-        rows[2 * place, group], rows[2 * place + 1, group] = typical[group], row[group]
+    moved = np.unique(groups[row != typical])
+    n, within = len(moved), groups == moved[:, None]
+    rows = np.vstack([row, np.where(within, typical, row), typical, np.where(within, row, typical)])
     decisions = decide(rows)
-    found = np.zeros(len(groups))
-    found[moved] = 0.5 * ((decisions[0] - decisions[2::2]) + (decisions[3::2] - decisions[1]))
-    return float(decisions[0]), float(decisions[1]), found
+    found = np.zeros(n_groups)
+    found[moved] = 0.5 * ((decisions[0] - decisions[1 : n + 1]) + (decisions[n + 2 :] - decisions[n + 1]))
+    return float(decisions[0]), float(decisions[n + 1]), found
 
 
 def explanation(
@@ -102,10 +99,11 @@ def explanation(
     values: Mapping[Hashable, Any],
 ) -> Explanation:
     """Return the explanation of a row [features], whose features belong to ``groups``, by default each to itself."""
-    together: dict[Hashable, list[int]] = {}
-    for place, name in enumerate(names):
-        together.setdefault(groups.get(name, name), []).append(place)
-    decision, base, found = contributions(decide, row, typical, [np.array(places) for places in together.values()])
-    sizes = dict(zip(together, found.tolist(), strict=True))
-    ordered = dict(sorted(sizes.items(), key=lambda item: -abs(item[1])))
+    owners = [groups.get(name, name) for name in names] if groups else names
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(owners))}
+    of = np.fromiter(map(numbers.__getitem__, owners), np.int64, len(owners))
+    decision, base, found = contributions(decide, row, typical, of, len(numbers))
+    order = np.argsort(-np.abs(found), kind="stable").tolist()
+    listed, sizes = list(numbers), found.tolist()
+    ordered = {listed[number]: sizes[number] for number in order}
     return Explanation(prediction, decision, base, ordered, decision - base - float(found.sum()), dict(values))

@@ -42,7 +42,7 @@ def test_they_are_shapley_values_where_two_features_interact_at_most(seed):
         return (alone[0] * rows + alone[1] * rows**2).sum(1) + np.einsum("ni,ij,nj->n", np.sin(rows), pairs, rows)
 
     row, typical = rng.normal(size=(2, d))
-    decision, base, found = contributions(decide, row, typical, [np.array([j]) for j in range(d)])
+    decision, base, found = contributions(decide, row, typical, np.arange(d), d)
     assert found == pytest.approx(shapley(decide, row, typical))
     assert base + found.sum() == pytest.approx(decision)
 
