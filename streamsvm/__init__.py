@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamsvm.core.budget.removal import Removal
     from streamsvm.export.forms import save
     from streamsvm.from_tables import table_model as table_model
+    from streamsvm.importance_of import importance as importance
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
@@ -45,6 +46,7 @@ __all__ = [
     "Removal",
     "SVMClassifier",
     "SVMRegressor",
+    "importance",
     "load",
     "save",
     "table_model",
@@ -55,6 +57,7 @@ _MODULES = {
     "Merge": "core.budget",
     "Projection": "core.budget",
     "Removal": "core.budget",
+    "importance": "importance_of",
     "load": "stream.checkpoint",
     "save": "export.forms",
     "table_model": "from_tables",

@@ -1,0 +1,77 @@
+"""Which features matter: against scikit-learn's permutation importance, and what must not count."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import preprocessing
+from scipy.stats import spearmanr
+from sklearn.base import BaseEstimator
+from sklearn.inspection import permutation_importance
+
+from refused import raises
+from streamsvm import BSGDRegressor, SVMClassifier, importance, table_model
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
+
+
+def problem(n=900, d=6):
+    """Rows whose label depends on features less and less, and on the last one not at all."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    score = sum(2.0**-j * X[:, j] for j in range(d - 1)) + 0.5 * X[:, 0] * X[:, 1]
+    return X, score
+
+
+@pytest.mark.parametrize("kind", [SVMClassifier, CSMOClassifier, CSMORegressor, BSGDRegressor])
+def test_it_ranks_as_permutation_importance_does(kind):
+    X, score = problem()
+    y = score if "Regressor" in kind.__name__ else np.where(score > 0.0, "yes", "no")
+    model = kind()
+    (model.fit if hasattr(model, "fit") else model.learn_many)(X, y)
+    found = importance(model, X, y)
+    assert {*found.sizes} == {*found.losses} == {*range(6)}
+    assert found.n_rows == 900
+
+    class Asked(BaseEstimator):
+        def fit(self, X, y):
+            return self
+
+        def predict(self, X):
+            return (model.predict if hasattr(model, "predict") else model.predict_many)(X)
+
+    metric = "neg_mean_absolute_error" if "Regressor" in kind.__name__ else "accuracy"
+    due = permutation_importance(Asked(), X, y, scoring=metric, n_repeats=3, random_state=0).importances_mean
+    for measure in (found.sizes, found.losses):
+        assert spearmanr([measure[j] for j in range(6)], due)[0] >= 0.9
+    assert min(found.sizes, key=found.sizes.get) in (4, 5)
+    assert importance(model, X, y).losses == found.losses
+
+
+def test_columns_of_a_table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"city": rng.choice(["a", "b", "c"], 600), "age": rng.normal(size=600), "who": rng.choice(["x", "y"], 600)}
+    )
+    frame["y"] = np.where((frame["city"] == "a") ^ (frame["age"] > 1.0), 1, 0)
+    frame.loc[::7, "age"] = np.nan
+    model = table_model(frame, label="y")
+    model.learn_many(frame)
+    found = importance(model, frame)
+    assert list(found.sizes) == ["city", "age", "who"]
+    assert found.losses["city"] > found.losses["age"] > 0.02 > abs(found.losses["who"])
+    assert found.error == pytest.approx(1.0 - model.score(frame))
+    rows = frame.to_dict("records")
+    assert importance(model, [{k: v for k, v in row.items() if v == v} for row in rows]).losses == found.losses
+    assert str(found).splitlines()[0] == f"column  moves the decision by  error when shuffled (now {found.error:.4g})"
+    assert len(str(importance(model, frame, most=50)).splitlines()) == 4
+    assert importance(model, frame.drop(columns="y")).losses == {}
+
+
+def test_pipelines_of_river_machines_without_labels_and_nothing():
+    X, score = problem(200)
+    model = preprocessing.StandardScaler() | SVMClassifier("low", seed=0)
+    rows = [dict(enumerate(row)) for row in X.tolist()]
+    for row, y in zip(rows, score > 0.0, strict=True):
+        model.learn_one(row, bool(y))
+    assert next(iter(importance(model, rows, score > 0.0).sizes)) == 0
+    assert importance(CSMOOneClass().fit(X), X).losses == {}
+    raises("there are no rows to measure with", importance, model, [])
