@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from river import base
+from river import base, compose
 
-from streamsvm.core.explaining import contributions
+from streamsvm.core.explaining import Explanation, contributions
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut
 from streamsvm.stream.tables import TableModel
@@ -102,6 +102,32 @@ def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: 
     return Importance(ordered, losses, error, asked.n_rows)
 
 
+def explain_one(model: Any, x: Mapping[Any, Any]) -> Explanation:
+    """Return ``model.explain_one(x)``, also of a pipeline of river, by the features that its learner is given.
+
+    Raises
+    ------
+    ValueError
+        The row is refused, nothing was learned, or the model explains nothing.
+
+    Examples
+    --------
+    >>> from river import preprocessing
+    >>> from streamsvm import BSGDClassifier
+    >>> model = preprocessing.StandardScaler() | BSGDClassifier(budget=10)
+    >>> for i in range(20):
+    ...     model.learn_one({"a": i % 3, "b": 1.0}, i % 3 == 2)
+    >>> list(explain_one(model, {"a": 2, "b": 1.0}).contributions)
+    ['a', 'b']
+    """
+    if not hasattr(model, "explain_one") and isinstance(model, compose.Pipeline):
+        x, model = model._transform_one(dict(x))
+    if not hasattr(model, "explain_one"):
+        raise ValueError(f"a {type(model).__name__} explains no decision")
+    found: Explanation = model.explain_one(x)
+    return found
+
+
 def _some(n: int, most: int) -> list[int]:
     return list(range(n)) if n <= most else np.linspace(0, n - 1, most).astype(int).tolist()
 
@@ -147,11 +173,7 @@ class _Rows:
         return len(self._xs)
 
     def explained(self, i: int) -> Mapping[Hashable, float]:
-        model, x = self._model, self._xs[i]
-        if not hasattr(model, "explain_one") and hasattr(model, "steps"):
-            x, model = model._transform_one(x)
-        found: dict[Hashable, float] = model.explain_one(x).contributions
-        return found
+        return explain_one(self._model, self._xs[i]).contributions
 
     def error(self, name: Hashable, order: np.ndarray | None) -> float:
         xs = self._xs

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,13 @@ import numpy as np
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.inspect import newest
 from streamsvm.cli.outputs import check_written
-from streamsvm.cli.streams import unwinding, without_key
-from streamsvm.cli.tables import label_of, table_of
+from streamsvm.cli.streams import first_rows, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.quantise import quantised
-from streamsvm.stream import BadRow, open_source
-from streamsvm.stream.open import format_of
 
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
 _SAMPLE = 10_000  # rows, of which there are no more in memory
@@ -87,18 +82,15 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
-    text_format, predictor = format_of(place), Predictor(program)
-    table = table_of({}, text_format, None, checkpoint, predict=True)
-    label = None if text_format == "libsvm" else label_of(checkpoint)
-    rows = []
-    with contextlib.closing(open_source(place, label=label, label_needed=False, stop_at_end=True, **table.source)) as opened:
-        for number, row in enumerate(itertools.islice(without_key(opened, checkpoint), _SAMPLE), 1):
-            if isinstance(row, BadRow):
-                raise CommandError(f"--sample {row.place}: {row.reason}")
+    predictor, rows = Predictor(program), []
+    try:
+        for number, row in enumerate(first_rows(place, checkpoint, _SAMPLE), 1):
             try:
                 rows.append(predictor.row_of(row.x))
             except ValueError as error:
-                raise CommandError(f"--sample {place}, row {number:,}: {error}") from None
+                raise CommandError(f"{place}, row {number:,}: {error}") from None
+    except CommandError as error:
+        raise CommandError(f"--sample {error}") from None
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
     if np.isnan(rows).all():

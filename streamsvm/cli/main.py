@@ -268,6 +268,18 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
     add_overwrite(inspect)
 
+    explain = commands.add_parser(
+        "explain", help="show which columns matter to a model, and why it decides as it does", usage="%(prog)s PLACE ROWS [flags]"
+    )
+    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
+    explain.add_argument("path", type=place, metavar="PLACE", help=text)
+    text = "a table of rows, read as predict reads it; the first 1,000 are used, with their labels if they have any"
+    explain.add_argument("source", metavar="ROWS", help=text)
+    text = "explain the decisions of the first N of them (default: %(default)s)"
+    explain.add_argument("--rows", type=count, default=3, metavar="N", help=text)
+    explain.add_argument("--json", action="store_true", help="print one JSON object")
+    add_trusted(explain, "the model")
+
     export = commands.add_parser(
         "export",
         help="write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm",
@@ -319,6 +331,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "predict": predict,
         "merge": merge,
         "inspect": inspect,
+        "explain": explain,
         "export": export,
         "compile": compiling,
         "demo": demo,

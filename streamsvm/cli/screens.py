@@ -5,7 +5,7 @@ from streamsvm import __version__
 OVERVIEW = f"""\
 streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
 
-Five things you can do. rows.csv is any table with the label in a column y.
+Six things you can do. rows.csv is any table with the label in a column y.
 
 Learn a file or a stream (stop with Ctrl-C; run it again to continue):
   streamsvm learn rows.csv --label y --checkpoint state
@@ -13,8 +13,9 @@ Learn a file or a stream (stop with Ctrl-C; run it again to continue):
 Predict with the model:
   streamsvm predict rows.csv --model state --to -
 
-See how well the model predicted each row before it learned it:
+See how well it predicted rows before it learned them, and what matters:
   streamsvm inspect state
+  streamsvm explain state rows.csv
 
 Run the model without streamsvm, as C, ONNX, JSON or a file for numpy:
   streamsvm export state --to c --out device

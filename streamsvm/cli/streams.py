@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import queue
 import signal
@@ -16,10 +17,12 @@ import numpy as np
 from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
+from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import JoinedSource, Sink, Source, WeightedSource, open_sink, open_source
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
+from streamsvm.stream.open import format_of
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
 from streamsvm.stream.tables.chunk import Table as Columns
@@ -204,6 +207,18 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         pressed.put(False)
         for number, handler in before.items():
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
+
+
+def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
+    """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
+    text_format = format_of(place)
+    table = table_of({}, text_format, None, checkpoint, predict=True)
+    label = None if text_format == "libsvm" else label_of(checkpoint)
+    with contextlib.closing(open_source(place, label=label, label_needed=False, stop_at_end=True, **table.source)) as opened:
+        for row in itertools.islice(without_key(opened, checkpoint), most):
+            if isinstance(row, BadRow):
+                raise CommandError(f"{row.place}: {row.reason}")
+            yield row
 
 
 @contextlib.contextmanager

@@ -55,13 +55,14 @@ class Explanation:
     """The values of the row, by feature or column."""
 
     def __str__(self) -> str:
-        label = repr(self.prediction) if isinstance(self.prediction, str) else str(self.prediction)
+        given = self.prediction
+        label = repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else str(given)
         what = "" if self.prediction is None else f"{label}: "
         lines = [f"{what}decision {self.decision:.4g}, of a typical row {self.typical:.4g}"]
         for name, size in self.contributions.items():
             value = self.values.get(name)
-            given = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
-            lines.append(f"  {size:+10.4f}  {cut(str(name), _LONGEST)} = {given}")
+            text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
+            lines.append(f"  {size:+10.4f}  {cut(str(name), _LONGEST)} = {text}")
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
 from streamsvm.core.explaining import Explanation, explanation
 from streamsvm.core.steps import iterates
-
-if TYPE_CHECKING:
-    from streamsvm.learners.estimator import OnlineEstimator
 
 
 class Explained:
@@ -39,12 +36,10 @@ class Explained:
         ValueError
             A feature is not a finite number, or nothing was learned.
         """
-        return _explain(cast("OnlineEstimator", self), x, typical, groups or {})
+        return _explain(self, x, typical, groups or {})
 
 
-def _explain(
-    model: OnlineEstimator, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable]
-) -> Explanation:
+def _explain(model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable]) -> Explanation:
     if not model.feature_names:
         raise ValueError("the model has learned nothing: there is nothing to explain")
     base = _mean(model) if typical is None else _row(model, typical)[0]
@@ -61,20 +56,20 @@ def _explain(
     return explanation(prediction, decide, row, base, model.feature_names, groups, given)
 
 
-def _row(model: OnlineEstimator, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
+def _row(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
     """Return a row as the model reads it, [features], and what it answers."""
     chosen = model._decide_row(x, iterates.CHOSEN)  # or says what is wrong with it
     model._features.fill(model._row, x, False)
     return model._used_row.copy(), chosen
 
 
-def _mean(model: OnlineEstimator) -> np.ndarray:
+def _mean(model: Any) -> np.ndarray:
     """Return the mean of the rows that were learned, [features], as far as the model scales by it; 0 elsewhere."""
     scale = getattr(model, "scale_in_use", None)
     return np.zeros(len(model._used_row), model._dtype) if scale is None else scale.location.astype(model._dtype)
 
 
-def _predicted(model: OnlineEstimator, chosen: float) -> tuple[Any, int]:
+def _predicted(model: Any, chosen: float) -> tuple[Any, int]:
     """Return what is predicted, and the number of its decision value: of two labels, 1 of the positive and 0 of the other."""
     labels = getattr(model, "_labels", None)
     if labels is None:

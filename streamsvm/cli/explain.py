@@ -1,0 +1,66 @@
+"""``streamsvm explain``: which columns matter to a model, and which of them moved its decisions of some rows."""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from typing import Any
+
+from streamsvm.cli import CommandError, printable
+from streamsvm.cli.inspect import newest
+from streamsvm.cli.streams import first_rows
+from streamsvm.importance_of import explain_one, importance
+
+_ROWS = 1000  # with which importance is measured
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the importance of each column, and explain the decisions of the first rows.
+
+    Raises
+    ------
+    CommandError
+        There are no rows, one is refused, or the model explains nothing.
+    """
+    checkpoint = newest(arguments.path, arguments.trusted)
+    model: Any = checkpoint.model
+    rows = list(first_rows(arguments.source, checkpoint, _ROWS))
+    if not rows:
+        raise CommandError(f"{arguments.source} has no rows to explain")
+    xs, ys = [row.x for row in rows], [row.y for row in rows]
+    labelled = [i for i, y in enumerate(ys) if y is not None]
+    try:
+        if labelled:
+            found = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
+        else:
+            found = importance(model, xs)
+        explained = [explain_one(model, x) for x in xs[: arguments.rows]]
+    except ValueError as error:
+        raise CommandError(f"{arguments.path} cannot explain {arguments.source}: {error}") from error
+    if arguments.json:
+        facts = {"sizes": found.sizes, "losses": found.losses, "rows": found.n_rows}
+        facts["error"] = found.error if math.isfinite(found.error) else None
+        facts["explained"] = [
+            {
+                "prediction": each.prediction,
+                "decision": each.decision,
+                "typical": each.typical,
+                "contributions": each.contributions,
+                "remainder": each.remainder,
+            }
+            for each in explained
+        ]
+        print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
+        return
+    print(printable(f"{found}\n", newlines=True))
+    for number, each in enumerate(explained, 1):
+        print(printable(f"row {number:,}: {each}\n", newlines=True))
+
+
+def _by_text(value: Any) -> Any:
+    """Return a value with the keys of its dicts as texts, as JSON has them."""
+    if isinstance(value, dict):
+        return {str(key): _by_text(each) for key, each in value.items()}
+    return [_by_text(each) for each in value] if isinstance(value, list) else value

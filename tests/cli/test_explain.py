@@ -1,0 +1,44 @@
+"""``streamsvm explain``: which columns matter, and why rows are decided as they are."""
+
+import json
+
+import pytest
+
+from streamsvm import load
+
+
+@pytest.fixture
+def state(file, tmp_path, call):
+    """A checkpoint of a table, whose label is the city."""
+    rows = (f"n{i},{'Oslo' if i * i % 7 > 2 else 'Paris'},{i % 10},{'yes' if i * i % 7 > 2 else 'no'}" for i in range(300))
+    call("learn", file("rows.csv", "id,city,size,y", *rows), "--label", "y", "--checkpoint", tmp_path / "state", "--quiet")
+    return tmp_path / "state"
+
+
+def test_columns_and_rows_are_explained(state, call):
+    said = call("explain", state, state.parent / "rows.csv", "--rows", 2).stdout
+    lines = said.splitlines()
+    assert lines[0].startswith("column  moves the decision by  error when shuffled (now 0")
+    assert [line.split()[0] for line in lines[1:3]] == ["city", "size"]
+    assert lines[4].startswith("row 1: 'no': decision ")
+    assert "city = Paris" in lines[5]
+    assert said.count("several together") == 2
+    found = json.loads(call("explain", state, state.parent / "rows.csv", "--json").stdout)
+    assert list(found["sizes"]) == ["city", "size"]
+    assert found["losses"]["city"] > 0.1 > abs(found["losses"]["size"])
+    row = found["explained"][0]
+    total = row["typical"] + sum(row["contributions"].values()) + row["remainder"]
+    assert total == pytest.approx(row["decision"])
+    assert row["prediction"] == load(state).predict_one({"city": "Paris", "size": 0})
+
+
+def test_rows_without_labels_and_what_cannot_be_explained(state, file, call, tmp_path):
+    without = file("new.csv", "city,size", "Oslo,1", "Paris,2")
+    assert "shuffled" not in call("explain", state, without).stdout
+    assert json.loads(call("explain", state, without, "--json").stdout)["error"] is None
+    call("explain", state, file("empty.csv", "city,size"), status=1, says="has no rows")
+    call("explain", state, file("bad.csv", "city,size", "Oslo,big"), status=1, says="big")
+    call("explain", state, tmp_path / "none.csv", status=1, says="none.csv")
+    numbers = file("targets.csv", "a,y", *(f"{i % 10},{i % 10 * 1000}" for i in range(100)))
+    call("learn", numbers, "--label", "y", "--regression", "--learner", "bsgd", "--checkpoint", tmp_path / "other", "--quiet")
+    call("explain", tmp_path / "other", numbers, status=1, says="a BoundedTargetScaler explains no decision")
