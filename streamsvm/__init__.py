@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from streamsvm.core.budget.removal import Removal
     from streamsvm.export.forms import save
     from streamsvm.from_tables import table_model as table_model
-    from streamsvm.importance_of import importance as importance
+    from streamsvm.explanations import explain_one as explain_one
+    from streamsvm.explanations import importance as importance
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
@@ -46,6 +47,7 @@ __all__ = [
     "Removal",
     "SVMClassifier",
     "SVMRegressor",
+    "explain_one",
     "importance",
     "load",
     "save",
@@ -57,7 +59,8 @@ _MODULES = {
     "Merge": "core.budget",
     "Projection": "core.budget",
     "Removal": "core.budget",
-    "importance": "importance_of",
+    "explain_one": "explanations",
+    "importance": "explanations",
     "load": "stream.checkpoint",
     "save": "export.forms",
     "table_model": "from_tables",

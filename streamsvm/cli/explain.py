@@ -11,7 +11,7 @@ from typing import Any
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.inspect import newest
 from streamsvm.cli.streams import first_rows
-from streamsvm.importance_of import explain_one, importance
+from streamsvm.explanations import explain_one, importance
 
 _ROWS = 1000  # with which importance is measured
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.explaining import Explanation, contributions
+from streamsvm.core.explaining import Explanation, explanation
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut
 from streamsvm.stream.tables import TableModel
@@ -102,8 +102,17 @@ def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: 
     return Importance(ordered, losses, error, asked.n_rows)
 
 
-def explain_one(model: Any, x: Mapping[Any, Any]) -> Explanation:
-    """Return ``model.explain_one(x)``, also of a pipeline of river, by the features that its learner is given.
+def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
+    """Explain the decision of one row by any model: how much each feature moves it, against that of a typical row.
+
+    Parameters
+    ----------
+    model
+        As of `importance`. Of a pipeline of river, the features are those that its learner is given.
+    x
+        The row: a dict, or of a fitted machine an array [features].
+    typical
+        The row to compare with, alike. A fitted machine needs one, such as the means of its data; others know one.
 
     Raises
     ------
@@ -122,10 +131,34 @@ def explain_one(model: Any, x: Mapping[Any, Any]) -> Explanation:
     """
     if not hasattr(model, "explain_one") and isinstance(model, compose.Pipeline):
         x, model = model._transform_one(dict(x))
-    if not hasattr(model, "explain_one"):
+        if typical is not None:
+            raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
+    if hasattr(model, "explain_one"):
+        found: Explanation = model.explain_one(x, typical)
+        return found
+    if not hasattr(model, "fit"):
         raise ValueError(f"a {type(model).__name__} explains no decision")
-    found: Explanation = model.explain_one(x)
-    return found
+    if typical is None:
+        raise ValueError(f"a {type(model).__name__} knows no typical row: give one, such as the means of its data")
+    row, base_row = (np.asarray(each, np.float64) for each in (x, typical))
+    if row.ndim != 1 or row.shape != base_row.shape:
+        raise ValueError(f"a row and a typical row are arrays of one length, not of the shapes {row.shape} and {base_row.shape}")
+    return _of_machine(model, row, base_row, range(len(row)))
+
+
+def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
+    """Explain the decision of a machine that was fitted."""
+    decide = model.decision_function if hasattr(model, "decision_function") else model.predict
+    [prediction] = plain_list(model.predict(row[None]))
+    first = np.asarray(decide(row[None]))
+    place = int(np.argmax(first[0])) if first.ndim == 2 else None
+    sign = -1.0 if hasattr(model, "classes_") and place is None and not first[0] > 0.0 else 1.0
+
+    def decided(rows: np.ndarray) -> np.ndarray:
+        found = np.asarray(decide(rows), np.float64)
+        return found[:, place] if place is not None else sign * found
+
+    return explanation(prediction, decided, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True)))
 
 
 def _some(n: int, most: int) -> list[int]:
@@ -204,20 +237,7 @@ class _Machine:
         return len(self._X)
 
     def explained(self, i: int) -> Mapping[Hashable, float]:
-        row, n = self._X[i], self._X.shape[1]
-        if self._is_number:
-            decide = self._model.predict if not hasattr(self._model, "decision_function") else self._model.decision_function
-        else:
-            first = np.asarray(self._model.decision_function(row[None]))
-            place = int(np.argmax(first[0])) if first.ndim == 2 else None
-            sign = 1.0 if place is not None or first[0] > 0.0 else -1.0
-
-            def decide(rows: np.ndarray) -> np.ndarray:
-                found = np.asarray(self._model.decision_function(rows))
-                return found[:, place] if place is not None else sign * found
-
-        _, _, found = contributions(decide, row, self._typical, np.arange(n), n)
-        return dict(zip(self._names, found.tolist(), strict=True))
+        return _of_machine(self._model, self._X[i], self._typical, self._names).contributions
 
     def error(self, name: Hashable, order: np.ndarray | None) -> float:
         X = self._X

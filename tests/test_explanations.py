@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.inspection import permutation_importance
 
 from refused import raises
-from streamsvm import BSGDRegressor, SVMClassifier, importance, table_model
-from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm import BSGDRegressor, SVMClassifier, explain_one, importance, table_model
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC
 
 
 def problem(n=900, d=6):
@@ -64,6 +64,30 @@ def test_columns_of_a_table():
     assert str(found).splitlines()[0] == f"column  moves the decision by  error when shuffled (now {found.error:.4g})"
     assert len(str(importance(model, frame, most=50)).splitlines()) == 4
     assert importance(model, frame.drop(columns="y")).losses == {}
+
+
+@pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass, HierarchicalSVC])
+def test_machines_explain_a_row(kind):
+    X, score = problem(300)
+    y = score if kind is CSMORegressor else np.digitize(score, [-1.0, 1.0])
+    model = kind().fit(X, y)
+    for row in X[:5]:
+        found = explain_one(model, row, X.mean(axis=0))
+        decision = np.ravel(model.predict(row[None]) if kind is CSMORegressor else model.decision_function(row[None]))
+        assert found.decision == pytest.approx(decision.max())
+        assert found.prediction == model.predict(row[None])[0]
+        assert found.typical + sum(found.contributions.values()) + found.remainder == pytest.approx(found.decision)
+    raises("knows no typical row", explain_one, model, X[0])
+    raises("arrays of one length", explain_one, model, X[0], X[0, :3])
+
+
+def test_two_labels_of_a_machine():
+    X, score = problem(300)
+    model = CSMOClassifier().fit(X, score > 0.0)
+    for row in X[:6]:
+        found = explain_one(model, row, np.zeros(6))
+        assert found.decision == pytest.approx(abs(model.decision_function(row[None])[0]))
+        assert found.prediction == model.predict(row[None])[0]
 
 
 def test_pipelines_of_river_machines_without_labels_and_nothing():
