@@ -1,0 +1,132 @@
+"""Intervals and sets hold the truth as often as they say, also after changes; and what wraps a model leaves it as it is."""
+
+import math
+import pickle
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from river import checks, linear_model, preprocessing
+
+from refused import raises
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save
+from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor, _Calibration
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5]) | st.floats(0.0, 10.0), max_size=120), st.floats(0.05, 0.95))
+def test_the_threshold_is_that_of_the_sorted_window(scores, level):
+    """Beside a twin that sorts all scores anew."""
+    found, last, misses = _Calibration(level, 30), deque(maxlen=30), 1.0 - level
+    for score in scores:
+        due = math.inf
+        if len(last) >= 20:
+            place = math.ceil((1.0 - misses) * (len(last) + 1)) - 1
+            due = 2.0 * max(last) if place >= len(last) else sorted(last)[place] if place >= 0 else -math.inf
+        assert found.threshold == due
+        misses = min(max(misses + 0.02 * (1.0 - level - (score > due)), -1.0), 2.0)
+        last.append(score)
+        found.learn(score)
+
+
+def numbers(n, seed=0):
+    """Rows whose noise grows with a feature, and which change altogether in the middle."""
+    rng = random.Random(seed)
+    for i in range(n):
+        a, b = rng.random(), rng.random()
+        slope = 3.0 if i < n // 2 else -5.0
+        yield {"a": a, "b": b}, slope * a + rng.gauss(0.0, 0.1 + b)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9])
+def test_intervals_hold_as_many_targets_as_they_say(level):
+    model, alone, held, widths = ConformalRegressor(SVMRegressor("low", seed=0), level), SVMRegressor("low", seed=0), [], []
+    for x, y in numbers(4000):
+        assert model.predict_one(x) == alone.predict_one(x)
+        low, high = model.predict_interval_one(x)
+        held.append(low <= y <= high)
+        widths.append(high - low)
+        model.learn_one(x, y)
+        alone.learn_one(x, y)
+    assert np.mean(held) == pytest.approx(level, abs=0.01)
+    assert np.mean(held[2000:2500]) > level - 0.05
+    narrow, wide = (model.predict_interval_one({"a": 0.5, "b": b}) for b in (0.05, 0.95))
+    assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
+    assert widths[:20] == [math.inf] * 20
+
+
+def test_sets_hold_as_many_labels_as_they_say():
+    rng, held, sizes = random.Random(0), [], []
+    model = ConformalClassifier(SVMClassifier("low", seed=0))
+    for i in range(4000):
+        x = {"a": rng.gauss(0.0, 1.0), "b": rng.gauss(0.0, 1.0)}
+        y = int(x["a"] + rng.gauss(0.0, 1.0) > 0.0) + int(x["b"] > 1.0)
+        y = y if i < 2000 else 2 - y
+        found = model.predict_set_one(x)
+        held.append(y in found)
+        sizes.append(len(found))
+        model.learn_one(x, y)
+    assert np.mean(held) == pytest.approx(0.9, abs=0.01)
+    assert np.mean(held[2000:2500]) > 0.8
+    assert 1.0 < np.mean(sizes[200:]) < 2.5
+    probabilities = model.predict_proba_one({"a": 0.0, "b": 0.0})
+    found = model.predict_set_one({"a": 0.0, "b": 0.0})
+    assert found == sorted(probabilities, key=probabilities.get, reverse=True)[: len(found)]
+
+
+@pytest.mark.parametrize("kind", [ConformalRegressor, ConformalClassifier])
+def test_a_model_that_was_saved_goes_on_the_same(kind, tmp_path):
+    of_numbers = kind is ConformalRegressor
+    model = kind((BSGDRegressor if of_numbers else BSGDClassifier)(budget=20), window=50)
+    rows = [(x, y if of_numbers else y > 0.0) for x, y in numbers(200)]
+    for x, y in rows[:120]:
+        model.learn_one(x, y)
+    save(model, tmp_path / "model")
+    others = [load(tmp_path / "model"), pickle.loads(pickle.dumps(model))]
+    for x, y in rows[120:]:
+        for each in (model, *others):
+            each.learn_one(x, y)
+    method = "predict_interval_one" if of_numbers else "predict_set_one"
+    assert len({str(getattr(each, method)(rows[0][0])) for each in (model, *others)}) == 1
+    state = model.__getstate__()
+    for scores in (np.full(51, 1.0), np.array([np.nan]), np.array([-1.0]), np.zeros((2, 2)), np.array(["a"])):
+        raises("corrupt", kind.__new__(kind).__setstate__, state | {"_calibration": (0.1, scores)})
+    raises("corrupt", kind.__new__(kind).__setstate__, state | {"_calibration": (math.nan, np.zeros(3))})
+    if of_numbers:
+        for name, value in (("_mean", -1.0), ("_mean", math.nan), ("_expected", None), ("_rows", -1)):
+            raises("corrupt", kind.__new__(kind).__setstate__, state | {name: value})
+
+
+def test_behind_scalers_and_with_weights():
+    model = ConformalRegressor(preprocessing.StandardScaler() | linear_model.LinearRegression())
+    for x, y in numbers(300):
+        model.learn_one(x, y)
+    assert math.isfinite(model.predict_interval_one({"a": 0.1, "b": 0.2})[0])
+    weighted = ConformalClassifier(BSGDClassifier(budget=10))
+    for x, y in numbers(100):
+        weighted.learn_one(x, y > 0.0, w=0.0)
+    assert not weighted._calibration.scores
+    weighted.learn_one({"a": 1.0}, True, w=2.0)
+    raises("finite", ConformalRegressor(BSGDRegressor()).check_one, {"a": 1.0}, math.nan)
+    same = ConformalRegressor(linear_model.LinearRegression())
+    for _ in range(50):
+        same.learn_one({"a": 0.0}, 0.0)
+    assert same.predict_interval_one({"a": 0.0}) == pytest.approx((0.0, 0.0))
+
+
+def test_parameters():
+    raises("must be one of river", ConformalRegressor, BSGDClassifier())
+    raises("must be one of river", ConformalClassifier, BSGDRegressor())
+    for level in (0.0, 1.0, -1, "high", None):
+        raises("level", ConformalRegressor, BSGDRegressor(), level, error=(ValueError, TypeError))
+    for window in (5, 1e9, "many"):
+        raises("window", ConformalClassifier, BSGDClassifier(), window=window, error=(ValueError, TypeError))
+
+
+@pytest.mark.parametrize("kind", [ConformalRegressor, ConformalClassifier])
+def test_river(kind):
+    made = kind(**next(iter(kind._unit_test_params())))
+    for check in checks.yield_checks(made):
+        check(made.clone())
