@@ -32,6 +32,7 @@ from streamsvm.edge.program import ProgramError
 from streamsvm.export.forms import export
 from streamsvm.files.model_file import ModelFileError
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
+from streamsvm.learners.conformal import ConformalClassifier
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 
 TABLE = [{"a": i % 3, "b": i / 7, "y": i % 2} for i in range(40)]
@@ -39,6 +40,7 @@ MODELS = [
     lambda: preprocessing.StandardScaler() | streamsvm.BSGDClassifier(budget=6, seed=1),
     lambda: preprocessing.StandardScaler() | streamsvm.BSCAClassifier(budget=6, seed=1),
     lambda: streamsvm.table_model(TABLE, label="y", columns="a:category", learner=streamsvm.BSGDClassifier(budget=6)),
+    lambda: ConformalClassifier(streamsvm.BSGDClassifier(budget=6), window=20),
     lambda: streamsvm.BSGDClassifier(budget=6, kernel="linear", averaging=0),
     lambda: NOGD(budget=6),
     lambda: Forgetron(budget=6),
