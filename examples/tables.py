@@ -102,17 +102,21 @@ def sensors() -> None:
 
 
 @table(
-    "Ids and constants: a database export",
-    "A number that rises from row to row is left out if its name is that of an id, or if it begins at 0 or 1. What is said of a "
-    "column holds: the second command learns it.",
+    "Ids, codes and constants: a database export",
+    "A number that rises from row to row is left out if its name is that of an id, or if it begins at 0 or 1. Whole numbers are "
+    "names if they are codes: if a column is called `zip` or `area code`, or if it has large numbers that come again and again, "
+    "as quantities do not. What is said of a column holds: the second command learns the id, too.",
     "learn orders.csv --label returned",
     "learn orders.csv --label returned --columns order_id:number,shop:drop",
 )
 def orders() -> None:
     draw = random.Random(4)
     prices = [(round(draw.uniform(5, 100), 2), draw.randint(1, 5)) for _ in range(600)]
-    rows = ([10_000 + i, 7, price, n, "yes" if price * n > 120 else "no"] for i, (price, n) in enumerate(prices))
-    Path("orders.csv").write_text(text_of(["order_id", "shop", "price", "items", "returned"], rows))
+    sellers = [first + draw.randrange(800) for first in (40_100, 71_300) for _ in range(15)]
+    rows = (
+        [10_000 + i, 7, draw.choice(sellers), price, n, "yes" if price * n > 120 else "no"] for i, (price, n) in enumerate(prices)
+    )
+    Path("orders.csv").write_text(text_of(["order_id", "shop", "seller", "price", "items", "returned"], rows))
 
 
 @table(
@@ -231,7 +235,7 @@ def run(command: str) -> str:
 
 CELLS = (
     *("12", " 12.50 ", "1e3", ".5", "-0", "007", "2020_01", "0x1F", "1,200", "$1,209.28", "12%", "1.209,28", "0.512"),
-    *("(1,209.28)", "12-", "EUR 12"),
+    *("(1,209.28)", "12-", "EUR 12", "12 kg"),
     *("123456789012345678901", "inf", "nan", "", "NA", "-999", "true", "\u0663", "2024-01-31", "20240131"),
     *("2024-01-31T10:00Z", "01/02/2024", "1706659200", "1706659200000"),
 )
@@ -286,11 +290,12 @@ HEAD = """\
 # Learn from tables
 
 This page shows how to learn from tables with names, dates and missing values. `streamsvm learn` looks at the first 200 rows of a
-file, and at some of all that it can read within a second, shows how it reads each column, and learns. One line names the flags
-that read the table in the same way; other flags override them. It stops where two readings would be right and the rows do not
-tell them apart (`01/02/2024`), and with `--ask` wherever a flag could say more. A label with fractions, or with more than 100
-different numbers, is a number to predict, as with `--regression`. Of a pipe or a topic it waits for the first row, looks at what
-comes within two seconds, up to 200 rows, and then learns these and all that follow. The checkpoint keeps how the table is read.
+file, and at some of all that it can read within a second (of a longer file, some in the middle and at the end). It shows how it
+reads each column, and learns. One line names the flags that read the table in the same way; other flags override them. It stops
+where two readings would be right and the rows do not tell them apart (`01/02/2024`), and with `--ask` wherever a flag could say
+more. A label with fractions, or with more than 100 different numbers, is a number to predict, as with `--regression`. Of a pipe
+or a topic it waits for the first row, looks at what comes within two seconds, up to 200 rows, and then learns these and all that
+follow. The checkpoint keeps how the table is read.
 
 | the question | the flag |
 |---|---|

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import math
+import random
 import re
 import shlex
 from datetime import datetime, timedelta
@@ -378,7 +379,7 @@ def test_points_between_thousands(file, call):
 def test_numbers_that_are_not_read_are_no_ids(file, call):
     path = file("rows.csv", *rows_of([f"{i}.50 kg" for i in range(1000, 1060)]))
     said = call("learn", path, "--label", "y", "--delimiter", ";", "--ask", status=1).stderr
-    assert said.endswith("a (numbers written in a way that is not read). Try: --columns a:drop\n")
+    assert said.endswith("a (numbers with the unit 'kg', which is not read). Try: --columns a:drop\n")
     assert (
         "looks like an id"
         in call(
@@ -402,3 +403,60 @@ def test_an_answer_may_contradict_what_was_said(file, call):
     said = call(*learn, "--columns", "b:number,l:number,*:drop", "--ask", status=1).stderr
     assert said.endswith("Try: --columns 'l:drop,b:number,*:drop'\n")
     call(*learn, "--columns", "l:drop,b:number,*:drop")
+
+
+def test_codes_are_names(file, call, tmp_path):
+    draw = random.Random(3)
+    given = [start + draw.randrange(300) for start in (4_000, 117_900, 290_800) for _ in range(12)]
+    rows = [
+        {"role": draw.choice(given), "zip": 75001 + i % 7, "cents": 5 * draw.randrange(9_000), "y": i % 2} for i in range(250)
+    ]
+    table = file("rows.csv", "role,zip,cents,y", *(",".join(map(str, row.values())) for row in rows))
+    for path in (table, file("rows.jsonl", *map(json.dumps, rows))):
+        learn = ["learn", path, "--label", "y"]
+        said = call(*learn).stderr
+        assert "read with --columns role:category,zip:category (" in said
+        assert re.search(r"^  zip +category +75001, 75002, 75003, ... \(7\) +looks like a code$", said, re.MULTILINE)
+        assert call(*learn, "--ask", status=1).stderr.endswith("Try: --columns role:category,zip:category\n")
+        assert "read with --columns role:category,zip:number (" in call(*learn, "--columns", "zip:number").stderr
+        assert "read with --columns zip:category,role:number (" in call(*learn, "--columns", "role:number").stderr
+    call("learn", table, "--label", "y", "--checkpoint", tmp_path / "state", "--quiet")
+    assert load(tmp_path / "state")["TableEncoder"].categorical == ["role", "zip"]
+
+
+@pytest.mark.parametrize("kind", ["number", "date"])
+def test_a_word_that_comes_late(file, call, tmp_path, kind):
+    """What is advised is allowed: from scratch, and where a checkpoint keeps how columns are read."""
+    cells = [f"2024-01-{1 + i % 28:02d}" if kind == "date" else i % 7 for i in range(400)]
+    lines = ["a,city,y", *(f"{cell},{'uv'[i % 2]},{i % 2}" for i, cell in enumerate(cells))]
+    learn = ["learn", file("rows.csv", *lines[:250]), "--label", "y"]
+    state = ["--checkpoint", tmp_path / "state"]
+    call(*learn, *state)
+    file("rows.csv", *lines[:300], '"gone, lost",u,0', *lines[300:])
+    said = call(*learn, *state, status=1).stderr
+    advice = (
+        "leave its row out. If it marks a missing value, make it empty; a run from scratch can be told missing='gone, lost' "
+        """(--missing '"gone, lost"'). To skip such rows: --on-error skip"""
+    )
+    assert advice in said
+    assert "categor" not in said
+    missing = ["--missing", '"gone, lost"']
+    call(*learn, *state, *missing, status=1, says="contradicts the checkpoint")
+    assert call(*learn, *missing, "--quiet").end["refused"] == {}
+    assert call(*learn, *state, "--on-error", "skip", "--quiet").end["refused"] == {"not a number": 1}
+    file("rows.csv", *lines[:300], ",u,0", *lines[300:])
+    assert call(*learn, "--quiet").end["learned"] == 401
+
+
+def test_a_column_whose_first_value_comes_late(file, call, tmp_path):
+    lines = ["a,city,y", *(f"{'gone' * (i == 300)},{'uv'[i % 2]},{i % 2}" for i in range(400))]
+    learn = ["learn", file("rows.csv", *lines[:250]), "--label", "y"]
+    state = ["--checkpoint", tmp_path / "state"]
+    call(*learn, *state)
+    file("rows.csv", *lines)
+    said = call(*learn, *state, status=1).stderr
+    assert "(--columns a:category)" in said
+    assert "A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out. To skip" in said
+    call(*learn, *state, "--columns", "a:category", status=1, says="contradicts the checkpoint")
+    assert call(*learn, "--columns", "a:category,city:category", "--quiet").end["learned"] == 400
+    assert call(*learn, *state, "--on-error", "skip", "--quiet").end["refused"] == {"not a number": 1}

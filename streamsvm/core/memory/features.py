@@ -228,7 +228,8 @@ class FeatureSpace:
                 raise ValueError(
                     f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
                     "If it is a name, encode it (streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a "
-                    "missing value, say so (missing=, --missing TEXT)"
+                    "missing value, say so (missing=, --missing TEXT). A run that goes on from a checkpoint reads columns as "
+                    "before: fix the value, or leave its row out (--on-error skip)"
                 ) from None
         raise AssertionError("every feature is a number")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from streamsvm.stream.tables import Reading
 #: Rows that are looked at, and for how long the next one is waited for once there is one.
 ROWS, SECONDS = 200, 2.0
 _BYTES = 2**22  # of a file, by which its encoding is told
+_PART = 2**18  # bytes at the end of a file
 
 
 class Beginning(NamedTuple):
@@ -37,6 +39,8 @@ class Beginning(NamedTuple):
     """What gives the bytes of a pipe, the first ones too."""
     position: Position | None = None
     """Where they begin, if the source would begin elsewhere when it is opened later."""
+    later: Callable[..., Iterator[Source]] | None = None
+    """Opens the middle and the end of a long file, after a position, as ``opened``."""
 
 
 def of_files(place: str | list[str], text_format: str | None) -> Beginning | None:
@@ -45,7 +49,9 @@ def of_files(place: str | list[str], text_format: str | None) -> Beginning | Non
     if text_format is None or place == "-" or not Path(first).is_file():
         return None
     text = _first_bytes(first) if text_format == "csv" else b""
-    return Beginning(name_of(place), text_format, partial(open_source, place, format=text_format), text)
+    opened = partial(open_source, place, format=text_format)
+    later = _LATER.get(text_format) if place == first else None
+    return Beginning(name_of(place), text_format, opened, text, later=later and partial(later, first, opened, text))
 
 
 def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Beginning:
@@ -123,6 +129,43 @@ class _HeldRows(Source):
 
     def seek(self, position: Position) -> None:
         self._next = int(position["rows"])
+
+
+def _later_lines(path: str, opened: Callable[..., Source], text: bytes, after: Position, **how: Any) -> Iterator[Source]:
+    """Open lines in the middle and at the end of a file, with the line before them that names their columns, if one does.
+
+    Where a line has one quote of a pair, as those of a cell of several lines do, nothing tells which lines are rows.
+    """
+    head = text[: text.find(b"\n") + 1]
+    end, size = after["offset"], Path(path).stat().st_size
+    with contextlib.closing(ByteStream(path)) as stream:
+        for begin in (size // 2, size - _PART) if stream.can_skip_to(size) else ():
+            if begin <= end:
+                continue
+            stream.seek(begin)
+            data = stream.read()
+            end = begin + len(data)
+            lines = head + data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
+            if not (text and any(line.count(b'"') % 2 for line in lines.split(b"\n"))):
+                yield opened(stream=HeldBytes(path, lines), **how)
+
+
+def _later_groups(path: str, opened: Callable[..., Source], _: bytes, after: Position, **how: Any) -> Iterator[Source]:
+    """Open a Parquet file at its row groups in the middle and at the end."""
+    from pyarrow import parquet  # noqa: PLC0415 - of an extra
+
+    metadata = parquet.read_metadata(path)
+    n = metadata.num_row_groups
+    sizes = [metadata.row_group(group).num_rows for group in range(n)]
+    first = list(itertools.accumulate(sizes, initial=0))
+    for group in sorted({n // 2, n - 1}):
+        if first[group] >= after["rows"]:
+            source = opened(**how)
+            source.seek({**after, "rows": first[group]})
+            yield source
+
+
+_LATER: dict[str, Callable[..., Iterator[Source]]] = {"csv": _later_lines, "jsonl": _later_lines, "parquet": _later_groups}
 
 
 def _first_bytes(path: str) -> bytes:

@@ -11,13 +11,14 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import cut
+from streamsvm.stream.look.codes import ID, are_codes
+from streamsvm.stream.look.units import money_of, unit_of
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, unit_of
+from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number
+from streamsvm.stream.tables.values import unit_of as time_unit_of
 
 #: So many rows at least make a constant or an id of a column.
 ENOUGH = 20
-#: The name of a column of ids, which few rows do not show by their values.
-_ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
 _LONGEST_VALUE = 20  # characters
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers or dates that may mean "missing", beside those that usually do
@@ -84,7 +85,8 @@ def column_of(
             answers = () if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
             return Column(name, "number", _range(numbers), f"empty text in {_rows(n_empty)}", answers)
         note, suggested, otherwise = _suspicion(name, numbers, len(set(numbers)))
-        return Column(name, "number", _range(numbers), note, suggested=suggested, otherwise=otherwise)
+        shown = most_common(list(map(int, numbers))) if "categorical" in dict(suggested) else _range(numbers)
+        return Column(name, "number", shown, note, suggested=suggested, otherwise=otherwise)
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", (("drop", name),))
     if huge := [value for value in others if isinstance(value, int)]:
@@ -116,10 +118,11 @@ def column_of(
         answers = (("dates", (name, forms[0])), *missing)
         return Column(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
     distinct = len({str(value) for value in values})
+    note = _of_units(texts)
     if distinct == len(values) >= ENOUGH:
-        note = "numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id"
+        note = note or ("numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id")
         return Column(name, "text", most_common(values), note, (("drop", name),))
-    note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else ""
+    note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else note
     return Column(name, "text", most_common(values), note, (("categorical", name),))
 
 
@@ -168,6 +171,15 @@ def _like_numbers(values: Sequence[Any]) -> bool:
     return all(2 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_POINTED.search, texts))
 
 
+def _of_units(texts: Sequence[str]) -> str:
+    """Return the note on numbers in text that have units which are not read, or more than one."""
+    if any(all(_written_in(mark, text) is not None for text in texts) for mark in _BY_MARK):
+        money = money_of(texts)
+        return f"numbers in several units: {cut(', '.join(money), _LONGEST_VALUE)}" if len(money) > 1 else ""
+    unit = unit_of(texts)
+    return f"numbers with the unit {unit!r}, which is not read" if unit else ""
+
+
 def _counted(marks: Mapping[str, int]) -> str:
     return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {_rows(count)}" for text, count in marks.items())
 
@@ -185,7 +197,7 @@ def _decimals(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
 
     There is one if both read the same numbers.
     """
-    if not texts or all(is_number(text) for text in texts):
+    if not texts or len(money_of(texts)) > 1 or all(is_number(text) for text in texts):
         return []
     found: dict[str, list[float | None]] = {}
     for mark in _BY_MARK:
@@ -221,15 +233,18 @@ def _suspicion(
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     is_id = "looks like an id", (("drop", name),), None
     if len(numbers) < ENOUGH:
-        return is_id if whole and _ID.search(name) else ("", (), None)
+        return is_id if whole and ID.search(name) else ("", (), None)
     if distinct == 1:
         return "one value so far", (), None
     if whole and (unit := _unit(numbers)) is not None:
         return f"a time since 1970, in {unit}" if unit else "looks like a date", (("dates", (name, unit or None)),), None
+    if whole and distinct == len(numbers) and ID.search(name):
+        return is_id
     if not whole or not all(a < b for a, b in itertools.pairwise(numbers)):
-        return "", (), None
+        is_code = whole and are_codes(name, numbers)
+        return ("looks like a code", (("categorical", name),), None) if is_code else ("", (), None)
     counts = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
-    if counts or not name or _ID.search(name):
+    if counts or not name:
         return is_id
     return "rises from row to row, as ids and times do", (), {"drop": [name]}
 
@@ -238,7 +253,7 @@ def _unit(numbers: Sequence[float]) -> str | None:
     """The unit of whole numbers that look like times since 1970; an empty text if they look like days such as 20240131."""
     if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
         return ""
-    units = {unit_of(number) for number in numbers}
+    units = {time_unit_of(number) for number in numbers}
     unit = units.pop()
     if units or unit == "s":  # which are whole numbers like others
         return None

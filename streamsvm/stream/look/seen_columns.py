@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streamsvm.files.messages import cut
-from streamsvm.stream.endpoints import Source
+from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import (
     ENOUGH,
@@ -34,8 +35,9 @@ LONGEST_NAME = 40
 _MANY_CLASSES = 100
 _POINTED = "or with points between thousands"
 _MOST_NAMES = 64  # of a column that is learned as names
-_SECONDS = 1.0  # for which a file is looked at
+_SECONDS = 0.9  # for which a file is read from its beginning
 _AT_ONCE, _SOME = 1000, 5  # rows that are read together beyond the first ones, and how many of them are looked at
+_LATER = 4  # times in the middle and at the end of a file
 _ODD = 20  # rows that are looked at because a column has a text for the first time, or because they are read one by one
 _TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
 
@@ -44,6 +46,8 @@ def look(
     beginning: Beginning, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[Column]]:
     """Look at the first rows of a source, and at some of all of a file that can be read within a second.
+
+    Of a file that is longer, and can be sought, some rows from its middle and its end are looked at, too.
 
     Parameters
     ----------
@@ -73,7 +77,8 @@ def look(
     if dropped:
         options["drop"] = dropped  # with all that lies in it
     with contextlib.closing(beginning.opened(label=label, **options)) as source:
-        rows, forms = _seen(source, label, {label, *table.encoder.get("dates", ())})
+        later = partial(beginning.later, label=label, **options) if beginning.later else None
+        rows, forms = _seen(source, label, {label, *table.encoder.get("dates", ())}, later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
     if beginning.format == "csv" and "decimal" not in options:
@@ -114,7 +119,7 @@ def _noted(column: Column, note: str) -> Column:
 
 
 def _seen(
-    source: Source, label: str | None, known: Collection[str | None]
+    source: Source, label: str | None, known: Collection[str | None], later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
     """Return rows that were looked at, with their labels, and the formats that dates may have, but for ``known`` columns.
 
@@ -123,8 +128,7 @@ def _seen(
     rows: list[Mapping[Any, Any]] = []
     forms: dict[Any, list[str | None]] | None = None
     texts: Counter[Hashable] = Counter()  # chunks in which columns had some
-    end = time.monotonic() + _SECONDS
-    while (not rows or time.monotonic() < end) and (chunk := source.read(_AT_ONCE)) is not None:
+    for chunk in _chunks(source, rows, later):
         first = len(rows) < ROWS
         places = range(min(len(chunk), ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
         given = [row for row in map(chunk.row, places) if isinstance(row, Row)]
@@ -133,6 +137,21 @@ def _seen(
             forms = _date_forms(rows, known) if forms is None else forms
             _settle(forms, chunk)
     return rows, _date_forms(rows, known) if forms is None else forms
+
+
+def _chunks(
+    source: Source, rows: Sequence[Mapping[Any, Any]], later: Callable[[Position], Iterator[Source]] | None
+) -> Iterator[Chunk]:
+    """Give the rows of a source for a second, until there are some; where it has more, also some of those further on."""
+    end = time.monotonic() + _SECONDS
+    while not rows or time.monotonic() < end:
+        if (chunk := source.read(_AT_ONCE)) is None:
+            return
+        yield chunk
+    with contextlib.suppress(StreamError):  # which is said when the rows before it are learned
+        for part in later(source.position) if later is not None else ():
+            with contextlib.closing(part):
+                yield from itertools.islice(iter(partial(part.read, _AT_ONCE), None), _LATER)
 
 
 def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Hashable
 from typing import Any
 
-from streamsvm.files.messages import quoted, shown
+from streamsvm.files.messages import shown
+from streamsvm.stream.tables.options import flags_of
 from streamsvm.stream.tables.reading import Reading
 
 _LARGEST = 3.4028234663852886e38  # of float32
@@ -41,19 +41,20 @@ def number_in(value: Any, name: Hashable, reading: Reading, learned: int) -> flo
 
 
 def _advice(name: Hashable, value: Any, reading: Reading, learned: int) -> str:
-    if reading.date_of(name):
-        form = reading.dates[str(name)] or "ISO 8601"
-        return f"It is not a date in the format of that column ({form}): fix it, or give its format"
-    if learned >= _KNOWN:  # too late for another kind of column
-        return f"The {learned:,} values learned before are numbers: fix this one, or leave its row out"
-    is_text = isinstance(value, str)
+    is_known, is_text = learned >= _KNOWN, isinstance(value, str)
+    missing = _asked("missing", str(value))
+    if is_known or reading.date_of(name):  # too late for another kind of column
+        said = f"The {learned:,} values learned before are numbers: fix this one"
+        if reading.date_of(name):
+            said = f"It is not a date in the format of that column ({reading.dates[str(name)] or 'ISO 8601'}): fix it"
+        or_missing = f". If it marks a missing value, make it empty; a run from scratch can be told {missing}"
+        return f"{said}, or {'leave its row out' if is_known else 'give its format'}{or_missing * isinstance(value, str | float)}"
     of_text = f"If the column holds names: {_asked('categorical', name)}. If it holds dates: {_asked('dates', name)}. "
-    missing = _asked("missing", value if is_text else str(value))
-    return f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {_asked('drop', name)}"
+    said = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {_asked('drop', name)}"
+    return f"{said}. A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out"
 
 
 def _asked(option: str, value: Hashable) -> str:
     """Return an option as an argument and, in brackets, as a flag."""
-    kind = {"drop": "drop", "categorical": "category", "dates": "date"}.get(option)
-    flag, text = (option, str(value)) if kind is None else ("columns", f"{quoted(str(value))}:{kind}")
-    return f"{option}={shown(value)} (--{flag} {shlex.quote(text)})"
+    flag = flags_of({option: {str(value): None} if option == "dates" else [str(value)]})
+    return f"{option}={shown(value)} ({flag})"

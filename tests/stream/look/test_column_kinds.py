@@ -33,3 +33,27 @@ from streamsvm.stream.look.column_kinds import column_of
 def test_what_columns_are_taken_for(values, kind, answer):
     column = column_of("c", values)
     assert (column.kind, column.answers) == (kind, () if answer is None else (answer,))
+
+
+@pytest.mark.parametrize(
+    ("values", "note", "answer"),
+    [
+        (["$5", "$1,200.50", 7.0], "numbers as people write them", ("decimal", ".")),
+        (["$5", "6 USD", "7"], "numbers as people write them", ("decimal", ".")),
+        (["5,3 %", "12 %"], "numbers with a decimal comma", ("decimal", ",")),
+        (["$5", "€6.50", "$5"], "numbers in several units: USD, EUR", ("categorical", "c")),
+        (["EUR 5", "CHF 5", "CHF 7"], "numbers in several units: EUR, CHF", ("categorical", "c")),
+        (["5 %", "5 EUR", "5 EUR"], "numbers in several units: %, EUR", ("categorical", "c")),
+        (["71.2 kg", "80 kg", "80 kg"], "numbers with the unit 'kg', which is not read", ("categorical", "c")),
+        (["-5,3 °C", "0 °C", "0 °C"], "numbers with the unit '°C', which is not read", ("categorical", "c")),
+        ([f"{i}.5km" for i in range(30)], "numbers with the unit 'km', which is not read", ("drop", "c")),
+        (["5 g", "5 kg", "5 kg"], "", ("categorical", "c")),
+        (["1st", "2nd", "2nd"], "", ("categorical", "c")),
+        (["A 5", "A 6", "A 5"], "", ("categorical", "c")),
+        ([f"v5.{i}.{i}1" for i in range(30)], "numbers written in a way that is not read", ("drop", "c")),
+    ],
+)
+def test_units_of_numbers(values, note, answer):
+    """No reading knows the unit of a column: two of them would be one number, as would a later row with another."""
+    column = column_of("c", values)
+    assert (column.note, column.answers) == (note, (answer,))
