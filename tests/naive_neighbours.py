@@ -12,6 +12,7 @@ class NaiveMemory:
 
     def __init__(self, rows, cells, numbers=False, most=512):
         self.rows, self.cells, self.numbers, self.most = rows, cells, numbers, most
+        self.least = 0.05 if numbers else 0.2  # what a feature counts at least
         self.vectors, self.targets, self.weights = [], [], []
         self.next = self.passed = self.told = 0
         self.relevance = np.zeros(0)
@@ -63,7 +64,7 @@ class NaiveMemory:
         largest = self.relevance.max(initial=0.0)
         if self.told <= 50 or largest <= 0.0:
             return np.ones(len(self.relevance))
-        return 0.2 + 0.8 * np.maximum(self.relevance, 0.0) / largest
+        return self.least + (1.0 - self.least) * np.maximum(self.relevance, 0.0) / largest
 
     def differences(self, x, units):
         """Of each row in each feature, in deviations and bounded; 0 in what is constant."""

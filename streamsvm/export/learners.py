@@ -12,7 +12,7 @@ from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.neighbours import NEAREST
 from streamsvm.core.steps import label_answers, second_order, stack, target_answers
 from streamsvm.core.steps.committee import say_last
-from streamsvm.core.steps.neighbours import OFFSET, POWER, REACH, fill_factors
+from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.program import Answer, Program, ProgramError
@@ -254,7 +254,8 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
         vectors = np.divide(away, spread, out=np.zeros_like(away), where=spread > 0.0).astype(np.float32)
     units = (spread > 0.0).astype(np.float32)
     factors = np.empty((2, laid), np.float32)
-    fill_factors(store.views.relevance, units, laid, float(h["told"]), factors)
+    least = LEAST_OF_LABELS if labelled else LEAST_OF_NUMBERS
+    fill_factors(store.views.relevance, units, laid, float(h["told"]), least, factors)
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)

@@ -8,7 +8,7 @@ would choose among them: another one in each program that the model is exported 
 
 What a feature counts is learned as ReliefF does (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among
 the nearest rows, a feature that is relevant differs more where the target differs. The most relevant feature counts 1, and one
-that says nothing `_LEAST`, as it may yet.
+that says nothing a fifth, or where numbers are predicted a twentieth, as it may yet.
 
 Rows that the committee or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
 oldest makes room. Until half of the room is taken, all rows are kept.
@@ -38,7 +38,8 @@ NEAREST_DISTANCE = 2.0**-15
 #: What is added to distances when they are compared, in float32: the sum has them to 1/1024.
 ROUNDING = np.float32(8192.0)
 
-_LEAST = 0.2  # what a feature counts at least
+#: What a feature counts at least, where targets are labels, and where they are numbers.
+LEAST_OF_LABELS, LEAST_OF_NUMBERS = 0.2, 0.05
 _FIRST_TOLD = 50.0  # rows that must have said something of the features before these count unequally
 _TOLD = 2000.0  # rows that relevance remembers
 _KEPT = 10  # one in so many rows that were not missed is kept
@@ -55,14 +56,17 @@ def _stride(block: np.ndarray) -> int:
 
 
 @compiled
-def fill_factors(relevance: np.ndarray, units: np.ndarray, laid: int, told: float, factors: np.ndarray) -> None:
-    """Compute ``factors`` float32 [2, laid or more]: what a difference of 1 in each feature counts, and up to which one."""
+def fill_factors(relevance: np.ndarray, units: np.ndarray, laid: int, told: float, least: float, factors: np.ndarray) -> None:
+    """Compute ``factors`` float32 [2, laid or more]: what a difference of 1 in each feature counts, and up to which one.
+
+    A feature counts ``least`` at least.
+    """
     largest = 0.0
     for j in range(laid if told > _FIRST_TOLD else 0):
         largest = max(largest, relevance[j])
     for j in range(laid):
         unit = np.float64(units[j])
-        counts = _LEAST + (1.0 - _LEAST) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
+        counts = least + (1.0 - least) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
         factors[0, j], factors[1, j] = (counts / unit, REACH * unit) if unit > 0.0 else (0.0, 0.0)
 
 
@@ -101,11 +105,11 @@ def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.n
 
 
 @compiled
-def find(block: np.ndarray) -> float:
+def find(block: np.ndarray, least: float) -> float:
     """Find the rows nearest to the row at hand, which is in ``row``, and their votes; the sum of these."""
     v = neighbour_views(block)
     h = v.header[0]
-    fill_factors(v.relevance, v.units, h["laid"], h["told"], v.factors)
+    fill_factors(v.relevance, v.units, h["laid"], h["told"], least, v.factors)
     add_distances(v.row, v.factors, v.cells, h["laid"], _stride(block), h["held"], v.distances)
     n = find_nearest(v.distances, h["held"], v.nearest, v.votes[0])
     v.found[0] = n
@@ -223,7 +227,7 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     for j in range(s.header[0]["laid"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
-    total = find(store)
+    total = find(store, LEAST_OF_NUMBERS if common(block)["loss"] == EPSILON_INSENSITIVE else LEAST_OF_LABELS)
     for k in range(live):
         v.at_hand[k, first] = 0.0
     if total <= 0.0:

@@ -51,14 +51,14 @@ def test_distances_are_sums_of_what_features_count_and_bounded_in_each(n, laid, 
 )
 def test_what_features_count_is_by_their_relevance_and_at_least_a_fifth(relevance, told, counts):
     units, factors = np.array([1.0, 4.0, 0.5, 2.0, 1.0], np.float32), np.full((2, 5), -7.0, np.float32)
-    fill_factors(np.array([*relevance, 9.0]), units, 4, told, factors)
+    fill_factors(np.array([*relevance, 9.0]), units, 4, told, 0.2, factors)
     np.testing.assert_allclose(factors[0], [*(np.array(counts) / units[:4]), -7.0], rtol=1e-6)
     np.testing.assert_array_equal(factors[1], [*units[:4], -7.0])
 
 
 def test_a_constant_feature_counts_nothing():
     factors = np.full((2, 2), -7.0, np.float32)
-    fill_factors(np.array([0.5, 0.1]), np.array([0.0, 1e-30], np.float32), 2, 100.0, factors)
+    fill_factors(np.array([0.5, 0.1]), np.array([0.0, 1e-30], np.float32), 2, 100.0, 0.05, factors)
     assert factors[:, 0].tolist() == [0.0, 0.0]
     assert np.isfinite(factors).all()
     assert factors[1, 1] > 0.0
