@@ -8,6 +8,7 @@ import operator
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from streamsvm.files.messages import shown
 _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)
+#: What a loop asks of a learner that has ``predict_then_learn``.
+_ASKED = frozenset({"feature_names", "overflow", "learns_many_at_once"})
 
 
 @documented
@@ -351,6 +354,41 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         n, mean, squares = self._scaler._moments[0]
         return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
 
+    @property
+    def predict_then_learn(self) -> Callable[..., Any]:
+        """``predict_then_learn`` of a learner of this library, with its targets scaled; others have none."""
+        return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ASKED:
+            return getattr(self.__dict__["regressor"], name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _predict_then_learn(
+        self,
+        taken_by: Callable[..., Any],
+        X: np.ndarray,
+        names: Sequence[Hashable],
+        y: Sequence[Any],
+        probability: bool,
+        weights: np.ndarray | None = None,
+    ) -> tuple[list[float], None] | None:
+        targets = np.array([math.nan if target is None else float(target) for target in y], np.float64)
+        if not (np.abs(targets[~np.isnan(targets)]) <= _LARGEST).all():
+            return None
+        learned = ~np.isnan(targets) if weights is None else ~np.isnan(targets) & (weights > 0.0)
+        moments, first, scale = self._scaler._moments[:1].copy(), self._scaler._first[:1].copy(), np.empty((len(targets), 3))
+        bounded = _scale_targets(targets, learned, self._scaler._bound, moments[0], first[0], scale)
+        scaled = [None if target is None else value for target, value in zip(y, scale[:, 2].tolist(), strict=True)]
+        answers = taken_by(X, names, scaled, probability, weights)
+        if answers is None:
+            return None
+        if learned.any():
+            self._scaler._columns.setdefault(_TARGET, 0)
+            self._scaler._moments[:1], self._scaler._first[:1] = moments, first
+            self._scaler.n_bounded += int(bounded)
+        return (scale[:, 0] + scale[:, 1] * np.array(answers[0])).tolist(), None
+
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
         """Merge other models into this one, as `BSGDClassifier.merge_with` does.
 
@@ -404,6 +442,24 @@ def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, mo
             if of[2] > 0.0:
                 scaled[i] = min(max((value - of[1]) / math.sqrt(of[2] / of[0]), -bound), bound)
     return True
+
+
+@compiled
+def _scale_targets(
+    targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
+) -> int:
+    """Standardise targets one after the other, and learn those that are to be learned; the number of those that were bounded.
+
+    ``scale`` float64 [n, 3] is given mean, deviation and standardised target, by those before it.
+    """
+    bounded = 0
+    for i in range(len(targets)):
+        scale[i, 0], scale[i, 1], scale[i, 2] = moments[1], math.sqrt(moments[2] / max(moments[0], 1.0)), 0.0
+        if moments[2] > 0.0:
+            scale[i, 2] = min(max((targets[i] - moments[1]) / math.sqrt(moments[2] / moments[0]), -bound), bound)
+        if learned[i]:
+            bounded += 1 if learn_value(moments, first, targets[i], bound) else 0
+    return bounded
 
 
 @compiled

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.config import DISABLE_JIT
-from river import checks, datasets, evaluate, metrics, preprocessing
+from river import checks, datasets, evaluate, linear_model, metrics, preprocessing
 
 from refused import refused
 from saved import dumps
@@ -203,3 +203,35 @@ def test_targets_that_are_scaled_are_not_warned_of():
     for i in range(200):  # so many deviations above the mean of those before it, always
         model.learn_one({"a": i % 7 / 7}, 1000.0 + i)
     assert model.predict_one({"a": 0.5}) > 1000.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_targets_are_scaled_at_once_as_one_after_the_other(weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)).astype(np.float32)
+    y = (50.0 * X[:, 0] + 1000.0 + rng.normal(size=400)).tolist()
+    y[60], y[200], y[::17] = 1e12, -1e9, [None] * 24
+    weights = rng.integers(0, 3, 400).astype(float) if weighted else np.ones(400)
+    ones, many = (BoundedTargetScaler(BSGDRegressor(budget=20, seed=0)) for _ in range(2))
+    names, found = ["a", "b", "c"], []
+    for i, row in enumerate(X.tolist()):
+        x = dict(zip(names, row, strict=True))
+        due = ones.predict_one(x)
+        if y[i] is not None:
+            ones.learn_one(x, y[i], w=weights[i])
+        if i == 0 and y[i] is None:
+            assert many.predict_then_learn(X[:1], names, [1.0], False) is None  # its features are new
+            many.learn_one(x, 1.0)
+            ones.learn_one(x, 1.0)
+            found.append(due)
+        elif i % 25 == 1:
+            part = slice(i, min(i + 25, 400))
+            answers, _ = many.predict_then_learn(X[part], names, y[part], False, weights[part] if weighted else None)
+            found += answers
+        assert i >= len(found) or found[i] == due
+    assert (ones._scaler._moments == many._scaler._moments).all()
+    assert (ones.n_bounded, ones.regressor.n_learned) == (many.n_bounded, many.regressor.n_learned)
+    assert many.predict_then_learn(X[:2], names, [1e300, 1.0], False) is None
+    assert many.predict_then_learn(X[:2], ["a", "b", "new"], [1.0, 1.0], False) is None
+    assert (ones._scaler._moments == many._scaler._moments).all()
+    assert not hasattr(BoundedTargetScaler(linear_model.LinearRegression()), "predict_then_learn")
