@@ -12,6 +12,8 @@ from refused import raises
 from streamsvm import BSGDRegressor, SVMClassifier, explain_one, importance, table_model
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC
 
+pytestmark = pytest.mark.once  # these are many rows
+
 
 def problem(n=900, d=6):
     """Rows whose label depends on features less and less, and on the last one not at all."""

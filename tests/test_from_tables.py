@@ -14,6 +14,8 @@ from streamsvm.core.frames import plain_list
 from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
 from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
 
+pytestmark = pytest.mark.once  # these are many rows
+
 N = 240
 
 

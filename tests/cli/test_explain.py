@@ -6,6 +6,8 @@ import pytest
 
 from streamsvm import load
 
+pytestmark = pytest.mark.once  # these are many rows
+
 
 @pytest.fixture
 def state(file, tmp_path, call):

@@ -15,6 +15,8 @@ from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor, _Calibration
 
+pytestmark = pytest.mark.once  # these are many rows
+
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5]) | st.floats(0.0, 10.0), max_size=120), st.floats(0.05, 0.95))
 def test_the_threshold_is_that_of_the_sorted_window(scores, level):

@@ -14,6 +14,8 @@ from streamsvm.core.explaining import contributions
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.stream.tables import TableEncoder
 
+pytestmark = pytest.mark.once  # these are many rows
+
 
 def shapley(decide, row, typical):
     """The slow twin: the exact Shapley values, of all subsets of features."""
