@@ -33,6 +33,8 @@ MODELS = [
     (lambda: preprocessing.StandardScaler() | BSGDClassifier(budget=6, seed=1), metrics.Accuracy),
     (lambda: SVMClassifier("low", seed=1), metrics.LogLoss),
     (OnlineLinearSVC, metrics.F1),
+    (lambda: BSGDClassifier(budget=6, seed=1), lambda: ["ROCAUC", "AveragePrecision", "BrierScore", "Accuracy"]),
+    (lambda: BSGDClassifier(budget=6, seed=1), lambda: ["LogLoss", "ConfusionMatrix", "ClassificationReport"]),
 ]
 _LONGEST_SECONDS = 10.0
 

@@ -53,6 +53,7 @@ from streamsvm.stream import (
     Progress,
     Row,
     RowsChunk,
+    ScoreReport,
     Sink,
     Source,
     Table,
@@ -135,6 +136,7 @@ def run_a_loop(codec: streamsvm_kafka.Codec, watch: DriftWatch) -> None:
         loop = LearningLoop(source, BoundedScaler() | BSCAClassifier(), sink=sink, checkpoints=folder)
         assert_type(loop.run(max_rows=1000), Progress)
         assert_type(loop.curve, LearningCurve)
+        assert_type(LearningLoop(source, BSCAClassifier(), ["F1", "ROCAUC"]).progress.scores, tuple[ScoreReport, ...])
         assert_type(loop.learned, int)
     topic: Sink = streamsvm_kafka.KafkaSink("localhost:9092", "predictions")
     assert_type(PredictionLoop(CSVSource("rows.csv", label=None), BSCAClassifier(), topic).run().predicted, int)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from streamsvm.cli import UsageError
 from streamsvm.cli.logs import Output
 from streamsvm.cli.outputs import check_sinks
-from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metric, make_model, parse_classes, parse_positive
+from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metrics, make_model, parse_classes, parse_positive
 from streamsvm.cli.tables import given_of
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.look.beginnings import of_files
@@ -197,7 +197,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
 
     def score_of() -> dict[str, Any]:
         return {
-            "metric": make_metric(metric, arguments.window, positive, regression),
+            "metric": make_metrics(metric, arguments.window, positive, regression),
             "drift": make_drift(arguments.drift, arguments.on_drift, regression),
             "window": arguments.window,
             "positive": positive,

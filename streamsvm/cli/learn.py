@@ -24,7 +24,7 @@ from river import base
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
-from streamsvm.cli.progress import Display
+from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
@@ -231,6 +231,7 @@ def _show(output: Output, rows: int, loops: dict[int, LearningLoop], event: str)
                 "learned": each.learned,
                 "metric_name": each.metric_name,
                 "metric": each.metric if math.isfinite(each.metric) else None,
+                "scores": scores_of(each),
                 "refused": dict(each.refused),
             }
             | ({} if each.drifts is None else {"drifts": each.drifts})
@@ -241,8 +242,10 @@ def _show(output: Output, rows: int, loops: dict[int, LearningLoop], event: str)
         else:
             output.say(f"{rows:,} rows", event, rows=rows, partitions=partitions)
         return
+    most = None if event == "end" else 1
     parts = [
-        f"partition {number}: {each.rows:,}" + (f", {each.metric_name} {each.metric:.4f}" if math.isfinite(each.metric) else "")
+        f"partition {number}: {each.rows:,}"
+        + "".join(f", {score.name} {score.value:.4f}" for score in each.scores[:most] if math.isfinite(score.value))
         for number, each in found.items()
     ]
     output.say("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)

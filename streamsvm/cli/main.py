@@ -182,8 +182,12 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     bound_help = "clip scaled values at D standard deviations; 0 does not clip (default: 8; auto always clips targets at 8)"
     model.add_argument("--bound", type=bound, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
-    metric_help = "a metric from river.metrics, such as F1, 'FBeta(beta=2)' or R2 (default: Accuracy; for a regression MAE)"
-    score.add_argument("--metric", metavar="NAME", help=metric_help)
+    metric_help = (
+        "ROCAUC, AveragePrecision, LogLoss, BrierScore, or a metric from river.metrics, such as F1, 'FBeta(beta=2)' or R2 "
+        "(default: Accuracy; for a regression MAE); more after commas are shown at the end, also ConfusionMatrix and "
+        "ClassificationReport"
+    )
+    score.add_argument("--metric", metavar="NAME[,NAME...]", help=metric_help)
     score.add_argument(
         "--positive",
         metavar="LABEL",

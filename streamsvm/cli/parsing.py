@@ -20,7 +20,9 @@ from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.rows import LabelRules, parse_label, parse_libsvm_label
-from streamsvm.stream.score import Score
+from streamsvm.stream.scores.label_tables import LABEL_TABLES
+from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
+from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.table_reading import TableReading
 
@@ -169,30 +171,43 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
         return None
 
 
-def make_metric(text: str, window: int, positive: Any, regression: bool = False) -> Any:
-    """Make the metric of ``NAME`` or ``NAME(parameter=value)``.
+def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
+    """Make the metrics of ``NAME,NAME(parameter=value),...``, with commas between them.
+
+    Names of `PROBABILITY_SCORES` and `LABEL_TABLES` without brackets stay names. Others become metrics of river.
 
     Raises
     ------
     UsageError
-        River has no such metric for the kind of model, or `Score` refuses it.
+        There is no such metric for the kind of model, or `Scores` refuses it.
     """
+    found = [_metric_of(part.strip(), regression) for part in _split(text)]
+    try:
+        Scores(found, window, positive, regression=regression)
+    except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
+        raise UsageError(f"--metric {text}: {error}") from None
+    return found
+
+
+def _metric_of(text: str, regression: bool) -> Any:
+    if text in PROBABILITY_SCORES.keys() | LABEL_TABLES.keys() and not regression:
+        return text
     call = _parse_call(text)
     kind = None if call is None else getattr(metrics, call[0], None)
     kinds: list[Any] = [metrics.base.ClassificationMetric, metrics.base.RegressionMetric]
     wanted, other = kinds[regression], kinds[not regression]
     if call is None or not (inspect.isclass(kind) and issubclass(kind, wanted)):
         models = "regressors; try MAE, RMSE or R2" if regression else "classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
+        near = [] if regression else difflib.get_close_matches(text, PROBABILITY_SCORES, 1, 0.75)
         raise UsageError(
-            f"--metric {text}: river.metrics has no such metric for {models}"
+            f"--metric {text}: there is no such metric for {models}"
             + (f"; {text} goes with --regression" if not regression and inspect.isclass(kind) and issubclass(kind, other) else "")
+            + (f". Is it {near[0]}?" if near else "")
         )
     try:
-        metric = kind(*call[1], **call[2])
-        Score(metric, window, positive, regression=regression)
-    except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
+        return kind(*call[1], **call[2])
+    except Exception as error:  # noqa: BLE001 - as above
         raise UsageError(f"--metric {text}: {error}") from None
-    return metric
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:

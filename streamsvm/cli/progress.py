@@ -16,11 +16,13 @@ from streamsvm.cli import printable
 from streamsvm.cli.logs import Output
 from streamsvm.stream import Progress
 from streamsvm.stream.rows import learner_of
+from streamsvm.stream.scores.base import ScoreReport
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
+_WIDEST = 24  # letters of a cell of a table
 _COUNTS = {"n_support": "support vectors", "n_merges": "merges"}
 #: Of labels from another stream.
 _WAITING = {
@@ -92,6 +94,9 @@ class Display:
             print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
         if progress.ended or not self._quiet:
             self.say(_line(progress), **_facts(progress))
+        if progress.ended and not (self._quiet or self._logs):
+            for line in _further_lines(progress):
+                self._console.print(Text(printable(line)))
 
 
 def _line(progress: Progress) -> str:
@@ -103,6 +108,8 @@ def _line(progress: Progress) -> str:
         if progress.majority is not None:
             label, share = progress.majority
             line += f" (always {label!r}: {share:.4f})"
+        elif progress.ended and progress.scores:
+            line += _guessing(progress.scores[0])
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
@@ -121,6 +128,61 @@ def _line(progress: Progress) -> str:
     return line
 
 
+def _guessing(report: ScoreReport) -> str:
+    """Return what guessing would have given, in brackets."""
+    guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
+    return f" ({', '.join(guesses)})" if guesses else ""
+
+
+def _further_lines(progress: Progress) -> list[str]:
+    """Return what metrics say beside the score, at the end of a run."""
+    lines: list[str] = []
+    for report in progress.scores[1:]:
+        if report.table is not None:
+            lines += [f"{report.name}:", *_table_lines(report.table)]
+        elif math.isfinite(report.value):
+            last = f"  last {min(progress.window, progress.learned):,} rows {report.windowed:.4f}"
+            last = last if math.isfinite(report.windowed) else ""
+            lines.append(f"{report.name} {report.value:.4f}{_guessing(report)}{last}")
+        else:
+            lines.append(f"{report.name} has no value")
+    return lines
+
+
+def _table_lines(table: list[list[Any]]) -> list[str]:
+    """Return the lines of a table, the first column of which are names.
+
+    >>> _table_lines([["label", "recall", "rows"], ["spam", 0.5, 1200]])
+    ['  label  recall   rows', '  spam   0.5000  1,200']
+    """
+    texts = [[row[0], *(_cell(cell) for cell in row[1:])] for row in table]
+    texts = [[str(cell) if len(str(cell)) <= _WIDEST else f"{str(cell)[: _WIDEST - 1]}…" for cell in row] for row in texts]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return [
+        "  " + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True))])
+        for row in texts
+    ]
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if type(value) is float else f"{value:,}" if type(value) is int else str(value)
+
+
+def scores_of(progress: Progress) -> list[dict[str, Any]]:
+    """Return what each metric says as JSON has it."""
+    found = []
+    for report in progress.scores:
+        fact: dict[str, Any] = {"name": report.name}
+        if report.table is None:
+            fact |= {"value": _finite(report.value), "windowed": _finite(report.windowed)}
+        else:
+            fact["table"] = report.table
+        if report.guesses:
+            fact["guesses"] = {what: _finite(value) for what, value in report.guesses}
+        found.append(fact)
+    return found
+
+
 def _facts(progress: Progress) -> dict[str, Any]:
     learner = learner_of(progress.model)
     facts = {
@@ -133,6 +195,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "majority": None if progress.majority is None else progress.majority[1],
         "windowed": _finite(progress.windowed),
         "window": progress.window,
+        "scores": scores_of(progress),
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,

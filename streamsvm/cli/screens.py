@@ -47,7 +47,9 @@ Learn a stream; predict and score each row before learning it.
   --learner NAME[,KEY=VALUE...]
                        auto (the default), bsgd, bsca or linear, and its
                        parameters, such as bsgd,budget=500,gamma=0.5
-  --metric NAME        a metric of river, such as F1, ROCAUC or R2
+  --metric NAME[,NAME...]
+                       ROCAUC, LogLoss or a metric of river, such as F1 or
+                       R2; more after commas, also ConfusionMatrix
   --to SINK            where predictions go: a path, -, kafka://...
   --checkpoint DIR     where the model is kept; run again to continue
   --on-error HOW       a row that cannot be used: stop (the default), skip,

@@ -19,7 +19,7 @@ from river import base, compose
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import ModelFileError, write
 from streamsvm.stream.rows import learner_of, steps_of
-from streamsvm.stream.score import LearningCurve
+from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.tables import TableEncoder
 
 if TYPE_CHECKING:

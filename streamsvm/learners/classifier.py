@@ -418,6 +418,16 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._labels.largest(answers)
 
     @property
+    def _n_probabilities(self) -> int:
+        return len(self._labels.many) or 1
+
+    def _each_probability(self, answers: np.ndarray) -> dict[Any, np.ndarray]:
+        if many := self._labels.many:
+            return dict(zip(many, answers.T, strict=True))
+        found: dict[Any, np.ndarray] = self._labels.probabilities(answers[:, 0])
+        return found
+
+    @property
     def _weighs_classes(self) -> bool:
         return self._class_weights is not None
 

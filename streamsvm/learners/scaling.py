@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -69,9 +69,9 @@ class ScalingEstimator(OnlineEstimator):
         X: np.ndarray,
         names: Sequence[Hashable],
         y: Sequence[Any],
-        probability: bool,
+        probability: bool | Literal["each"],
         weights: np.ndarray | None = None,
-    ) -> tuple[list[Any], list[float | None] | None] | None:
+    ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None] | None:
         """Predict each row and then learn it, in one compiled call.
 
         The result is the same as that of `predict_one` and `learn_one` row by row. This is for loops over streams: it handles
@@ -86,14 +86,15 @@ class ScalingEstimator(OnlineEstimator):
         y
             The n labels or targets. A row with None is only predicted.
         probability
-            Whether to return the probabilities of the predicted labels too.
+            Whether to return the probabilities of the predicted labels too; ``"each"`` returns those of all labels.
         weights
             The weights of the n rows, float64, at least 0. A row of weight 0 is only predicted. None: each is 1.
 
         Returns
         -------
-        The prediction for each row, and the probabilities if you asked for them (None for a row that has none). If a row may be
-        refused, or brings a new feature or label, the result is None, and the model stays as it was.
+        The prediction for each row, and the probabilities if you asked for them (None for a row that has none). Those of all
+        labels are float64 [n] by label, as `predict_proba_one` has them. If a row may be refused, or brings a new feature or
+        label, the result is None, and the model stays as it was.
 
         Examples
         --------
@@ -105,6 +106,8 @@ class ScalingEstimator(OnlineEstimator):
         >>> model.learn_one({"a": 1.0, "b": 0.5}, True)
         >>> model.predict_then_learn(X, ["a", "b"], [True, None], False)
         ([True, True], None)
+        >>> model.predict_then_learn(X, ["a", "b"], [True, None], "each")[1].keys()
+        dict_keys([False, True])
         """
         if not self.learns_many_at_once and any(target is not None for target in y):
             return None
@@ -117,11 +120,14 @@ class ScalingEstimator(OnlineEstimator):
         if first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
         self._get_ready(len(X))
-        answers = np.empty((len(X), 2 if probability else 1))
+        answers = np.empty((len(X), 1 + self._n_probabilities if probability == "each" else 2 if probability else 1))
         if weights is None:
             weights = np.ones(len(X))
         self._take_rows(X, columns, np.where(weights > 0.0, targets, np.nan), weights, answers)
-        return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
+        decided = self._answered(answers[:, 0])
+        if probability == "each":
+            return decided, self._each_probability(answers[:, 1:])
+        return decided, self._probabilities(answers[:, 1]) if probability else None
 
     @property
     def learns_many_at_once(self) -> bool:
@@ -148,3 +154,12 @@ class ScalingEstimator(OnlineEstimator):
     def _probabilities(self, answers: np.ndarray) -> list[float | None]:
         """The probabilities of what is predicted, by answers [n] to `PROBABILITY`."""
         return [None] * len(answers)
+
+    @property
+    def _n_probabilities(self) -> int:
+        """The number of probabilities that a row has: of two labels, one stands for both."""
+        return 1
+
+    def _each_probability(self, answers: np.ndarray) -> dict[Any, np.ndarray]:  # noqa: ARG002
+        """The probabilities of all labels, by answers [n, `_n_probabilities`] to `PROBABILITY`."""
+        return {}  # a model without labels

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 from river import base, compose, metrics
 
 from streamsvm.core.checks import checked_count
@@ -25,11 +26,20 @@ from streamsvm.stream.rows import (
     gives_probabilities,
     listed,
 )
-from streamsvm.stream.score import LearningCurve, Score, ScoreError
+from streamsvm.stream.scores.base import Both, Columns, ScoreReport
+from streamsvm.stream.scores.curve import LearningCurve
+from streamsvm.stream.scores.positive import ScoreError
+from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk, Weighted
 from streamsvm.stream.together import Together
 from streamsvm.stream.weights import check_takes_weights
+
+#: A metric of river, or a name.
+Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
+
+
+_MOST_PROBABILITIES = 2**21  # of rows that are taken together
 
 
 def parameters_of(model: Any) -> str:
@@ -72,7 +82,11 @@ class LearningLoop(StreamLoop[Progress]):
         River classifier, regressor or pipeline that has not learned yet. If ``checkpoints`` holds a checkpoint, the model in it
         replaces this one, and must have the same parameters.
     metric
-        River metric that is a single number, for classifiers or regressors like the model. The default is accuracy or MAE.
+        River metric that is a single number, for classifiers or regressors like the model, or its name. The default is accuracy
+        or MAE. ``"ROCAUC"``, ``"AveragePrecision"``, ``"LogLoss"`` and ``"BrierScore"`` are metrics of this library: in bounded
+        memory they are within .001 of scikit-learn's, where river's ROCAUC has 10 thresholds unless you give more. Of a list,
+        the first metric is the score, and the others are in the ``scores`` of the progress; these may be
+        ``"ConfusionMatrix"`` and ``"ClassificationReport"``, too.
     positive
         Label that a binary metric (F1, ROCAUC, LogLoss) counts as positive; not needed for bools, 0 and 1, or -1 and 1.
     sink
@@ -143,7 +157,7 @@ class LearningLoop(StreamLoop[Progress]):
         self,
         source: Source,
         model: base.Classifier | base.Regressor | compose.Pipeline,
-        metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
+        metric: Metric | Sequence[Metric] | None = None,
         *,
         positive: Hashable = None,
         sink: Sink | None = None,
@@ -154,23 +168,16 @@ class LearningLoop(StreamLoop[Progress]):
     ) -> None:
         super().__init__(source, model, learns=True, sink=sink, **options)
         last = self._guarded.last
-        scored: Any = metric
-        if metric is None:
-            scored = metrics.MAE() if self._regression else metrics.Accuracy()  # type: ignore[no-untyped-call]
-        self._score = Score(scored, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
-        self.curve: LearningCurve = LearningCurve(self._score.name, window)
+        self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
         self.learned: int = 0
         self.unlabelled: int = 0
         self.empty: int = 0
         self._warned = False
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
-        if not (self._regression or self._score.wants_labels or gives_probabilities(last)):
-            raise ValueError(
-                f"{self._score.name} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1"
-            )
-        # Probabilities of all labels are asked for row by row.
-        self._at_once = self._at_once and self._score.wants_labels
+        if not self._regression and (wanting := self._scores.wants_probabilities) and not gives_probabilities(last):
+            raise ValueError(f"{wanting} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1")
         self._weight = source.weight
         if self._weight is not None:
             check_takes_weights(model, self._weight)
@@ -189,12 +196,12 @@ class LearningLoop(StreamLoop[Progress]):
     @property
     def metric(self) -> Any:
         """The metric over all rows."""
-        return self._score.metric
+        return self._scores.first.metric
 
     @property
     def windowed(self) -> Any:
         """The metric over the last ``window`` rows."""
-        return self._score.windowed
+        return self._scores.first.windowed
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
@@ -210,6 +217,7 @@ class LearningLoop(StreamLoop[Progress]):
             if learned + unlabelled > rows or empty > rows:
                 raise ValueError(f"of {rows:,} rows {learned:,} were learned, {unlabelled:,} had no label, {empty:,} no feature")
             labels, (metric, windowed, rows_anew, *parts) = header["label_rules"], found.metric
+            further = parts.pop(0) if "scores" in header else None  # earlier versions had one score, and no guesses
             if (watched := header.get("drift")) is not None:
                 self._resume_drift(folder, watched, parts.pop(0))
             self._resume_delayed(folder, header.get("delayed"), parts, rows)
@@ -222,18 +230,21 @@ class LearningLoop(StreamLoop[Progress]):
                 f"{folder} holds a model with other parameters: {differing(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
             )
-        if scored != repr(self._score):
-            raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
+        if scored != repr(self._scores):
+            advice = self._scores.advice(str(scored))
+            raise CheckpointError(
+                f"{folder} has scored with {scored}, not {self._scores!r}: ask for the same, {START_AFRESH}{advice}"
+            )
         if (weight := header.get("weight")) != self._weight:
             raise CheckpointError(
                 f"{folder} was learned with the weight {weight!r}, not {self._weight!r}: ask for the same, {START_AFRESH}"
             )
-        self._score.resume(metric, windowed, rows_anew)
+        self._scores.resume((metric, windowed, rows_anew), further)
         try:
             self._labels.resume(labels)
         except ValueError as error:
             raise CheckpointError(f"{folder}: {error}: give another folder") from None
-        self._score.admitted(self._labels.known)
+        self._scores.admitted(self._labels.known)
         self._go_on(folder, found)
         self.curve = curve
         self._guarded = GuardedModel(found.model)
@@ -254,9 +265,9 @@ class LearningLoop(StreamLoop[Progress]):
 
     def _predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""
-        score, prepare, predictor = self._score, guarded.prepare, guarded.last
+        scores, prepare, predictor = self._scores, guarded.prepare, guarded.last
         wanted = self.sink is not None and not self._regression
-        wants_probability = not score.wants_labels or (wanted and gives_probabilities(predictor))
+        wants_probability = scores.wants_probabilities or (wanted and gives_probabilities(predictor))
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
             seen = x if prepare is None else prepare(x)
@@ -265,7 +276,7 @@ class LearningLoop(StreamLoop[Progress]):
                 return seen, label, label, None
             probabilities = predictor.predict_proba_one(seen)
             label = predictor.predict_one(seen)
-            return seen, label, label if score.wants_labels else probabilities, max(probabilities.values(), default=None)
+            return seen, label, scores.scored_of(label, probabilities), max(probabilities.values(), default=None)
 
         return predict
 
@@ -275,7 +286,7 @@ class LearningLoop(StreamLoop[Progress]):
         A weight ``w`` is for the model alone; a row of weight 0 is scored and not learned. The function returns the label, of a
         regression as a number. A label that is refused raises before anything was learned.
         """
-        model, score, labels = self.model, self._score, self._labels
+        model, scores, labels = self.model, self._scores, self._labels
         check, timings, regression, drift = guarded.check, self.timings, self._regression, self.drift
         learned: set[Any] = set()  # labels that this model knows
 
@@ -294,9 +305,9 @@ class LearningLoop(StreamLoop[Progress]):
                         guarded.check_new(seen, y)
             if check is not None:
                 check(seen, y)
-            if score.binary:
+            if scores.binary:
                 try:
-                    score.admit(y)
+                    scores.admit(y)
                 except ScoreError as error:  # of all rows with that label
                     raise StreamError(f"{self._place}: {error}") from error
             if w is None:
@@ -305,9 +316,9 @@ class LearningLoop(StreamLoop[Progress]):
                 model.learn_one(x, y, w=w)
             if guarded.new_names and w != 0.0:
                 guarded.learned(x)
-            score.update(y, predicted)
+            scores.update(y, predicted)
             if drift is not None:
-                drift.update(y, predicted, self.rows)
+                drift.update(y, predicted.label if type(predicted) is Both else predicted, self.rows)
             if w == 0.0:
                 return y
             self.learned += 1
@@ -346,20 +357,30 @@ class LearningLoop(StreamLoop[Progress]):
     def _knows(self, y: Any) -> bool:
         return y in self._labels.known
 
+    def _most(self, last: int | None) -> int:
+        most = super()._most(last)
+        if self._scores.wants_probabilities:  # of all labels, which may be many
+            most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._guarded.last, "labels", ())), 1), 1))
+        return most
+
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
         ys = rows.y
-        probability = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
-        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, probability, rows.weights)
+        wanted = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
+        asked = "each" if self._scores.wants_probabilities else wanted
+        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, asked, rows.weights)
         if answers is None:
             return None
         predicted, probabilities = answers
+        each = probabilities if asked == "each" else None
+        if each is not None:
+            probabilities = np.max(list(each.values()), axis=0).tolist() if wanted and each else None
         labelled = learned = len(ys) - ys.count(None)
         if rows.weights is not None:
             learned = sum(y is not None and w > 0.0 for y, w in zip(ys, rows.weights.tolist(), strict=True))
         self.learned += learned
         self.unlabelled += len(ys) - labelled
         self.empty += rows.empty
-        self._score_many(ys, predicted)
+        self._score_many(ys, predicted, each)
         if self.drift is not None:
             for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):
                 if y is not None:
@@ -375,20 +396,22 @@ class LearningLoop(StreamLoop[Progress]):
             self._guarded = GuardedModel(self.model.clone())
             self._take = self._taker(self._guarded)
 
-    def _score_many(self, ys: list[Any], predicted: list[Any]) -> None:
+    def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
         """Score predictions, with the points of the curve that are due between them."""
         first, n = 0, len(ys)
         while first < n:
             point = self.curve.next_after(self.rows + first) - self.rows
             end = min(point, n)
-            self._score.update_many(ys[first:end], predicted[first:end])
+            part = None if probabilities is None else {label: column[first:end] for label, column in probabilities.items()}
+            self._scores.update_many(ys[first:end], predicted[first:end], part)
             if end == point:
                 self._add_point(self.rows + end)
             first = end
 
     def _add_point(self, rows: int) -> None:
-        if self._score.counted:
-            self.curve.add(rows, self._score.value, self._score.windowed_value)
+        score = self._scores.first
+        if score.counted:
+            self.curve.add(rows, score.value, score.windowed_value)
 
     @property
     def _worth_saving(self) -> bool:
@@ -410,22 +433,24 @@ class LearningLoop(StreamLoop[Progress]):
         )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
-        value = self._score.value
+        reports = self._scores.reports()
         facts = {
             "learned": self.learned,
             "unlabelled": self.unlabelled,
             "empty": self.empty,
             "label_rules": self._labels.state,
             "parameters": self._parameters,
-            "scored": repr(self._score),
+            "scored": repr(self._scores),
             "curve": self.curve.state,
             # Rounded, for the last digits of some metrics depend on the order of their sums.
-            "score": {"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
+            "score": _rounded(reports[0]),
+            "scores": [_rounded(report) for report in reports],
         }
         facts |= {} if self._weight is None else {"weight": self._weight}
+        state = *self._scores.state, self._scores.further
         if self.drift is None:
-            return self.model, self._score.state, facts
-        return self.model, (*self._score.state, self.drift.detector), facts | {"drift": self.drift.facts}
+            return self.model, state, facts
+        return self.model, (*state, self.drift.detector), facts | {"drift": self.drift.facts}
 
     @property
     def _delayed_counts(self) -> Mapping[str, int] | None:
@@ -441,11 +466,15 @@ class LearningLoop(StreamLoop[Progress]):
             warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
-        score = self._score
-        values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
-        scores = score.name, *values, score.window
+        reports = self._scores.reports()
+        scores = *reports[0][:3], self._scores.first.window
         interrupted = ended and self._stopped
         counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
         drifts = None if self.drift is None else self.drift.drifts
         now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
-        return Progress(*now, ended, interrupted, *counts, drifts=drifts, majority=score.majority)
+        return Progress(*now, ended, interrupted, *counts, drifts=drifts, majority=self._scores.majority, scores=reports)
+
+
+def _rounded(report: ScoreReport) -> dict[str, Any]:
+    """Return the name and the value of a score as the header of a checkpoint has them."""
+    return {"name": report.name, "value": round(report.value, 12) if math.isfinite(report.value) else None}

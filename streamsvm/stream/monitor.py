@@ -293,10 +293,11 @@ class Families:
             self.counter("drifts", "Drifts that were found", progress.drifts)
         if progress.delayed is not None:
             self._add_delayed(progress.delayed)
-        for window, value in (("all", progress.metric), (str(progress.window), progress.windowed)):
-            if math.isfinite(value):
-                text = "The metric, over all rows and over the last ones"
-                self.gauge("metric", text, value, name=progress.metric_name, window=window)
+        for score in progress.scores:
+            for window, value in (("all", score.value), (str(progress.window), score.windowed)):
+                if math.isfinite(value):
+                    text = "The metrics, over all rows and over the last ones"
+                    self.gauge("metric", text, value, name=score.name, window=window)
 
     def _add_delayed(self, counts: Mapping[str, int]) -> None:
         """Add the metrics of labels that come from another stream."""

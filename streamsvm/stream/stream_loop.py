@@ -26,6 +26,7 @@ from streamsvm.stream.endpoints import (
 from streamsvm.stream.keeping import check_kept, keeping_of
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, RowError, reason_of
+from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.tables.chunk import BadRow, Chunk
 from streamsvm.stream.tables.reading import Names
 from streamsvm.stream.timings import Timings
@@ -62,6 +63,8 @@ class Progress:
     majority
         The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
         accuracy.
+    scores
+        What each metric says, and what guessing would have given; the score of the loop is the first.
     """
 
     rows: int
@@ -81,6 +84,7 @@ class Progress:
     delayed: Mapping[str, int] | None = None
     drifts: int | None = None
     majority: tuple[Any, float] | None = None
+    scores: tuple[ScoreReport, ...] = ()
 
 
 P = TypeVar("P")

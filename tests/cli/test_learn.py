@@ -301,3 +301,51 @@ def test_a_weight_that_is_none(file, call):
     words = ["learn", path, "--label", "y", "--learner", "bsgd", "--weight", "w"]
     call(*words, status=1, says="line 32: weight -1.0 is no finite number of at least 0")
     assert call(*words, "--on-error", "skip", "--quiet").end["refused"] == {"malformed": 1}
+
+
+def test_several_metrics_in_one_run(bananas, tmp_path, call):
+    learn = ["learn", bananas(500, LABELS), "--label", "y", "--learner", "bsgd", "--positive", "spam", "--window", 100]
+    metric = ["--metric", "Accuracy, FBeta(beta=2.0), ROCAUC,LogLoss,ConfusionMatrix,ClassificationReport"]
+    done = call(*learn, *metric, "--checkpoint", tmp_path / "state")
+    *_, line = [line for line in done.stderr.splitlines() if line.startswith("500 rows")]
+    assert "Accuracy 0." in line
+    assert "(always 'ham': 0." in line
+    after = done.stderr.partition(line)[2].splitlines()[1:]
+    assert [each.split()[0] for each in after[:3]] == ["FBeta", "ROCAUC", "LogLoss"]
+    assert "(always 'spam': 0." in after[0]
+    assert "(rows in any order: 0.5000)  last 100 rows 0." in after[1]
+    assert "(the labels' shares so far: 0.6" in after[2]
+    assert after[3:5] == ["ConfusionMatrix:", "  true label  as ham  as spam"]
+    assert after[7:9] == ["ClassificationReport:", "  label           precision  recall      F1  rows"]
+    # Without a checkpoint, and as JSON.
+    end = call(*learn, *metric, "--quiet").end
+    names = ["Accuracy", "FBeta", "ROCAUC", "LogLoss", "ConfusionMatrix", "ClassificationReport"]
+    assert [score["name"] for score in end["scores"]] == names
+    assert (end["scores"][0]["value"], end["scores"][0]["windowed"]) == (end["metric"], end["windowed"])
+    assert end["scores"][2]["guesses"] == {"rows in any order": 0.5}
+    assert end["scores"][4]["table"][0] == ["true label", "as ham", "as spam"]
+    assert sum(sum(row[1:]) for row in end["scores"][4]["table"][1:]) == 499
+    for score in end["scores"][:4]:
+        alone = call(*learn[: 6 if score["name"] == "Accuracy" else 8], "--window", 100, "--quiet", *_metric(score["name"])).end
+        assert (alone["metric_name"], alone["metric"], alone["windowed"]) == (score["name"], score["value"], score["windowed"])
+    said = "has scored with Accuracy(window=100), FBeta(beta=2.0, window=100, positive='spam'), ROCAUC(bins="
+    call(*learn, "--metric", "F1", "--checkpoint", tmp_path / "state", status=1, says=said)
+
+
+def _metric(name):
+    return "--metric", {"FBeta": "FBeta(beta=2.0)"}.get(name, name)
+
+
+def test_a_run_that_was_scored_by_river_says_how_it_goes_on(bananas, tmp_path, call):
+    learn = ["learn", bananas(300), "--label", "y", "--learner", "bsgd", "--checkpoint", tmp_path / "state"]
+    call(*learn, "--metric", "ROCAUC(n_thresholds=10)", "--max-rows", 100)
+    said = "That was river's ROCAUC, with which it goes on: --metric 'ROCAUC(n_thresholds=10)'"
+    call(*learn, "--metric", "ROCAUC", status=1, says=said)
+    assert call(*learn, "--metric", "ROCAUC(n_thresholds=10)", "--quiet").end["rows"] == 300
+
+
+def test_what_guessing_gives_for_targets(file, call):
+    path = file("rows.csv", "a,y", *(f"{i % 7},{i % 7 + i % 3}" for i in range(300)))
+    done = call("learn", path, "--label", "y", "--regression", "--metric", "R2,MAE", says="R2 0.")
+    assert "(the mean so far: -0.0" in done.stderr
+    assert "the last target: " in done.stderr

@@ -12,9 +12,10 @@ import pytest
 
 from command_words import with_a_model
 from streamsvm import BSGDClassifier
+from streamsvm.cli.learn import _show
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
-from streamsvm.stream import Progress
+from streamsvm.stream import IterableSource, LearningLoop, Progress
 
 
 def on_a_terminal(*words):
@@ -96,3 +97,21 @@ def test_a_stream_that_pauses_is_said_to(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
     assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_scores_of_each_partition(capfd, quiet):
+    rows = [({"a": float(i % 7)}, i % 7 > 3) for i in range(200)]
+    loop = LearningLoop(IterableSource(rows), BSGDClassifier(budget=5), ["Accuracy", "LogLoss", "ConfusionMatrix"])
+    end = loop.run()
+    accuracy, loss, matrix = end.scores
+    for event in ("progress", "end"):
+        _show(Output(quiet, json=False), 200, {3: loop}, event)
+        out, err = capfd.readouterr()
+        if quiet:
+            found = json.loads(out)["partitions"]["3"]
+            assert (found["metric"], found["scores"][1]["value"]) == (accuracy.value, loss.value)
+            assert found["scores"][2]["table"] == matrix.table
+        else:
+            assert f"partition 3: 200, Accuracy {accuracy.value:.4f}" in err
+            assert (f", LogLoss {loss.value:.4f}" in err) == (event == "end")

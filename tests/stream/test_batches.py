@@ -33,7 +33,8 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.rows import GuardedModel
-from streamsvm.stream.score import Score
+from streamsvm.stream.scores.river_score import RiverScore
+from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables import TableEncoder
 from streamsvm.stream.together import together
 
@@ -113,6 +114,41 @@ def test_rows_that_are_predicted_and_learned_in_one_call(kind, weighted):
     assert at_once > N / 2 or kind._rule is None or many._capped
 
 
+@pytest.mark.parametrize("three", [False, True])
+@pytest.mark.parametrize("kind", [kind for kind in LEARNERS if "Regressor" not in kind.__name__], ids=lambda kind: kind.__name__)
+def test_the_probabilities_of_all_labels_in_one_call(kind, three):
+    parameters = {name: value for name, value in {"budget": 20, "seed": 3}.items() if name in inspect.signature(kind).parameters}
+    rows, single, many = (THREE if three else rows_of())[:200], kind(**parameters), kind(**parameters)
+    for x, y in rows[:30]:
+        single.learn_one(x, y)
+        many.learn_one(x, y)
+    answers = many.predict_then_learn(*in_columns(rows[30:]), [row.y for row in rows[30:]], "each")
+    if answers is None:
+        assert not many.learns_many_at_once
+        answers = many.predict_then_learn(*in_columns(rows[30:]), [None] * 170, "each")
+        expected = [single.predict_proba_one(x) for x, _ in rows[30:]]
+    else:
+        expected = []
+        for x, y in rows[30:]:
+            expected.append(single.predict_proba_one(x))
+            single.learn_one(x, y)
+    names, columns = list(answers[1]), [column.tolist() for column in answers[1].values()]
+    assert [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] == expected
+    assert dumps(many) == dumps(single)
+
+
+def test_the_probabilities_of_all_labels_before_any_was_learned():
+    for model in (BSGDClassifier(10, seed=0), BSGDClassifier(10, seed=0, max_classes=2)):
+        predictions, each = model.predict_then_learn(np.empty((2, 0)), [], [None, None], "each")
+        assert predictions == [model.predict_one({})] * 2
+        assert {label: column.tolist() for label, column in each.items()} == {
+            label: [p, p] for label, p in model.predict_proba_one({}).items()
+        }
+        model.learn_one({"a": 1.0}, "only")
+        _, each = model.predict_then_learn(np.ones((2, 1)), ["a"], [None, "only"], "each")
+        assert [{label: column[i] for label, column in each.items()} for i in (0, 1)] == [{"only": 1.0}] * 2
+
+
 def test_rows_with_something_new_are_left_to_the_methods_for_one():
     model = BSGDClassifier(10, seed=0)
     for x, y in rows_of(50):
@@ -147,6 +183,7 @@ def left_by(folder, source, make, **options):
     return places, counts, newest.name, dumps(loop.model), out.read_bytes(), reasons, repr(loop.windowed), loop.curve.state
 
 
+THREE = [Row(float32(x), y) for x, y in synth.Waveform(seed=1).take(N)]
 TARGETS = rows_of(regression=True)
 MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
 
@@ -158,6 +195,20 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             (kind, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
             for kind in (RowsChunk, TableChunk)
             for metric in (metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss)
+        ),
+        *(
+            (RowsChunk, make, {**MIXED, **how, "metric": lambda names=names: names})
+            for names in (
+                ["ROCAUC", "LogLoss"],
+                ["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"],
+                "CrossEntropy",
+            )
+            for make, how in (
+                (lambda: BSGDClassifier(20, seed=0), {}),
+                (lambda: BSGDClassifier(20, seed=0, max_classes=2), {}),
+                (lambda: SVMClassifier(seed=0), {"rows": rows_of(150)}),
+                (lambda: BSGDClassifier(20, seed=0), {"rows": THREE, **({} if names == "CrossEntropy" else {"positive": 2})}),
+            )
         ),
         *(
             (RowsChunk, lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
@@ -267,23 +318,25 @@ def test_the_place_of_a_row_within_a_chunk():
 def test_many_are_counted_as_one_after_the_other(metric, window):
     rng = random.Random(window)
     positive = {"positive": 1} if metric is metrics.F1 else {}
-    one, many = (Score(metric(), window, multiclass=True, **positive) for _ in range(2))
+    one, many = (Scores(metric(), window, multiclass=True, **positive) for _ in range(2))
     for _ in range(30):
         n = rng.randint(1, 20)
         ys, predicted = ([rng.choice([0, 1, 2]) for _ in range(n)] for _ in range(2))
         for y, prediction in zip(ys, predicted, strict=True):
             one.update(y, prediction)
         many.update_many([*ys, None], [*predicted, 1])
-        assert many.metric.cm.data == one.metric.cm.data
-        assert list(many.metric.cm.sum_row.items()) == list(one.metric.cm.sum_row.items())
-        assert (many.value, many.windowed_value, many.state[1]) == (one.value, one.windowed_value, one.state[1])
-        resumed = Score(metric(), window, multiclass=True, **positive)
-        resumed.resume(*many.state)
-        assert (resumed.windowed_value, resumed.state[1]) == (one.windowed_value, one.state[1])
+        found, expected = many.first, one.first
+        assert found.metric.cm.data == expected.metric.cm.data
+        assert list(found.metric.cm.sum_row.items()) == list(expected.metric.cm.sum_row.items())
+        assert many.reports() == one.reports()
+        assert many.state[1] == one.state[1]
+        resumed = Scores(metric(), window, multiclass=True, **positive)
+        resumed.resume(many.state, many.further)
+        assert (resumed.first.windowed_value, resumed.state[1]) == (expected.windowed_value, one.state[1])
 
 
 def test_the_last_rows_are_those_of_a_rolling_metric():
-    rolling, score, rng = utils.Rolling(metrics.MacroF1, window_size=20), Score(metrics.MacroF1(), 20), random.Random(5)
+    rolling, score, rng = utils.Rolling(metrics.MacroF1, window_size=20), RiverScore(metrics.MacroF1(), 20), random.Random(5)
     for _ in range(300):
         y, predicted = rng.choice([0, 1, 2]), rng.choice([0, 1, 2])
         rolling.update(y, predicted)
@@ -360,11 +413,10 @@ class Counting(RowsChunk):
 @pytest.mark.parametrize(
     ("model", "metric"),
     [
-        (BSGDClassifier(budget=20), metrics.LogLoss()),
         (BSGDClassifier(budget=20, class_weight="balanced"), metrics.Accuracy()),
         (KernelPerceptron(), metrics.Accuracy()),
     ],
-    ids=["probabilities", "class weights", "no budget"],
+    ids=["class weights", "no budget"],
 )
 def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric, monkeypatch):
     monkeypatch.setattr(Counting, "reads", 0)

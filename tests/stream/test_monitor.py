@@ -92,6 +92,14 @@ def test_refused_rows_by_reason():
     assert len(refused) == 2
 
 
+def test_each_metric_has_its_name():
+    end, found = run(loop_of(rows(), metric=["F1", "LogLoss", "ConfusionMatrix"], on_error="skip", window=50))
+    for score in end.scores[:2]:
+        assert found["streamsvm_metric", ("name", score.name), ("window", "all")] == score.value
+        assert found["streamsvm_metric", ("name", score.name), ("window", "50")] == score.windowed
+    assert len([name for name, *_ in found if name == "streamsvm_metric"]) == 4
+
+
 def test_regression_and_prediction(tmp_path):
     model = BSGDRegressor(budget=10, scaling=None)
     numbers = IterableSource((x, float(i)) for i, (x, _) in enumerate(rows(50)))

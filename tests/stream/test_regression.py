@@ -88,15 +88,17 @@ def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
         LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()
         found = folder.newest()
         facts = {key: value for key, value in found.header.items() if key not in ("rows", "position", "kind")}
-        metric, windowed, _ = found.metric
+        metric, windowed, _, further = found.metric
         for crafted in [
             None,
             (metric, windowed),
-            (metrics.RMSE(), windowed, 2),
-            (metric, metric, 2),
-            (metric, utils.Rolling(metrics.RMSE, window_size=5), 2),
-            (metric, windowed, 6),
-            (metric, windowed, True),
+            (metric, windowed, 2),
+            (metric, windowed, 2, {**further, "guesses": 1}),
+            (metrics.RMSE(), windowed, 2, further),
+            (metric, metric, 2, further),
+            (metric, utils.Rolling(metrics.RMSE, window_size=5), 2, further),
+            (metric, windowed, 6, further),
+            (metric, windowed, True, further),
         ]:
             folder.save(found.model, crafted, rows=20, position=found.header["position"], **facts)
             with pytest.raises(CheckpointError, match="give another folder"):

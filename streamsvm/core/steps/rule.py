@@ -192,9 +192,9 @@ def predict_then_learn(
     """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
 
     X are rows float [n, features] that the rule would not refuse; ``model`` is as in `decide_many`. ``targets`` are float64 [n],
-    of which NaN says that the row is only predicted, and ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or 2]
+    of which NaN says that the row is only predicted, and ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or more]
     receives the answer that is `CHOSEN`, and the probability: of the positive label, or, where there are several outputs, of the
-    best one.
+    best one, or with ``outputs`` more columns of each.
 
     Returns how many rows were learned: n, or the number of the row that the rule could not.
     """
@@ -221,8 +221,10 @@ def _take_rows(
         lay_out(row, len(row), X, columns, i)
         if answers.shape[1] > 1:
             answers[i, 1] = call_decide(decide_at, block, PROBABILITY)
-            if outputs > 1:
+            if outputs > 1 and answers.shape[1] == 2:
                 answers[i, 1] = np.max(scores[:outputs])
+            elif outputs > 1:
+                answers[i, 1:] = scores[:outputs]
         answers[i, 0] = call_decide(decide_at, block, CHOSEN)
         if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], weights[i]) == FULL:
             return i

@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
+from streamsvm.stream.scores.base import Both
 from streamsvm.stream.tables.values import UNITS, unit_of
 
 #: The most characters of a row that waits, as `pack_row` writes it.
@@ -170,31 +171,39 @@ def checked_row(text: str) -> dict[Hashable, Any]:
 
 
 def pack_prediction(predicted: Any) -> str:
-    """Return a prediction as JSON: a label, a number, None, or probabilities by label.
+    """Return a prediction as JSON: a label, a number, None, probabilities by label, or these and the label.
 
     Examples
     --------
-    >>> pack_prediction(True), pack_prediction({0: 0.25, 1: 0.75})
-    ('[true]', '[[0,1],[0.25,0.75]]')
+    >>> pack_prediction(True), pack_prediction({0: 0.25, 1: 0.75}), pack_prediction(Both(1, {1: 1.0}))
+    ('[true]', '[[0,1],[0.25,0.75]]', '[[1],[1.0],[1]]')
     """
+    label: list[Any] = []
+    if type(predicted) is Both:
+        label, predicted = [[_plain(predicted.label)]], predicted.probabilities
     if isinstance(predicted, Mapping):
-        return _written([list(map(_plain, predicted)), list(map(float, predicted.values()))])
+        return _written([list(map(_plain, predicted)), list(map(float, predicted.values())), *label])
     return _written([_plain(predicted)])
 
 
 def unpack_prediction(text: str) -> Any:
     """Return a prediction that was packed."""
     found = json.loads(text)
-    return found[0] if len(found) == 1 else dict(zip(*found, strict=True))
+    if len(found) == 1:
+        return found[0]
+    probabilities = dict(zip(found[0], found[1], strict=True))
+    return probabilities if len(found) == 2 else Both(found[2][0], probabilities)
 
 
 def checked_prediction(text: str) -> Any:
     """Return a prediction that a checkpoint has saved; ValueError if the text is none."""
     found = parsed(text)
-    if type(found) is list and [*map(type, found)] == [list, list] and len(found[0]) == len(found[1]):
-        if all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
+    kinds = [*map(type, found)] if type(found) is list else []
+    if kinds in ([list, list], [list, list, list]) and len(found[0]) == len(found[1]):
+        labelled = len(kinds) == 2 or (len(found[2]) == 1 and _is_label(found[2][0]))
+        if labelled and all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
             return unpack_prediction(text)
-    elif type(found) is list and len(found) == 1 and (found[0] is None or type(found[0]) in _VALUES):
+    elif len(kinds) == 1 and _is_label(found[0]):
         return found[0]
     raise ValueError(f"a prediction is {shown(text)}, and no label or probabilities")
 
@@ -216,6 +225,10 @@ def _plain(value: Any) -> Any:
     if value is not None and type(value) not in _VALUES:
         raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
     return value
+
+
+def _is_label(value: Any) -> bool:
+    return value is None or type(value) in _VALUES
 
 
 def _fits(name: Any, value: Any) -> bool:

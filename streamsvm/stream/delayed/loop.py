@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from river import base, compose, metrics
+from river import base, compose
 
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError
@@ -14,7 +14,7 @@ from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
-from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.loop import LearningLoop, Metric
 from streamsvm.stream.rows import GuardedModel, reason_of
 from streamsvm.stream.stream_loop import LoopOptions, Progress
 
@@ -85,7 +85,7 @@ class DelayedLearningLoop(LearningLoop):
         self,
         source: Source,
         model: base.Classifier | base.Regressor | compose.Pipeline,
-        metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
+        metric: Metric | Sequence[Metric] | None = None,
         *,
         delayed: DelayedLabels,
         **options: Unpack[LearningOptions],

@@ -1,0 +1,1 @@
+"""Scores of a stream: metrics of river, metrics of probabilities, tables of labels; what guessing gives; the learning curve."""

@@ -1,0 +1,128 @@
+"""What all scores have: a value over all rows, one over the last rows, what guessing gives, and a state that is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.stream.checkpoint import CheckpointError
+
+#: What a checkpoint saves of a score: its sums, those of its last rows, and the rows until the latter are made anew.
+State = tuple[Any, Any, int]
+#: The probabilities of many rows: float64 [rows] by label.
+Columns = Mapping[Any, np.ndarray]
+
+
+class Both(NamedTuple):
+    """The prediction of a row, where one score asks for the label and another for probabilities."""
+
+    label: Any
+    probabilities: Mapping[Any, float]
+
+
+class ScoreReport(NamedTuple):
+    """What one metric says of a run so far.
+
+    A value is NaN if there is none.
+    """
+
+    name: str
+    value: float
+    """Over all rows."""
+    windowed: float
+    """Over the last ``window`` rows."""
+    guesses: tuple[tuple[str, float], ...] = ()
+    """What a guess would have given on the same rows, with what it does in words, such as ``("always 'no'", 0.76)``."""
+    table: list[list[Any]] | None = None
+    """Of a metric that is no number: rows of cells, of which the first row and the first cell of each row are names."""
+
+
+class Reading:
+    """The value of a score over all rows or the last ones, read as a metric of river is."""
+
+    def __init__(self, name: str, get: Callable[[], float]) -> None:
+        self._name = name
+        self.get: Callable[[], float] = get
+
+    def __repr__(self) -> str:
+        return f"{self._name}: {self.get():.6g}"
+
+
+class Score:
+    """A score over all rows, and over the last ``window`` of them.
+
+    Its repr has the metric, its parameters, window and positive label: it is equal for scores that may continue each other.
+    """
+
+    name: str
+    window: int
+    metric: Any
+    """The metric over all rows, which has ``get()``."""
+    windowed: Any
+    """The metric over the last rows, which has ``get()``."""
+    wants_labels: bool = True
+    """Whether it takes predicted labels, and not probabilities."""
+    binary: bool = False
+    """Whether one label is the positive one, and all others are not."""
+    may_be_binary: bool = False
+    """Whether a positive label can be named."""
+
+    def update(self, y: Any, predicted: Any) -> None:
+        """Count a row: its label, and the predicted label, or the probabilities if the score wants these.
+
+        None and {}, from a model that does not predict yet, are not counted: as in river's evaluate.
+        """
+        raise NotImplementedError
+
+    def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
+        """Count rows with a label as `update` does one after the other: predicted labels, or probabilities by label."""
+        raise NotImplementedError
+
+    @property
+    def value(self) -> float:
+        """The metric over all rows; NaN if it has no value."""
+        raise NotImplementedError
+
+    @property
+    def windowed_value(self) -> float:
+        """The metric over the last rows; NaN if it has no value."""
+        raise NotImplementedError
+
+    @property
+    def counted(self) -> bool:
+        """Whether a row was counted."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> State:
+        """The state that a checkpoint saves."""
+        raise NotImplementedError
+
+    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
+        """Go on from a saved `state`; CheckpointError if it is none of such a score."""
+        raise NotImplementedError
+
+    @property
+    def guesses(self) -> tuple[tuple[str, float], ...]:
+        """What guesses would have given on the same rows."""
+        return ()
+
+    @property
+    def table(self) -> list[list[Any]] | None:
+        """The table, of a score that is no number."""
+        return None
+
+    def _refuse(self) -> CheckpointError:
+        return CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
+
+
+def described(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
+    """Return the repr of a score with some parameters.
+
+    >>> described("F1", {}, 100, "spam")
+    "F1(window=100, positive='spam')"
+    """
+    facts = {**facts, "window": window} | ({} if positive is None else {"positive": positive})
+    return f"{name}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})"

@@ -1,0 +1,357 @@
+"""Scores of probabilities, in bounded memory: ROC AUC and average precision of the positive label, log loss and Brier score."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.stream.scores.base import Columns, Reading, Score, State, described
+from streamsvm.stream.scores.label_shares import LabelShares
+from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, cleaned, cleaned_one, exact_counts, roc_auc
+
+_MOST_ROWS = 2**53
+
+
+class ProbabilityScore(Score):
+    """The base of scores of probabilities. A probability that is NaN counts as 0.
+
+    Without a ``positive`` label, True and 1 are positive.
+    """
+
+    wants_labels: bool = False
+    may_be_binary: bool = True
+    parameters: ClassVar[Mapping[str, Any]]
+    """What its repr says, beside window and positive label; it differs from what river's metric of that name says."""
+
+    def __init__(self, window: int, positive: Hashable = None) -> None:
+        self.name: str = type(self).__name__
+        self.window: int = window
+        self._positive = positive
+        self.metric: Any = Reading(self.name, lambda: self.value)
+        self.windowed: Any = Reading(self.name, lambda: self.windowed_value)
+
+    def __repr__(self) -> str:
+        return described(self.name, self.parameters, self.window, self._positive)
+
+    def _of_positive(self, probabilities: Mapping[Any, Any]) -> Any:
+        """Return the probability of the positive label: a number, or a column."""
+        return probabilities.get(True if self._positive is None else self._positive, 0.0)
+
+    def _are_positive(self, ys: Sequence[Any]) -> list[bool]:
+        positive = True if self._positive is None else self._positive
+        return [y == positive for y in ys]
+
+
+class RankScore(ProbabilityScore):
+    """The base of scores of how the positive label's probability ranks rows.
+
+    Of the last rows, the probabilities are kept, and it is exact; so is that of all rows while there are no more than these. Then
+    it is of counts in bins (`RankCounts`).
+    """
+
+    binary: bool = True
+    parameters: ClassVar[Mapping[str, Any]] = {"bins": BINS}
+
+    @staticmethod
+    def _of(counts: np.ndarray) -> float:
+        """Return the score of rows that are counted by their probability."""
+        raise NotImplementedError
+
+    def __init__(self, window: int, positive: Hashable = None) -> None:
+        super().__init__(window, positive)
+        self._ranks, self._rows = RankCounts(), 0
+        self._last_positive: deque[bool] = deque(maxlen=window)
+        self._last: deque[float] = deque(maxlen=window)
+
+    def update(self, y: Any, predicted: Any) -> None:
+        if not predicted:
+            return
+        positive, p = bool(self._are_positive([y])[0]), cleaned_one(self._of_positive(predicted))
+        self._ranks.add(positive, p)
+        self._rows += 1
+        self._last_positive.append(positive)
+        self._last.append(p)
+
+    def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
+        if not predicted:
+            return
+        positive = np.array(self._are_positive(ys), bool)
+        p = cleaned(np.broadcast_to(self._of_positive(predicted), len(ys)))
+        self._ranks.add_many(positive, p)
+        self._rows += len(ys)
+        self._last_positive.extend(positive.tolist())
+        self._last.extend(p.tolist())
+
+    @property
+    def value(self) -> float:
+        return self.windowed_value if self._rows <= self.window else self._of(self._ranks.counts)
+
+    @property
+    def windowed_value(self) -> float:
+        return self._of(exact_counts(*self._columns()))
+
+    def _columns(self) -> tuple[np.ndarray, np.ndarray]:
+        # Of equal lengths, too, while another thread adds rows.
+        p, positive = list(self._last), list(self._last_positive)
+        n = min(len(p), len(positive))
+        return np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
+
+    @property
+    def counted(self) -> bool:
+        return self._rows > 0
+
+    @property
+    def state(self) -> State:
+        return self._ranks.state, list(self._columns()), 0
+
+    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
+        ranks = RankCounts()
+        try:
+            rows = ranks.resume(sums)
+        except ValueError:
+            raise self._refuse() from None
+        if type(last) is not list or len(last) != 2 or type(rows_anew) is not int or rows_anew:
+            raise self._refuse()
+        positive, p = last
+        if not (_is_column(positive, bool, rows, self.window) and _is_column(p, np.float64, rows, self.window)):
+            raise self._refuse()
+        if not ((p >= 0.0) & (p <= 1.0)).all():
+            raise self._refuse()
+        self._ranks, self._rows = ranks, rows
+        self._last_positive.extend(positive.tolist())
+        self._last.extend(p.tolist())
+
+
+class ROCAUC(RankScore):
+    """The area under the ROC curve: how often a positive row has a higher probability than another one.
+
+    Examples
+    --------
+    >>> score = ROCAUC(window=2)
+    >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
+    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> score.value, score.windowed_value
+    (0.75, 1.0)
+    """
+
+    @staticmethod
+    def _of(counts: np.ndarray) -> float:
+        return roc_auc(counts)
+
+    @property
+    def guesses(self) -> tuple[tuple[str, float], ...]:
+        return (("rows in any order", 0.5),)
+
+
+class AveragePrecision(RankScore):
+    """The mean precision over positive rows, from those with the highest probability on: the area under the curve of precision.
+
+    Examples
+    --------
+    >>> score = AveragePrecision(window=2)
+    >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
+    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> round(score.value, 3), score.windowed_value
+    (0.833, 1.0)
+    """
+
+    @staticmethod
+    def _of(counts: np.ndarray) -> float:
+        return average_precision(counts)
+
+    @property
+    def guesses(self) -> tuple[tuple[str, float], ...]:
+        others, positives = self._ranks.counts.sum(axis=1).tolist()
+        return (("rows in any order", positives / (positives + others)),) if positives else ()
+
+
+class LossScore(ProbabilityScore):
+    """The base of scores that are the mean of a loss of each row, which depends on the probabilities of its labels.
+
+    Without a ``positive`` label, there may be any number of labels.
+    """
+
+    _most: ClassVar[float]
+    """The largest loss."""
+
+    def __init__(self, window: int, positive: Hashable = None) -> None:
+        super().__init__(window, positive)
+        self._total, self._rows = 0.0, 0
+        self._several = False  # whether there were more than two labels
+        self._last: deque[float] = deque(maxlen=window)
+        self._shares = LabelShares()
+
+    @staticmethod
+    def _loss(p: float, squares: float) -> float:
+        """Return the loss of a row by the probability of its label, and the sum of the squares of all."""
+        raise NotImplementedError
+
+    @classmethod
+    def _losses(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Return `_loss` of many rows."""
+        raise NotImplementedError
+
+    def update(self, y: Any, predicted: Any) -> None:
+        if not predicted:
+            return
+        if self._positive is None:
+            p, squares = 0.0, 0.0
+            for label, probability in predicted.items():
+                probability = cleaned_one(probability)
+                squares += probability * probability
+                p = probability if label == y else p
+            self._several |= len(predicted) > 2
+        else:
+            p = cleaned_one(self._of_positive(predicted))
+            p = p if y == self._positive else 1.0 - p
+            y, squares = y == self._positive, p * p + (1.0 - p) * (1.0 - p)
+        loss = self._loss(p, squares)
+        self._total, self._rows = self._total + loss, self._rows + 1
+        self._last.append(loss)
+        self._shares.add(y, self._loss)
+
+    def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
+        if not predicted:
+            return
+        if self._positive is None:
+            columns = np.array([cleaned(column) for column in predicted.values()])
+            places = {label: place for place, label in enumerate(predicted)}
+            places_of = np.array([places.get(y, -1) for y in ys], np.intp)
+            p = np.where(places_of < 0, 0.0, columns[places_of, np.arange(len(ys))])
+            squares = np.zeros(len(ys))
+            for column in columns:  # one after the other, as `update` adds them
+                squares += column * column
+            self._several |= len(predicted) > 2
+        else:
+            p = cleaned(np.broadcast_to(self._of_positive(predicted), len(ys)))
+            ys = self._are_positive(ys)
+            p = np.where(ys, p, 1.0 - p)
+            squares = p * p + (1.0 - p) * (1.0 - p)
+        losses = self._losses(p, squares)
+        # A cumulative sum adds one after the other: it does not depend on how rows come together.
+        self._total = float(np.cumsum(np.concatenate(([self._total], losses)))[-1])
+        self._rows += len(ys)
+        self._last.extend(losses.tolist())
+        self._shares.add_many(ys, self._losses)
+
+    @property
+    def _unit(self) -> float:
+        """What a sum of losses is multiplied by."""
+        return 1.0
+
+    @property
+    def value(self) -> float:
+        return self._unit * self._total / self._rows if self._rows else math.nan
+
+    @property
+    def windowed_value(self) -> float:
+        last = list(self._last)
+        return self._unit * math.fsum(last) / len(last) if last else math.nan
+
+    @property
+    def counted(self) -> bool:
+        return self._rows > 0
+
+    @property
+    def guesses(self) -> tuple[tuple[str, float], ...]:
+        return (("the labels' shares so far", self._unit * self._shares.loss / self._rows),) if self._rows else ()
+
+    @property
+    def state(self) -> State:
+        sums = {"total": self._total, "rows": self._rows, "several": self._several, "shares": self._shares.state}
+        return sums, [np.array(self._last, np.float64)], 0
+
+    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
+        shares = LabelShares()
+        try:
+            if type(sums) is not dict or sums.keys() != {"total", "rows", "several", "shares"}:
+                raise ValueError
+            total, rows, several = sums["total"], sums["rows"], sums["several"]
+            if type(rows) is not int or not 0 <= rows < _MOST_ROWS or type(several) is not bool:
+                raise ValueError
+            if type(total) is not float or not 0.0 <= total <= 1.01 * self._most * rows:
+                raise ValueError
+            if type(last) is not list or len(last) != 1 or type(rows_anew) is not int or rows_anew:
+                raise ValueError
+            if not _is_column(last[0], np.float64, rows, self.window) or not ((last[0] >= 0.0) & (last[0] <= self._most)).all():
+                raise ValueError
+            shares.resume(sums["shares"], rows, self._most)
+        except ValueError:
+            raise self._refuse() from None
+        self._total, self._rows, self._several, self._shares = total, rows, several, shares
+        self._last.extend(last[0].tolist())
+
+
+#: The least probability that log loss counts, as scikit-learn's does.
+_LEAST = 2.0**-52
+
+
+class LogLoss(LossScore):
+    """The mean of -log(p), where p is the probability of the true label, at least 2**-52.
+
+    Examples
+    --------
+    >>> score = LogLoss(window=1)
+    >>> for y, p in (("b", 0.5), ("a", 0.25), ("c", 0.25)):
+    ...     score.update(y, {"a": p, "b": p, "c": 1.0 - 2.0 * p})
+    >>> round(score.value, 3), round(score.windowed_value, 3)
+    (0.924, 0.693)
+    """
+
+    parameters: ClassVar[Mapping[str, Any]] = {"least": _LEAST}
+    _most = -math.log(_LEAST)
+
+    @staticmethod
+    def _loss(p: float, squares: float) -> float:  # noqa: ARG004
+        return -math.log(p) if p > _LEAST else LogLoss._most
+
+    @classmethod
+    def _losses(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG003
+        # By the logarithm of Python, as of one row: that of numpy may differ in the last bit.
+        return -np.array(list(map(math.log, np.maximum(p, _LEAST).tolist())))
+
+
+class BrierScore(LossScore):
+    """The mean squared error of probabilities (Brier 1950, Verification of forecasts expressed in terms of probability).
+
+    It is the sum over labels of the squared difference between the probability and 1, of the true label, or 0, of others. Of two
+    labels, which have the same difference, it is that of one: the half, as in scikit-learn.
+
+    Examples
+    --------
+    >>> score = BrierScore(window=1)
+    >>> for y, p in ((True, 0.5), (False, 0.25)):
+    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> score.value, score.windowed_value
+    (0.15625, 0.0625)
+    """
+
+    parameters: ClassVar[Mapping[str, Any]] = {}
+    _most = 2.0 + 1e-9
+
+    @staticmethod
+    def _loss(p: float, squares: float) -> float:
+        return max(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
+
+    @classmethod
+    def _losses(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        return np.maximum(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
+
+    @property
+    def _unit(self) -> float:
+        return 1.0 if self._several else 0.5
+
+
+#: The scores of probabilities by name.
+PROBABILITY_SCORES: dict[str, type[ProbabilityScore]] = {
+    kind.__name__: kind for kind in (ROCAUC, AveragePrecision, LogLoss, BrierScore)
+}
+
+
+def _is_column(found: Any, dtype: Any, rows: int, window: int) -> bool:
+    """Whether this is the column of the last rows of a saved score, of so many rows."""
+    return type(found) is np.ndarray and found.dtype == dtype and found.shape == (min(rows, window),)

@@ -1,0 +1,212 @@
+"""A metric of river over all rows of a stream and over the last ones, of many rows at once where it is counts."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter, deque
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from river import metrics, utils
+
+from streamsvm.stream.scores.base import Score, State, described
+from streamsvm.stream.scores.positive import NAME_IT
+from streamsvm.stream.scores.windows import CountedWindow, count
+
+_TRY = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
+
+
+class RiverScore(Score):
+    """A metric of river over all rows, and over the last ``window`` of them.
+
+    river's binary metrics count True as the positive label, and silently count nothing if the labels are others. Here they are
+    given True for the label ``positive``, and False for all others. Without one, True and 1 are positive.
+
+    A row that leaves the last rows is taken from their sums. Of errors of regressors rounding leaves something there, so these
+    sums are made anew each time that all of the last rows are others.
+
+    ``regression`` says whether labels are numbers to predict. A ValueError says that the metric is for the other kind of models,
+    or not one number.
+    """
+
+    def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
+        if isinstance(metric, type):
+            raise ValueError(f"the metric must be an instance, such as {metric.__name__}(), not the class")
+        kind = type(metric)
+        self.name: str = kind.__name__
+        wanted = metrics.base.RegressionMetric if regression else metrics.base.ClassificationMetric
+        if not isinstance(metric, wanted):
+            raise ValueError(
+                f"{self.name} is not a metric of river for {'regressors' if regression else 'classifiers'}; {_TRY[regression]}"
+            )
+        if getattr(metric, "pos_val", True) != True:  # noqa: E712
+            raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {NAME_IT}")
+        self.binary: bool = isinstance(metric, metrics.base.BinaryMetric)
+        self.may_be_binary: bool = self.binary
+        self._positive: Hashable = positive if self.binary else None
+        # Without the confusion matrix: it is state.
+        parameters = {name: value for name, value in metric._get_params().items() if name not in ("cm", "pos_val")}
+        # Taken before the first row, for some metrics count in their parameters.
+        self._described = described(self.name, parameters, window, self._positive)
+        # Whether a metric is counts in a confusion matrix and nothing else.
+        counting = {metrics.base.ClassificationMetric.update, metrics.base.BinaryMetric.update}
+        self._counts: bool = (
+            not regression and kind.update in counting and type(getattr(metric, "cm", None)) is metrics.ConfusionMatrix
+        )
+        try:
+            metric.get()
+            windowed = CountedWindow(kind(**parameters), window) if self._counts else _rolling(kind, window, parameters)
+        except (NotImplementedError, TypeError):
+            raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
+        self.metric: Any = metric
+        self.window: int = window
+        self.windowed: Any = windowed
+        self._parameters = parameters
+        self._rows_anew = window if regression else 0  # until the windowed metric is made anew
+        self._regression = regression
+        self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
+
+    def __repr__(self) -> str:
+        return self._described
+
+    def update(self, y: Any, predicted: Any) -> None:
+        if predicted is None or predicted == {}:
+            return
+        if self.binary:
+            positive = True if self._positive is None else self._positive
+            if self.wants_labels:
+                predicted = predicted == positive
+            else:
+                probability = predicted.get(positive, 0.0)
+                predicted = {True: probability, False: 1.0 - probability}
+            y = y == positive
+        self.metric.update(y, predicted)
+        self.windowed.update(y, predicted)
+        if self._regression:
+            self._rows_anew -= 1
+            if self._rows_anew == 0:
+                self._rows_anew = self.window
+                last = [arguments for arguments, _ in self.windowed.window]
+                self.windowed = _rolling(type(self.metric), self.window, self.metric._get_params())
+                for arguments in last:
+                    self.windowed.update(*arguments)
+
+    def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
+        if not self.wants_labels:
+            labels, columns = list(predicted), [column.tolist() for column in predicted.values()]
+            predicted = [dict(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)] if labels else [{}] * len(ys)
+        if not self._counts or None in predicted:
+            for y, prediction in zip(ys, predicted, strict=True):
+                self.update(y, prediction)
+            return
+        if self.binary:
+            positive = True if self._positive is None else self._positive
+            ys, predicted = [y == positive for y in ys], [prediction == positive for prediction in predicted]
+        pairs = Counter(zip(ys, predicted, strict=True))
+        count(self.metric.cm, pairs, 1)
+        self.windowed.update_many(ys, predicted, pairs)
+
+    @property
+    def counted(self) -> bool:
+        return len(self.windowed if self._counts else self.windowed.window) > 0
+
+    @property
+    def state(self) -> State:
+        """The state that a checkpoint saves: the metric, the windowed one, and the rows until that is made anew.
+
+        Of a windowed metric that is counts, only the labels and predictions are saved: a deque of pairs takes long.
+        """
+        return self.metric, self.windowed.columns if self._counts else self.windowed, self._rows_anew
+
+    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
+        kind = type(self.metric)
+        whole = type(sums) is kind and type(rows_anew) is int and 0 <= rows_anew <= self.window
+        found: Any
+        if self._counts:
+            found = self._counted(last) if whole else None
+        else:
+            found = last if type(last) is utils.Rolling and type(last.obj) is kind else None
+        if not whole or found is None or not (_is_usable(sums) and _is_usable(found)):
+            raise self._refuse()
+        self.metric, self.windowed, self._rows_anew = sums, found, rows_anew
+
+    def _counted(self, columns: Any) -> CountedWindow | None:
+        # The windowed metric of labels and predictions; None if they are none.
+        try:
+            if type(columns) is not list or not all(type(column) is list and len(column) <= self.window for column in columns):
+                return None
+            windowed = CountedWindow(type(self.metric)(**self._parameters), self.window)
+            ys, predicted = columns
+            windowed.update_many(ys, predicted, Counter(zip(ys, predicted, strict=True)))
+        except (TypeError, ValueError):
+            return None
+        return windowed
+
+    @property
+    def value(self) -> float:
+        return _number(self.metric)
+
+    @property
+    def windowed_value(self) -> float:
+        return _number(self.windowed)
+
+    @property
+    def majority(self) -> tuple[Any, float] | None:
+        """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
+        if not isinstance(self.metric, metrics.Accuracy) or not self.metric.cm.total_weight:
+            return None
+        label, times = _commonest(self.metric.cm)
+        return label, times / self.metric.cm.total_weight
+
+    @property
+    def guesses(self) -> tuple[tuple[str, float], ...]:
+        """The metric of always predicting the positive label, or without one the commonest; of metrics that are counts."""
+        if not (self._counts and self.metric.cm.total_weight):
+            return ()
+        label = True if self.binary else _commonest(self.metric.cm)[0]
+        guessing = type(self.metric)(**self._parameters)
+        rows = list(self.metric.cm.sum_row.items())
+        count(guessing.cm, {(y, label): int(times) for y, times in rows if times}, 1)
+        named = "the positive label" if self.binary and self._positive is None else repr(self._positive if self.binary else label)
+        return ((f"always {named}", _number(guessing)),)
+
+
+def _commonest(matrix: Any) -> tuple[Any, float]:
+    found: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
+    return found
+
+
+def _rolling(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
+    return utils.Rolling(kind, window_size=window, **parameters)
+
+
+def _is_usable(metric: Any) -> bool:
+    """Whether a metric that was read can count and be asked: river finds out late that a number of it is none."""
+    probe = copy.deepcopy(metric)
+    try:
+        _number(probe)
+        if isinstance(probe, utils.Rolling):
+            if type(probe.window) is not deque or type(probe.window_size) is not int:
+                return False
+            for arguments, options in list(probe.window):
+                probe.update(*arguments, **options)
+        elif isinstance(matrix := getattr(probe, "cm", None), metrics.ConfusionMatrix):
+            labels = [*matrix.classes, 0]
+            for pair in product(labels, labels):
+                matrix.update(*pair)  # type: ignore[no-untyped-call]
+            sum(matrix.sum_row.values())
+            list(map(int, matrix.sum_row.values()))
+        _number(probe)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _number(metric: Any) -> float:
+    try:
+        value = metric.get()
+        return float(value.real if isinstance(value, complex) else value)  # the root of a sum that rounding has made negative
+    except (ArithmeticError, ValueError):
+        return math.nan

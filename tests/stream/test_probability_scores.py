@@ -1,0 +1,310 @@
+"""Scores of probabilities: those of scikit-learn on the same predictions, of all rows and the last ones, however rows come."""
+
+import copy
+import functools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import datasets
+from sklearn import metrics as sk
+
+from refused import raises
+from saved import dumps
+from streamsvm import BSGDClassifier, SVMClassifier
+from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.scores import ranks
+from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, ROCAUC, AveragePrecision, BrierScore, LogLoss
+from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, exact_counts, roc_auc
+
+TWINS = {
+    "ROCAUC": sk.roc_auc_score,
+    "AveragePrecision": sk.average_precision_score,
+    "LogLoss": sk.log_loss,
+    "BrierScore": sk.brier_score_loss,
+}
+RANKS = ["ROCAUC", "AveragePrecision"]
+LOSSES = ["LogLoss", "BrierScore"]
+
+
+def columns(p):
+    return {False: 1.0 - p, True: p}
+
+
+def counted(score, y, p, part=700):
+    for i in range(0, len(y), part):
+        score.update_many(y[i : i + part].tolist(), columns(p[i : i + part]))
+    return score
+
+
+def sigmoid(f):
+    return 1.0 / (1.0 + np.exp(-f))
+
+
+def synthetic(name, n=60_000):
+    rng = np.random.default_rng(1)
+    y = rng.random(n) < (0.3 if name == "common" else 0.02)
+    noise = rng.normal(size=n)
+    p = {
+        "common": lambda: sigmoid(1.5 * y - 1.0 + noise),
+        "rare": lambda: sigmoid(2.0 * y - 5.0 + noise),
+        "near 0": lambda: np.minimum(np.exp(y - 12.0 + 2.0 * noise), 1.0),
+        "too sure": lambda: np.clip(np.exp(60.0 * y - 200.0 + 80.0 * noise), 0.0, 1.0),
+        "few scores": lambda: rng.choice([0.0, 0.01, 0.5, 1.0], n) * 0.5**y,
+    }[name]()
+    return y, p
+
+
+def predicted(rows, model):
+    """The probabilities of True before each row was learned."""
+    y, p = [], []
+    for x, label in rows:
+        y.append(label)
+        p.append(model.predict_proba_one(x).get(True, 0.0))
+        model.learn_one(x, label)
+    return np.array(y, bool), np.array(p)
+
+
+def rare_rows():
+    """Of two bananas one is rare, one row of 50."""
+    return [(x, y) for i, (x, y) in enumerate(datasets.Bananas()) if not y or i % 50 == 0]
+
+
+REAL = {
+    "bananas": lambda: predicted(datasets.Bananas(), BSGDClassifier(50, seed=0)),
+    "rare bananas": lambda: predicted(rare_rows(), BSGDClassifier(50, seed=0)),
+    "phishing": lambda: predicted(datasets.Phishing(), SVMClassifier("low", seed=0)),
+}
+
+
+@functools.cache
+def real(name):
+    return REAL[name]()
+
+
+@pytest.mark.parametrize("name", PROBABILITY_SCORES)
+@pytest.mark.parametrize("data", ["common", "rare", "near 0", "too sure", "few scores", *REAL])
+def test_scores_are_those_of_scikit_learn(data, name):
+    y, p = real(data) if data in REAL else synthetic(data)
+    score = counted(PROBABILITY_SCORES[name](1000), y, p)
+    assert score.value == pytest.approx(TWINS[name](y, p), rel=1e-11, abs=1e-12 if name in LOSSES else 1e-3)
+    assert score.windowed_value == pytest.approx(TWINS[name](y[-1000:], p[-1000:]), abs=1e-12)
+    assert (score.metric.get(), score.windowed.get()) == (score.value, score.windowed_value)
+
+
+SCORES = st.one_of(
+    st.sampled_from([0.0, 5e-324, 1e-300, 1e-9, 0.25, 0.5, 0.75, 1.0 - 2.0**-53, 1.0]), st.floats(0.0, 1.0), st.floats(0.0, 1e-6)
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), SCORES), min_size=1, max_size=60), st.integers(1, 20), st.data())
+def test_rows_count_the_same_however_they_come(rows, window, data):
+    y, p = np.array([each for each, _ in rows]), np.array([each for _, each in rows])
+    for name, positive in [(name, positive) for name in PROBABILITY_SCORES for positive in (None, True, False)]:
+        one, many = (PROBABILITY_SCORES[name](window, positive) for _ in range(2))
+        for label, probability in zip(y.tolist(), p.tolist(), strict=True):
+            one.update(label, {False: 1.0 - probability, True: probability})
+        counted(many, y, p, data.draw(st.integers(1, 20)))
+        assert dumps(many.state) == dumps(one.state)
+        assert repr((many.value, many.windowed_value, many.guesses)) == repr((one.value, one.windowed_value, one.guesses))
+        if name in LOSSES or 0 < y.sum() < len(y):
+            q = 1.0 - p if positive is False else p
+            expected = TWINS[name]((y == (positive is not False)), q, **({"labels": [0, 1]} if name in LOSSES else {}))
+            assert many.value == pytest.approx(expected, abs=1e-9 if name in LOSSES or len(y) <= window else 1.0)
+
+
+@given(st.lists(st.tuples(st.booleans(), SCORES), min_size=2, max_size=60))
+def test_the_area_is_within_its_bound(rows):
+    y, p = np.array([each for each, _ in rows]), np.array([each for _, each in rows])
+    if not 0 < y.sum() < len(y):
+        return
+    ranks = RankCounts()
+    ranks.add_many(y, p)
+    others, positives = ranks.counts.astype(float)
+    bound = (others * positives).sum() / (2.0 * others.sum() * positives.sum())
+    exact = exact_counts(y, p)
+    assert roc_auc(exact) == pytest.approx(sk.roc_auc_score(y, p), abs=1e-12)
+    assert abs(roc_auc(ranks.counts) - roc_auc(exact)) <= bound + 1e-12
+    found, sizes = average_precision(ranks.counts), others + positives
+    above = np.cumsum(sizes[::-1])[::-1] - sizes
+    bound = (positives * np.minimum(1.0, sizes / (above + 1.0)))[sizes > 1.0].sum() / positives.sum()
+    assert average_precision(exact) == pytest.approx(sk.average_precision_score(y, p), abs=1e-12)
+    assert abs(found - average_precision(exact)) <= bound + 1e-12
+
+
+@given(st.lists(SCORES, min_size=2, max_size=30))
+def test_bins_are_in_the_order_of_scores(scores):
+    scores = sorted(scores)
+    places = []
+    for p in scores:
+        one, many = RankCounts(), RankCounts()
+        one.add(True, p)
+        many.add_many(np.array([True]), np.array([p]))
+        np.testing.assert_array_equal(one.counts, many.counts)
+        places.append(int(np.argmax(one.counts[1])))
+    assert places == sorted(places)
+    assert all((place == 0) == (p == 0.0) and (place == BINS - 1) == (p == 1.0) for place, p in zip(places, scores, strict=True))
+
+
+def test_scores_that_models_give_often_lie_within_a_bin():
+    """Where they lay between two, the last bit of a logarithm would count."""
+    for p in (0.5, 0.25, 0.75, 1 / 3, 2 / 3, 0.1, 0.2, 0.9):
+        place = (ranks._place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT
+        assert abs(place - round(place)) > 1e-6
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("n_labels", [2, 3, 7])
+def test_losses_of_several_labels(name, n_labels):
+    rng = np.random.default_rng(n_labels)
+    labels = [*"abcdefg"][:n_labels]
+    P = rng.dirichlet(np.ones(n_labels), 3000)
+    y = [labels[rng.choice(n_labels, p=row)] for row in P]
+    one, many = PROBABILITY_SCORES[name](500), PROBABILITY_SCORES[name](500)
+    for i in range(0, len(y), 77):
+        many.update_many(y[i : i + 77], dict(zip(labels, P[i : i + 77].T, strict=True)))
+    for label, row in zip(y, P, strict=True):
+        one.update(label, dict(zip(labels, row.tolist(), strict=True)))
+    assert dumps(many.state) == dumps(one.state)
+    twin = {"LogLoss": sk.log_loss, "BrierScore": sk.brier_score_loss}[name]
+    extra = {"pos_label": labels[1]} if name == "BrierScore" and n_labels == 2 else {}
+    arguments = (lambda part: P[part, 1] if extra else P[part]), slice(None), slice(-500, None)
+    for part, found in zip(arguments[1:], (many.value, many.windowed_value), strict=True):
+        expected = twin(y[part], arguments[0](part), **({} if extra else {"labels": labels}), **extra)
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_labels_that_the_model_does_not_know_and_probabilities_that_are_none():
+    loss, brier = LogLoss(10), BrierScore(10)
+    for score in (loss, brier):
+        score.update("c", {"a": 0.75, "b": 0.25})
+        score.update("c", {})
+        score.update_many(["a"], {})
+    assert loss.value == -math.log(2.0**-52)
+    assert brier.value == pytest.approx((0.75**2 + 0.25**2 + 1.0) / 2.0)
+    for value, expected in ((math.nan, 0.0), (-1.0, 0.0), (7.0, 1.0), (math.inf, 1.0), (-math.inf, 0.0)):
+        one, many = BrierScore(10, positive="x"), BrierScore(10, positive="x")
+        one.update("x", {"x": value})
+        many.update_many(["x"], {"x": np.array([value])})
+        assert one.value == many.value == (1.0 - expected) ** 2
+        rank = ROCAUC(10)
+        rank.update_many([True, False], {True: np.array([value, 0.5])})
+        assert rank.value == (expected > 0.5)
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_without_rows_of_both_kinds_there_is_no_value(name):
+    score = PROBABILITY_SCORES[name](10)
+    assert math.isnan(score.value)
+    assert not score.counted
+    assert score.guesses == ((("rows in any order", 0.5),) if name == "ROCAUC" else ())
+    score.update(False, {True: 0.5})
+    assert math.isnan(score.value)
+    assert math.isnan(score.windowed_value)
+    assert score.counted
+
+
+def naive_shares(ys, loss):
+    total, seen = 0.0, []
+    for y in ys:
+        k = max(len(set(seen) | {y}), 2)
+        shares = {label: (seen.count(label) + 1) / (len(seen) + k) for label in [*dict.fromkeys([*seen, y]), "other"][:k]}
+        total += loss(shares[y], sum(p * p for p in shares.values()))
+        seen.append(y)
+    return total / len(ys)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.integers(1, 9))
+def test_what_the_shares_of_labels_give(ys, part):
+    for kind in (LogLoss, BrierScore):
+        score = kind(10)
+        for i in range(0, len(ys), part):
+            some = ys[i : i + part]
+            score.update_many(some, {label: np.full(len(some), 0.25) for label in "abcd"})
+        ((_, found),) = score.guesses
+        assert found == pytest.approx(naive_shares(ys, kind._loss))
+
+
+def test_what_guessing_gives_where_a_label_is_positive():
+    y, p = synthetic("rare", 3000)
+    labels = np.where(y, "spam", "ham")
+    score, average = BrierScore(100, positive="spam"), AveragePrecision(100, positive="spam")
+    for each in (score, average):
+        each.update_many(labels.tolist(), {"ham": 1.0 - p, "spam": p})
+    (((_, share),),) = (average.guesses,)
+    assert share == y.mean()
+    ((_, found),) = score.guesses
+    assert found == pytest.approx(y.mean() * (1.0 - y.mean()), abs=1e-3)
+
+
+WILD = [None, 0, -1, 1.5, math.nan, True, "x", [], [1], {}, {"a": 1}, np.zeros(3), np.array([-1]), np.full(50, 2.0), 2**70]
+
+
+def wild_states(state):
+    """States in which one part is another thing."""
+    sums, (*last,), _ = state
+    for value in WILD:
+        yield value, last, 0
+        yield sums, value, 0
+        yield sums, last, value
+        for i in range(len(last)):
+            yield sums, [*last[:i], value, *last[i + 1 :]], 0
+        for key, inner in sums.items():
+            yield {**sums, key: value}, last, 0
+            if isinstance(inner, dict):
+                yield from (({**sums, key: {**inner, name: value}}, last, 0) for name in inner)
+
+
+@pytest.mark.parametrize("name", PROBABILITY_SCORES)
+def test_states_that_somebody_has_written(name):
+    kind, (y, p) = PROBABILITY_SCORES[name], synthetic("common", 80)
+    state = counted(kind(50), y, p).state
+    went_on = 0
+    for wild in wild_states(copy.deepcopy(state)):
+        score = kind(50)
+        try:
+            score.resume(*wild)
+        except CheckpointError:
+            continue
+        went_on += 1
+        score.update(True, {True: 0.5, False: 0.5})
+        assert all(isinstance(value, float) for value in (score.value, score.windowed_value))
+    assert went_on < 12
+
+
+@pytest.mark.parametrize(
+    ("places", "counts"),
+    [([1, 1], [2, 2]), ([5, 3], [2, 2]), ([-1, 3], [2, 2]), ([3, 2 * BINS], [2, 2]), ([3, 4], [2**60, 2]), ([3, 4], [-2, 6])],
+)
+def test_counts_by_bin_that_are_none(places, counts):
+    state = {"places": np.array(places), "counts": np.array(counts)}
+    last = [np.zeros(4, bool), np.zeros(4)]
+    raises("the checkpoint's ROCAUC is not what was written", ROCAUC(9).resume, state, last, 0, error=CheckpointError)
+    state = {"places": np.array([3, 4]), "counts": np.array([2, 2])}
+    ROCAUC(9).resume(state, last, 0)
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 30))
+def test_a_saved_score_goes_on(before, after, window):
+    y, p = synthetic("common", 80)
+    for name, kind in PROBABILITY_SCORES.items():
+        whole, first = (
+            counted(kind(window), y[: before + after], p[: before + after]),
+            counted(kind(window), y[:before], p[:before]),
+        )
+        resumed = kind(window)
+        resumed.resume(*first.state)
+        counted(resumed, y[before : before + after], p[before : before + after], 7)
+        assert dumps(resumed.state) == dumps(whole.state), name
+
+
+def test_what_their_reprs_say():
+    assert repr(ROCAUC(100)) == "ROCAUC(bins=16384, window=100)"
+    assert repr(BrierScore(100, positive="a")) == "BrierScore(window=100, positive='a')"
+    score = LogLoss(100)
+    score.update(True, {True: 0.5})
+    assert repr(score.metric) == "LogLoss: 0.693147"

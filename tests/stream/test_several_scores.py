@@ -1,0 +1,378 @@
+"""Several metrics in one run: the first is the score, and all of them say what they would alone."""
+
+import copy
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+from river import datasets, drift, metrics
+from river.datasets import synth
+from sklearn import metrics as sk
+
+from chunks import InChunks
+from crafted import repacked
+from loops import make_model
+from refused import raises
+from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm.files.container import unpack
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    DelayedLabels,
+    DelayedLearningLoop,
+    DriftWatch,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    loop,
+)
+from streamsvm.stream.scores.base import Both
+from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
+from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.scores.target_guesses import TargetGuesses
+
+ALL = ["Accuracy", "F1", "ROCAUC", "AveragePrecision", "LogLoss", "BrierScore", "ConfusionMatrix", "ClassificationReport"]
+
+
+def bananas(rows=600):
+    return list(datasets.Bananas().take(rows))
+
+
+def named(rows=600):
+    return [(x, ("ham", "spam")[y]) for x, y in bananas(rows)]
+
+
+def run(metric, rows=None, model=None, **options):
+    source = InChunks(bananas() if rows is None else rows)
+    return LearningLoop(source, model or BSGDClassifier(20, seed=1), metric, **options).run()
+
+
+def targets(rows=300):
+    return [(x, y / 10.0 - 1.5) for x, y in synth.Friedman(seed=1).take(rows)]
+
+
+@pytest.mark.parametrize("positive", [None, "spam"])
+def test_each_says_what_it_says_alone(positive):
+    rows, options = (bananas(), {}) if positive is None else (named(), {"positive": positive})
+    end = run(ALL, rows, window=100, **options)
+    assert [report.name for report in end.scores] == ALL
+    assert (end.metric_name, end.metric, end.windowed) == end.scores[0][:3]
+    for name, report in zip(ALL[:6], end.scores, strict=False):
+        more = {} if name == "Accuracy" else options
+        assert run(name, rows, window=100, **more).scores == (report,)
+    assert run([metrics.Accuracy(), metrics.F1(), "ROCAUC"], rows, window=100, **options).scores == end.scores[:3]
+
+
+def test_labels_of_a_model_whose_answer_is_not_the_likeliest_label():
+    class Shy(BSGDClassifier):
+        def predict_one(self, x, **_):
+            return False
+
+    end = LearningLoop(IterableSource(bananas()), Shy(20, seed=1), ["Accuracy", "LogLoss"]).run()
+    labels = [y for _, y in bananas()]
+    assert end.metric == pytest.approx(labels.count(False) / len(labels), abs=2e-3)
+    assert end.scores[1].value < 0.6
+
+
+def test_of_many_labels_fewer_rows_are_taken_together(monkeypatch):
+    found, sizes = [], []
+
+    class Noted(InChunks):
+        def read(self, most):
+            sizes.append(most)
+            return super().read(most)
+
+    rows = list(synth.Waveform(seed=1).take(300))
+    for most in (2**21, 60):
+        monkeypatch.setattr(loop, "_MOST_PROBABILITIES", most)
+        found.append(LearningLoop(Noted(rows), BSGDClassifier(20, seed=1), "LogLoss").run().scores)
+    assert found[0] == found[1]
+    assert (max(sizes), sizes[-1]) == (1000, 20)
+
+
+def test_drift_is_watched_by_labels():
+    rows, found = [(x, y ^ (i >= 2000)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(3000))], []
+    for source in (IterableSource, InChunks):
+        for metric in ("Accuracy", "LogLoss", ["Accuracy", "LogLoss"]):
+            watch = DriftWatch(drift.ADWIN())
+            LearningLoop(source(rows), BSGDClassifier(50), metric, drift=watch).run()
+            found.append((watch.drifts, watch.facts))
+    assert found == found[:1] * 6
+    assert found[0][0] > 0
+
+
+def test_what_guessing_gives():
+    end = run([*ALL[:6], "MacroF1"], named(), positive="spam")
+    guesses = {report.name: report.guesses for report in end.scores}
+    share = sum(y == "spam" for _, y in named()[1:]) / 599
+    label, most = ("spam", share) if share > 0.5 else ("ham", 1.0 - share)
+    assert guesses["Accuracy"] == ((f"always {label!r}", pytest.approx(most)),)
+    assert end.majority == (label, pytest.approx(most))
+    assert guesses["F1"] == (("always 'spam'", pytest.approx(2.0 * share / (1.0 + share))),)
+    assert guesses["ROCAUC"] == (("rows in any order", 0.5),)
+    assert guesses["AveragePrecision"] == (("rows in any order", pytest.approx(share)),)
+    assert guesses["BrierScore"][0][1] == pytest.approx(share * (1.0 - share), abs=5e-3)
+    assert guesses["MacroF1"] == ((f"always {label!r}", pytest.approx(most / (1.0 + most))),)
+    assert run("F1").scores[0].guesses[0][0] == "always the positive label"
+    assert run(metrics.ROCAUC()).scores[0].guesses == ()
+
+
+@pytest.mark.parametrize("name", ["MAE", "MSE", "RMSE", "R2"])
+def test_what_guessing_gives_for_numbers(name):
+    rows = targets()
+    end = run(name, rows, BSGDRegressor(20, seed=1))
+    y = np.array([target for _, target in rows])
+    means = np.cumsum(y)[:-1] / np.arange(1, len(y))
+    for (what, found), guess in zip(end.scores[0].guesses, (means, y[:-1]), strict=True):
+        assert what in ("the mean so far", "the last target")
+        if name == "R2":
+            expected = 1.0 - ((y[1:] - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+        else:
+            twin = {"MAE": sk.mean_absolute_error, "MSE": sk.mean_squared_error, "RMSE": sk.root_mean_squared_error}[name]
+            expected = twin(y[1:], guess)
+        assert found == pytest.approx(expected)
+    assert run("SMAPE", rows, BSGDRegressor(20, seed=1)).scores[0].guesses == ()
+    both = run(["R2", "MAE"], rows, BSGDRegressor(20, seed=1))
+    assert run("MAE", rows, BSGDRegressor(20, seed=1)).scores == both.scores[1:]
+
+
+def test_a_table_of_labels_is_that_of_scikit_learn():
+    rng = random.Random(3)
+    ys, predicted = ([rng.choice("aaaabbc") for _ in range(500)] for _ in range(2))
+    matrix, report = ConfusionMatrix(10), ClassificationReport(10)
+    for score in (matrix, report):
+        score.update_many(ys[:100], predicted[:100])
+        for y, label in zip(ys[100:], predicted[100:], strict=True):
+            score.update(y, label)
+        score.update("a", None)
+    assert matrix.table[0] == ["true label", "as a", "as b", "as c"]
+    assert [row[1:] for row in matrix.table[1:]] == sk.confusion_matrix(ys, predicted).tolist()
+    expected = sk.classification_report(ys, predicted, output_dict=True)
+    rows = [*"abc", "macro avg", "weighted avg"]
+    assert [row[0] for row in report.table[1:]] == ["a", "b", "c", "mean of labels", "mean of rows"]
+    for row, name in zip(report.table[1:], rows, strict=True):
+        assert row[1:] == pytest.approx([expected[name][key] for key in ("precision", "recall", "f1-score", "support")])
+
+
+def test_tables_are_bounded():
+    rng = random.Random(3)
+    ys, predicted = ([int(rng.paretovariate(0.3)) % 100_000 for _ in range(5000)] for _ in range(2))
+    matrix, report = ConfusionMatrix(10), ClassificationReport(10)
+    for score in (matrix, report):
+        score.update_many(ys, predicted)
+        assert len(score._labels) == 100
+        assert sum(row[-1] if score is report else sum(row[1:]) for row in score.table[1:14]) == 5000
+    assert [len(row) for row in matrix.table] == [14] * 14
+    assert matrix.table[-1][0] == report.table[13][0] == "(others)"
+    assert len(report.table) == 16
+    assert json.loads(json.dumps([matrix.table, report.table])) == [matrix.table, report.table]
+    assert ConfusionMatrix(5).table == [["true label"]]
+    assert ClassificationReport(5).table == [["label", "precision", "recall", "F1", "rows"]]
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ([], "there must be from 1 to 20 metrics, not 0"),
+        (["Accuracy"] * 21, "from 1 to 20"),
+        (["F1", "F1"], "F1, F1: a metric stands there twice"),
+        ("ConfusionMatrix", "ConfusionMatrix is a table: name a metric that is one number before it"),
+        ("Accurracy", "'Accurracy' is not the name of a metric; try Accuracy, F1"),
+        ("base", "'base' is not the name of a metric"),
+        ("FBeta", "FBeta needs parameters"),
+        ("MAE", "MAE is not a metric of river for classifiers"),
+        (7, "int is not a metric of river"),
+        (metrics.Accuracy, "must be an instance, such as Accuracy"),
+    ],
+)
+def test_metrics_that_are_none(metric, message):
+    raises(message, LearningLoop, IterableSource(bananas(10)), make_model(), metric)
+
+
+def test_names_that_are_not_for_regressors():
+    for name in ("ROCAUC", "ConfusionMatrix", "Accuracy"):
+        raises("is not a metric of river for regressors; try MAE", Scores, name, 10, regression=True)
+    raises("'nothing' is not the name of a metric; try MAE, RMSE or R2", Scores, ["MAE", "nothing"], 10, regression=True)
+    raises("window must be at least 1", Scores, "MAE", 0, regression=True)
+    raises("Accuracy, MacroF1 treat all labels alike", Scores, ["Accuracy", "MacroF1"], 10, "spam")
+
+
+@pytest.mark.parametrize("metric", [ALL, ["LogLoss"], ["BrierScore", "F1"], "ROCAUC"])
+def test_a_killed_run_leaves_the_same_bytes(tmp_path, metric):
+    def learn(folder, rows=None):
+        with CheckpointFolder(folder) as checkpoints:
+            loop = LearningLoop(
+                InChunks(bananas(900)),
+                BSGDClassifier(20, seed=1),
+                metric,
+                window=70,
+                checkpoints=checkpoints,
+                checkpoint_every=150,
+            )
+            return loop.run(rows)
+
+    whole = learn(tmp_path / "whole")
+    for rows in (1, 149, 301, 77, None):
+        parts = learn(tmp_path / "parts", rows)
+    assert parts.scores == whole.scores
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("*.ckpt")} for name in ("whole", "parts")]
+    newest = max(files[0])
+    assert files[0][newest] == files[1][newest]
+    with CheckpointFolder(tmp_path / "whole") as folder:
+        header = folder.newest().header
+    assert header["score"] == header["scores"][0]
+    assert [score["name"] for score in header["scores"]] == [report.name for report in whole.scores]
+
+
+def changed(path, change):
+    """Change the parts of a checkpoint file: its tree and its facts."""
+    container = unpack(path.read_bytes())
+    arrays = dict(container.arrays)
+    tree, facts = json.loads(arrays.pop("tree").tobytes()), json.loads(container.strings["facts"])
+    change(tree, facts)
+    repacked(path, json.dumps(tree).encode(), arrays, facts)
+
+
+def resume(folder, metric, rows=bananas, model=None):
+    with CheckpointFolder(folder) as checkpoints:
+        return LearningLoop(IterableSource(rows(300)), model or BSGDClassifier(20, seed=1), metric, checkpoints=checkpoints).run(
+            50
+        )
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path):
+    """It has one score, and nothing beside it."""
+
+    def earlier(tree, facts):
+        del facts["scores"]
+        (parts,) = [record for record in tree["records"] if record[0] == "dict" and record[1] and record[1][0][0] == "model"]
+        (metric,) = [pair for pair in parts[1] if pair[0] == "metric"]
+        metric[1]["tuple"].pop()
+
+    for name, rows, model in (("Accuracy", bananas, BSGDClassifier(20, seed=1)), ("MAE", targets, BSGDRegressor(20, seed=1))):
+        folder = tmp_path / name
+        resume(folder, name, rows, model.clone())
+        (path,) = folder.glob("*.ckpt")
+        changed(path, earlier)
+        end = resume(folder, name, rows, model.clone())
+        assert end.rows == 100
+        assert len(end.scores[0].guesses) == (name == "Accuracy")  # of numbers, the earlier ones are not known
+        assert resume(folder, name, rows, model.clone()).rows == 150
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "call"),
+    [
+        ("ROCAUC", metrics.ROCAUC, "ROCAUC(n_thresholds=10)"),
+        ("ROCAUC", lambda: metrics.ROCAUC(n_thresholds=20), "ROCAUC(n_thresholds=20)"),
+        ("LogLoss", metrics.LogLoss, "LogLoss()"),
+    ],
+)
+def test_a_checkpoint_that_was_scored_by_river(tmp_path, name, metric, call):
+    resume(tmp_path, metric())
+    with pytest.raises(CheckpointError, match=f"has scored with {name}") as caught:
+        resume(tmp_path, name)
+    assert f"That was river's {name}, with which it goes on: --metric '{call}', or metric=river.metrics.{call}" in str(
+        caught.value
+    )
+    assert resume(tmp_path, eval(call, vars(metrics))).rows == 100
+    raises("has scored with", resume, tmp_path, "BrierScore", error=CheckpointError)
+
+
+WILD = [None, 0, -1, math.nan, math.inf, "x", [], {}, (), (1, 2, 3), [(1, 2, 3)], [(None, None, 0)], {"scores": []}]
+
+
+def wild_parts(part):
+    """States in which one part, however deep, is another thing."""
+    yield from WILD
+    pairs = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list | tuple) else ()
+    for key, inner in pairs:
+        for other in wild_parts(inner):
+            if isinstance(part, dict):
+                yield {**part, key: other}
+            else:
+                yield type(part)([*part[:key], other, *part[key + 1 :]])
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_states_that_somebody_has_written(regression):
+    names = ["MAE", "R2"] if regression else ["Accuracy", "LogLoss", "ConfusionMatrix", "ClassificationReport"]
+
+    def made():
+        return Scores(names, 20, regression=regression)
+
+    scores = made()
+    for i in range(30):
+        scores.update(float(i % 3) if regression else "abc"[i % 3], 1.0 if regression else Both("a", {"a": 0.5, "b": 0.5}))
+    state, further = scores.state, scores.further
+    made().resume(state, copy.deepcopy(further))
+    refusals = 0
+    for wild in wild_parts({**further, "scores": [] if regression else further["scores"]} if regression else further):
+        other = made()
+        try:
+            other.resume(copy.deepcopy(state), wild)
+        except CheckpointError:
+            refusals += 1
+            continue
+        other.update(1.0 if regression else "a", 1.0 if regression else Both("a", {"a": 0.5}))
+        json.dumps([report.table for report in other.reports()])
+    assert refusals > 10
+
+
+def test_guesses_of_numbers_that_somebody_has_written():
+    guesses = TargetGuesses()
+    for y in (1.0, 2.5, 7.0):
+        guesses.update(y)
+    state, again = guesses.state, TargetGuesses()
+    again.resume(state)
+    assert again.state == state
+    for name in state:
+        for value in (None, -1 if name == "rows" else math.nan, "x", 2**60 if name == "rows" else 10**400):
+            raises("of guesses are", TargetGuesses().resume, {**state, name: value})
+    raises("are below 0", TargetGuesses().resume, {**state, "spread": -1.0})
+    raises("there are no guesses", TargetGuesses().resume, {"rows": 1})
+
+
+@pytest.mark.parametrize("metric", [["Accuracy", "LogLoss"], ["ROCAUC", "BrierScore"], ["Accuracy", "F1"]])
+def test_labels_that_come_later(tmp_path, metric):
+    pairs = bananas(400)
+    rows = [({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(pairs)]
+    labels = [({"id": i, "t": i + 30.5}, y) for i, (_, y) in enumerate(pairs)]
+
+    def loop(folder):
+        source = JoinedSource(IterableSource(rows, "rows"), IterableSource(labels, "labels"), key="id", time="t", max_age=60.0)
+        delayed = DelayedLabels(max_age=60.0)
+        return DelayedLearningLoop(source, BSGDClassifier(20, seed=1), metric, delayed=delayed, checkpoints=folder, window=50)
+
+    with CheckpointFolder(tmp_path / "whole") as folder:
+        whole = loop(folder).run()
+    for most in (90, 111, 1, None):
+        with CheckpointFolder(tmp_path / "parts") as folder:
+            parts = loop(folder).run(most)
+    assert parts.scores == whole.scores
+    newest = [max((tmp_path / name).glob("*.ckpt")).read_bytes() for name in ("whole", "parts")]
+    assert newest[0] == newest[1]
+    # By hand: a prediction is that of when the row came, 30 rows before its label.
+    model, y, p, predicted = BSGDClassifier(20, seed=1), [], [], []
+    for i in range(400 + 30):
+        if i < 400:
+            x = {**pairs[i][0]}
+            p.append(model.predict_proba_one(x).get(True))
+            predicted.append(model.predict_one(x))
+        if i >= 30:
+            model.learn_one(pairs[i - 30][0], pairs[i - 30][1])
+            y.append(pairs[i - 30][1])
+    scored = [(label, q, guess) for label, q, guess in zip(y, p, predicted, strict=True) if q is not None and guess is not None]
+    assert len(scored) > 300
+    y, p, predicted = map(list, zip(*scored, strict=True))
+    twins = {
+        "Accuracy": lambda: sk.accuracy_score(y, predicted),
+        "F1": lambda: sk.f1_score(y, predicted),
+        "ROCAUC": lambda: sk.roc_auc_score(y, p),
+        "LogLoss": lambda: sk.log_loss(y, p),
+        "BrierScore": lambda: sk.brier_score_loss(y, p),
+    }
+    for report in whole.scores:
+        assert report.value == pytest.approx(twins[report.name](), abs=1e-3 if report.name == "ROCAUC" else 1e-9)
