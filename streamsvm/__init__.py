@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from streamsvm.core.budget.merge import Merge
     from streamsvm.core.budget.projection import Projection
     from streamsvm.core.budget.removal import Removal
-    from streamsvm.export.forms import save
-    from streamsvm.from_tables import table_model as table_model
     from streamsvm.explanations import explain_one as explain_one
     from streamsvm.explanations import importance as importance
+    from streamsvm.export.forms import save
+    from streamsvm.from_tables import table_model as table_model
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
+from streamsvm.core.checks import check_number
 from streamsvm.core.explaining import Explanation, explanation
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut
 from streamsvm.stream.tables import TableModel
-from streamsvm.stream.tables.chunk import Table
+from streamsvm.stream.tables.chunk import Table, is_absent
 
 _EXPLAINED = 200  # rows whose contributions are averaged
 _LONGEST = 40  # characters of a name
@@ -86,6 +87,7 @@ def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: 
     >>> list(found.sizes), found.error
     (['city', 'size'], 0.0)
     """
+    check_number("most", most, 1, inclusive=True, integer=True)
     asked = _Machine(model, rows, y, most) if hasattr(model, "fit") else _Rows(model, rows, y, most)
     if not asked.n_rows:
         raise ValueError("there are no rows to measure with")
@@ -136,7 +138,7 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     if hasattr(model, "explain_one"):
         found: Explanation = model.explain_one(x, typical)
         return found
-    if not hasattr(model, "fit"):
+    if not hasattr(model, "fit") or (hasattr(model, "predict_proba") and not hasattr(model, "decision_function")):
         raise ValueError(f"a {type(model).__name__} explains no decision")
     if typical is None:
         raise ValueError(f"a {type(model).__name__} knows no typical row: give one, such as the means of its data")
@@ -161,6 +163,14 @@ def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequenc
     return explanation(prediction, decided, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True)))
 
 
+def _labels(y: Any, n: int) -> list[Any]:
+    """Return labels as a list; a ValueError where they are not n."""
+    found = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else plain_list(y)
+    if not isinstance(found, list) or len(found) != n:
+        raise ValueError(f"y must be a sequence of {n:,} labels, one for each row")
+    return found
+
+
 def _some(n: int, most: int) -> list[int]:
     return list(range(n)) if n <= most else np.linspace(0, n - 1, most).astype(int).tolist()
 
@@ -179,20 +189,26 @@ class _Rows:
         xs: list[Any]
         if hasattr(rows, "columns"):
             names, columns, frame = as_columns(rows)
-            table, kept = Table(tuple(names), columns), _some(len(frame), most)
+            n = len(frame)
+            table, kept = Table(tuple(names), columns), _some(n, most)
             xs = [table.row(i).x for i in kept]
         elif isinstance(rows, np.ndarray):
-            kept = _some(len(rows), most)
+            n = len(rows)
+            kept = _some(n, most)
             xs = [dict(enumerate(row)) for row in rows[kept].tolist()]
         else:
             given = list(rows if isinstance(rows, Iterable) else [])
-            kept = _some(len(given), most)
+            n = len(given)
+            kept = _some(n, most)
             xs = [given[i] for i in kept]
+        ys: list[Any] | None = None
         if y is not None:
-            every = plain_list(y)
-            ys: list[Any] | None = [every[i] for i in kept]
-        else:
-            ys = None if label is None else [x.get(label) for x in xs]
+            every = _labels(y, n)
+            ys = [every[i] for i in kept]
+        elif label is not None:
+            ys = [x.get(label) for x in xs]
+        if ys is not None:
+            ys = model.read_labels(ys) if isinstance(model, TableModel) else [None if is_absent(each) else each for each in ys]
         if ys is not None and any(each is not None for each in ys):
             with_label = [i for i, each in enumerate(ys) if each is not None]
             xs, ys = [xs[i] for i in with_label], [ys[i] for i in with_label]
@@ -228,7 +244,7 @@ class _Machine:
         kept = _some(len(X), most)
         self._model, self._X = model, X[kept]
         self._names: list[Hashable] = list(range(X.shape[1])) if names is None else names
-        self.y = None if y is None else [plain_list(y)[i] for i in kept]
+        self.y = None if y is None else [_labels(y, len(X))[i] for i in kept]
         self._typical = X.mean(axis=0) if len(X) else X
         self._is_number = not hasattr(model, "classes_")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any
 
+import numpy as np
 from river import base
 
 from streamsvm.core.frames import as_columns
@@ -18,7 +19,7 @@ from streamsvm.stream.look.first_look import first_look, likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.options import arguments_of, columns_of
+from streamsvm.stream.tables.options import ROLES, arguments_of, columns_of
 from streamsvm.stream.tables.table_reading import TableReading
 
 
@@ -37,6 +38,8 @@ def table_model(
     encoding: str | None = None,
 ) -> TableModel:
     """Return a model for a table: it reads the columns as a first look at them says, and has learned nothing yet.
+
+    A model of a stream follows what comes last: shuffle a frame that is sorted by its label before ``learn_many``.
 
     It is what ``streamsvm learn`` makes of the same table: a `TableEncoder` and a learner. ``print(model.reading)`` shows what
     each column is taken for. ``learn_many``, ``predict_many`` and ``score`` take frames as they are, with the column of the label
@@ -88,16 +91,28 @@ def table_model(
     said = {"missing": _texts(missing), "cycles": _texts(cycles), "decimal": decimal, "delimiter": delimiter}
     said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
     given = {name: value for name, value in said.items() if value}
+    if not isinstance(columns, str):
+        raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {shown(columns)}")
+    if learner is not None and not isinstance(learner, base.Classifier | base.Regressor):
+        raise ValueError(f"the learner must be a classifier or regressor of river, not {shown(learner)}")
+    if getattr(learner, "n_learned", 0):
+        raise ValueError("the learner has learned already: clone() makes one that has not")
     if isinstance(data, TableReading):
-        changed = data.changed(columns=columns, **given)
-        return _made(changed, learner)
+        if label not in (None, data.label) or regression not in (None, data.regression):
+            raise ValueError(f"the reading is of the label {data.label!r}: look at the data again for another one")
+        return _made(data.changed(columns=columns, **given), learner)
     given |= columns_of(columns) if columns else {}
+    if label is not None and any(label in given.get(role, ()) for role in ROLES):
+        raise ValueError(f"columns {columns}: {label} is the label, which has no kind")
     if regression is None and learner is not None:
         regression = isinstance(learner, base.Regressor)
     beginning, names = _beginning_of(data, label)
     if names and label not in names:
         what = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
         raise ValueError(f"{beginning.name}: {what} It has {listed(names, 20)}. Perhaps label={likely_label(names)!r}")
+    unknown = [name for role in ROLES for name in given.get(role, ()) if names and name not in names]
+    if unknown:
+        raise ValueError(f"{beginning.name}: there is no column {unknown[0]!r}. It has {listed(names, 20)}")
     if beginning.format == "libsvm":
         raise ValueError(
             f"{beginning.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself"
@@ -147,11 +162,14 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
         return of_rows("the frame", len(frame), lambda i: _parted(table.row(i).x, label)), list(map(str, found))
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {shown(data)}")
-    name = data.name if isinstance(data, Source) else "the rows"
+    name = data.name if isinstance(data, Source) else "the data"
     given = data if isinstance(data, list) else list(itertools.islice(data, ROWS))
-    if not given or isinstance(given[0], Mapping):
+    is_pair = isinstance(data, Source) or all(isinstance(each, tuple) and len(each) == 2 for each in given[:ROWS])
+    if not given or all(isinstance(each, Mapping) for each in given[:ROWS]):
         names = list(dict.fromkeys(str(key) for x in given[:ROWS] for key in x))
         return of_rows(name, len(given), lambda i: _parted(given[i], label)), names
+    if not is_pair or isinstance(data, np.ndarray):
+        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not of {shown(given[0])}")
     rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
     if label is not None:
         raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")

@@ -1,15 +1,17 @@
 """Models for tables as they are: frames, files, dicts and sources, with what the command line makes of the same."""
 
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from river.tree import HoeffdingTreeClassifier
 
 import streamsvm
 from refused import raises
-from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save, table_model
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, importance, load, save, table_model
 from streamsvm.core.frames import plain_list
 from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
 from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
@@ -220,3 +222,72 @@ def test_a_wide_table_finds_room():
 
 def test_it_is_a_name_of_the_package():
     assert "table_model" in dir(streamsvm)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float32, np.bool_, Decimal])
+def test_numbers_that_are_not_pythons_are_numbers(kind):
+    rows = [{"p": kind(i % 7), "b": i % 5, "y": i % 2 == 0} for i in range(60)]
+    for data in (rows, pd.DataFrame(rows)):
+        assert re_kinds(table_model(data, label="y"))["p"] == "number"
+
+
+def test_what_is_said_of_columns_is_heeded_or_refused():
+    frame = pd.DataFrame(columns())
+    raises(
+        "city .said to be a number, and has .*Try: columns='.*city:category", table_model, frame, label="y", columns="city:number"
+    )
+    raises("there is no column 'nope'", table_model, frame, label="y", columns="nope:drop")
+    for kind in ("drop", "category", "number"):
+        raises("y is the label, which has no kind", table_model, frame, label="y", columns=f"y:{kind}")
+    raises("columns must be a text", table_model, frame, label="y", columns={"city": "drop"})
+    raises("learner must be a classifier or regressor of river", table_model, frame, label="y", learner="svm")
+    learned = BSGDClassifier(budget=5)
+    learned.learn_one({"a": 1.0}, True)
+    raises("has learned already", table_model, frame, label="y", learner=learned)
+    raises("look at the data again", table_model, table_model(frame, label="y").reading, label="city")
+    for data in ([1, 2], [(1, 2, 3)], np.zeros((3, 2)), frame["age"], [{"a": 1}, None]):
+        raises("data is no table", table_model, data, label="y")
+
+
+def test_targets_as_people_write_them_and_floats_are_numbers_to_predict(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(300) % 7, "y": [f"{i * 7 % 300 / 20:.2f}".replace(".", ",") for i in range(300)]})
+    frame.to_csv(tmp_path / "rows.csv", sep=";", index=False)
+    for data in (frame, tmp_path / "rows.csv"):
+        reading = table_model(data, label="y").reading
+        assert reading.regression
+        assert reading.options["decimal"] == ","
+    table_model(frame, label="y").learn_many(frame)
+    halves = pd.DataFrame({"a": np.arange(200) % 7, "y": np.arange(200) * 7 % 15 * 0.5})
+    assert table_model(halves, label="y").reading.regression
+    raises("row 0: .*'no'", table_model(frame, label="y").learn_many, frame.assign(y="no"))
+
+
+@pytest.mark.parametrize("w", [2.0, [0.0, 1.0] * 120])
+def test_weights_count_the_same_at_once_and_one_by_one(w):
+    frame = pd.DataFrame(columns()).assign(age=np.arange(240) % 7.0)
+    models = [table_model(frame, label="y", learner=BSGDClassifier(budget=30)) for _ in range(3)]
+    weights = np.broadcast_to(w, 240)
+    models[0].learn_many(frame, w=w)
+    for i, row in enumerate(frame.to_dict("records")):
+        models[1].learn_one(row, row["y"], w=float(weights[i]))
+    for first in range(0, 240, 7):
+        models[2].learn_many(frame[first : first + 7], w=weights[first : first + 7])
+    due = [model.predict_proba_one(row) for model in models[:1] for row in frame[:20].to_dict("records")]
+    for model in models[1:]:
+        assert [model.predict_proba_one(row) for row in frame[:20].to_dict("records")] == due
+        assert model["TableEncoder"]._numbers == models[0]["TableEncoder"]._numbers
+
+
+def test_labels_that_are_missing_do_not_count_and_frames_that_are_sorted_are_pointed_out():
+    frame = pd.DataFrame(columns())
+    model, other = (table_model(frame, label="y", learner=BSGDClassifier(budget=30)) for _ in range(2))
+    some = frame["y"].where(np.arange(240) % 2 == 0)
+    model.learn_many(frame, some)
+    other.learn_many(frame[::2])
+    assert model.score(frame, some) == other.score(frame[::2])
+    assert importance(model, frame, some).error == pytest.approx(1.0 - model.score(frame, some))
+    with pytest.warns(UserWarning, match="sorted by their labels"):
+        table_model(frame, label="y", learner=BSGDClassifier(budget=30)).learn_many(frame.sort_values("y"))
+    tree = table_model(frame, label="y", learner=HoeffdingTreeClassifier())
+    tree.learn_many(frame)
+    assert 0.0 <= tree.score(frame) <= 1.0

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ _FEWEST = 20  # scores, before which everything may come
 _STEP = 0.02  # by which the share of misses that is aimed at moves with each row
 _FARTHEST = 6.0  # natural logarithms from the mean size of an error to one that is predicted
 _SMALLEST, _LARGEST, _LEAST_SHARE = 1e-300, 1e300, 0.05
+_LARGEST_ERROR, _LARGEST_FEATURE = 1e100, 1e38
 
 
 class _Calibration:
@@ -159,7 +161,7 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
 
         Before 20 rows were learned it is infinite.
         """
-        middle, reach = float(self.regressor.predict_one(x)), self._calibration.threshold
+        middle, reach = float(self.regressor.predict_one(x) or 0.0), self._calibration.threshold
         if math.isinf(reach):
             return (-math.inf, math.inf) if reach > 0.0 else (middle, middle)
         reach *= self._size(x)
@@ -173,12 +175,14 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the regressor."""
         target = checked_target(y)
-        error = abs(target - float(self.regressor.predict_one(x)))
+        error = abs(target - float(self.regressor.predict_one(x) or 0.0))
         size, features = self._size(x), self._features(x)
         self.regressor.learn_one(x, y, **kwargs)
         if kwargs.get("w", 1.0) == 0.0:
             return
-        self._calibration.learn(min(error / size, _LARGEST))
+        self._calibration.learn(error / size if error <= _LARGEST * min(size, 1.0) else _LARGEST)
+        if not error <= _LARGEST_ERROR:  # nor a NaN: of a model that went astray
+            return
         self._rows += 1
         self._mean += (error - self._mean) / min(self._rows, self.window)
         if self._mean > 0.0:
@@ -192,11 +196,15 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
         return max(self._mean * math.exp(min(max(power, -_FARTHEST), _FARTHEST)), _SMALLEST)
 
     def _features(self, x: dict[Any, Any]) -> dict[Any, Any]:
-        """The row as the last step of a pipeline is given it."""
+        """The numbers of the row as the last step of a pipeline is given it."""
         model: Any = self.regressor
         while isinstance(model, compose.Pipeline):
             x, model = model._transform_one(x)
-        return x
+        return {
+            name: float(value)
+            for name, value in x.items()
+            if isinstance(value, Real | np.bool_) and abs(float(value)) <= _LARGEST_FEATURE
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_calibration": self._calibration.state()}

@@ -52,8 +52,21 @@ def _explain(model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None
         model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
         return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
 
-    given = {name: x.get(name, 0.0) for name in model.feature_names}
-    return explanation(prediction, decide, row, base, model.feature_names, groups, given)
+    names, given = _names(model, x)
+    return explanation(prediction, decide, row, base, names, groups, given)
+
+
+def _names(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
+    """Return the name of each feature, and its value in a row; where names are hashed, those that share a column in the row."""
+    names: list[Hashable] = list(model.feature_names)
+    if model.overflow != "hash" or len(names) < model.max_features:
+        return names, {name: x.get(name, 0.0) for name in names}
+    sharing: dict[int, list[Any]] = {}
+    for name, column in zip(x, model._features.columns_of(x, False).tolist(), strict=True):
+        sharing.setdefault(column, []).append(name)
+    for column, found in sharing.items():
+        names[column] = found[0] if len(found) == 1 else ", ".join(map(str, found))
+    return names, {names[column]: float(sum(x[name] for name in found)) for column, found in sharing.items()}
 
 
 def _row(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:

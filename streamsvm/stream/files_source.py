@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from streamsvm.core.checks import checked_count
@@ -18,11 +19,12 @@ _PATTERN = frozenset("*?[")
 def files_of(spec: str | Sequence[str], is_rows: Callable[[str], bool]) -> list[str]:
     """Return the files that a folder or a pattern such as ``data/*.csv`` names, sorted by name, or each of several names.
 
-    Of a folder, they are those whose names are of rows and begin with neither ``.`` nor ``_``. There are none for a name that is
+    Of a folder, they are those whose names are of rows and begin with neither ``.`` nor ``_``. Empty files are left out, and each
+    file is read once. There are none for a name that is
     neither. A StreamError says that there are no such files.
     """
     if not isinstance(spec, str):
-        files = [path for each in spec for path in files_of(each, is_rows) or [each]]
+        files = _once(path for each in spec for path in files_of(each, is_rows) or [each])
         if others := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{others[0]} is no file: several sources are files, folders or patterns")
         return files
@@ -30,15 +32,28 @@ def files_of(spec: str | Sequence[str], is_rows: Callable[[str], bool]) -> list[
         return []
     path = Path(spec)
     if path.is_dir():
-        found = [each for each in sorted(path.iterdir()) if each.name[0] not in "._" and each.is_file()]
+        found = [each for each in sorted(path.iterdir()) if each.name[0] not in "._" and _has_bytes(each)]
         if not (files := [str(each) for each in found if is_rows(each.name)]):
             raise StreamError(f"{spec} is a folder without a file of rows. Name the files by a pattern: '{path}/*.txt'")
         return files
     if not _PATTERN & {*spec} or path.exists():
         return []
-    if not (files := [each for each in sorted(glob.glob(spec, recursive=True)) if Path(each).is_file()]):  # noqa: PTH207 - as a shell
+    if not (files := _once(each for each in sorted(glob.glob(spec, recursive=True)) if _has_bytes(Path(each)))):  # noqa: PTH207 - as a shell
         raise StreamError(f"{spec}: there is no such file")
     return files
+
+
+def _once(paths: Iterable[str]) -> list[str]:
+    """Return paths without those that lead to a file which is there already, as links do."""
+    return list({os.path.realpath(path): path for path in reversed([*paths])}.values())[::-1]
+
+
+def _has_bytes(path: Path) -> bool:
+    """Whether this is a file which is not empty."""
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 class FilesSource(Source):

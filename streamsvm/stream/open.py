@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
+from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any, Unpack
 
@@ -78,6 +79,10 @@ def name_of(spec: str | Sequence[str]) -> str:
     return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
 
 
+def _as_texts(spec: str | PathLike[str] | Sequence[str | PathLike[str]]) -> str | list[str]:
+    return fspath(spec) if isinstance(spec, str | PathLike) else [fspath(each) for each in spec]
+
+
 def _suffix(name: str) -> str:
     return PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
 
@@ -89,7 +94,7 @@ class FileOptions(TextOptions, total=False):
 
 
 def open_source(
-    spec: str | Sequence[str],
+    spec: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     label: str | None = None,
     format: str | None = None,  # noqa: A002
@@ -135,6 +140,7 @@ def open_source(
     StreamError
         The source cannot be opened, or cannot be read in that way.
     """
+    spec = _as_texts(spec)
     if weight is not None:
         if weight == label or weight in as_names("drop", reading.get("drop", ())):
             raise StreamError(f"{spec}: column {weight!r} cannot hold the weight: it is the label, or dropped")

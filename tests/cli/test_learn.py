@@ -257,7 +257,7 @@ def test_a_number_to_predict_is_noticed(trump, call):
 
 
 def test_a_number_as_text_among_labels_may_be_one_to_predict(file, call):
-    prices = ["a,price", *(f"{i},{i}.5" for i in range(9))]
+    prices = ["a,price", *(f"{i},{i}" for i in range(9))]
     learn = ["learn", file("prices.csv", *prices, "9,959.00"), "--label", "price"]
     said = call(*learn, status=1, says="label '959.00' is a str").stderr
     assert "If they are numbers to predict: --regression, or a regressor." in said

@@ -73,7 +73,8 @@ def test_a_target_is_predicted_and_goes_on(file, call, tmp_path):
         ([f"{i}" for i in range(26)], "Accuracy"),
         ([f"{i}" for i in range(150)], "MAE"),
         ([f"{i / 4}" for i in range(30)], "MAE"),
-        ([f"{i / 2}" for i in range(6)], "Accuracy"),
+        ([f"{i / 2}" for i in range(6)], "MAE"),
+        (["1.5", "2.5"], "Accuracy"),
         ([f"x{i}" for i in range(100)], "Accuracy"),
     ],
 )

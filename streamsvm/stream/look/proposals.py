@@ -71,8 +71,10 @@ def proposal(
         No column is left to learn from.
     """
     columns = list(columns)
+    told = {*table.numbers, *table.encoder.get("features", ())}
+    columns = [_as_told(column) if column.name in told else column for column in columns]
     open_ = [column for column in columns if any(not rows_may_fail or flag != "missing" for flag, _ in column.answers)]
-    is_needed, told = bool(open_), {*table.numbers, *table.encoder.get("features", ())}
+    is_needed = bool(open_)
     suggested = [column._replace(answers=column.suggested) for column in columns if column.suggested and column.name not in told]
     if not open_ and not suggested:
         return None
@@ -96,6 +98,13 @@ def proposal(
             )
             raise NothingLeftError(f"no column is left to learn from: {cut(seen, 400)}")
     return Proposal(open_, is_needed, options)
+
+
+def _as_told(column: Column) -> Column:
+    """Return a column that is said to hold numbers; where it holds something else, that is a question."""
+    if not {flag for flag, _ in column.answers} & {"drop", "categorical", "dates"}:
+        return column
+    return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_open=True)
 
 
 def _options(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from streamsvm.stream.look.column_kinds import (
 )
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.options import TableOptions
+from streamsvm.stream.tables.reading import plain_value
 from streamsvm.stream.tables.values import is_date
 
 #: The note on a label that is not named as a target.
@@ -207,10 +208,13 @@ def _described(
     columns = []
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
-        values = [value for row in rows if (value := row.get(name)) is not None and not (answered and value != value)]
+        values = [
+            plain_value(value) for row in rows if (value := row.get(name)) is not None and not (answered and value != value)
+        ]
         if name == label:
-            note = TARGET if not regression and _are_targets(values) else ""
-            columns.append(Column(name, "target" if regression else "label", most_common(values), note))
+            answers = _decimals_of(values) if "decimal" not in answered else ()
+            note = TARGET if not regression and (answers or _are_targets(values)) else ""
+            columns.append(Column(name, "target" if regression else "label", most_common(values), note, answers))
         elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
             columns.append(Column(name, "dropped", ""))
         elif name in answered.get("categorical", ()):
@@ -250,11 +254,19 @@ def _as_compared(value: Any) -> str:
         return str(value)
 
 
+def _decimals_of(labels: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """Return the answer that reads labels as numbers which people have written, where they are such, and many."""
+    texts = [str(y) for y in labels]
+    if len(set(texts)) <= ENOUGH or all(map(is_number, texts)):
+        return ()
+    return tuple(answer for answer in column_of("label", labels).answers if answer[0] == "decimal")
+
+
 def _are_targets(labels: Sequence[Any]) -> bool:
     """Whether labels seem to be numbers to predict: with fractions, or as many as no classes are."""
     if not all(isinstance(y, int | float | str) and not isinstance(y, bool) and is_number(y) for y in labels):
         return False
     distinct = set(map(float, labels))
-    if len(distinct) > ENOUGH and not all(map(float.is_integer, distinct)):
+    if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
         return True
     return len(distinct) > _MANY_CLASSES or (len(distinct) > ENOUGH and 2 * len(distinct) > len(labels))

@@ -195,14 +195,18 @@ class TableEncoder(base.MiniBatchTransformer):
     def learn_one(self, x: Mapping[Any, Any], y: Any = None, w: float = 1.0) -> None:
         """Learn the columns, values and scales of a row, and what its label, by a weight, says of its names.
 
+        Of a row of weight 0 nothing is learned.
+
         Raises
         ------
         ValueError
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
         numbers, names = self._split(x, True)
+        if checked_weight(w) == 0.0:
+            return
         if self._statistics is not None and y is not None:
-            self._statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, checked_weight(w))
+            self._statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, w)
         for name, value in numbers.items():
             if name not in self._numbers and isinstance(name, np.generic):
                 name = name.item()

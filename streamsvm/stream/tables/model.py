@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Mapping
+import copy
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +14,14 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, plain_list
+from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import Table, is_absent
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.table_reading import TableReading
 from streamsvm.stream.tables.values import number
 
 _FEW, _FEW_ROWS, _MANY_ROWS = 8, 64, 1024  # rows that are taken one by one, first together, and at most
+_SORTED, _RUN = 50, 5  # rows whose order is looked at, and how many of a label at least
 
 
 class TableModel(compose.Pipeline):
@@ -58,7 +62,7 @@ class TableModel(compose.Pipeline):
         """Return a model with the same parameters and reading, which has learned nothing."""
         made = super().clone(new_params, include_attributes)
         if self.reading is not None:
-            made._reading = self.reading
+            made._reading = copy.deepcopy(self.reading)
         return made
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None, **params: Any) -> None:
@@ -87,14 +91,16 @@ class TableModel(compose.Pipeline):
             return
         names, columns, frame = as_columns(X)
         n, labels = len(frame), self._labels_of(X, y)
-        weights = np.ones(n) if w is None else np.array([checked_weight(each) for each in w], np.float64)
+        given = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else plain_list(w)
+        weights = np.array([checked_weight(each) for each in given], np.float64)
         if not len(labels) == len(weights) == n:
             raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
         table, first, most = Table(tuple(names), columns), 0, _FEW_ROWS
-        if None in labels and self.label is not None:  # of the unlabelled rows nothing is learned
+        if None in labels and self.reading is not None:  # of the unlabelled rows nothing is learned
             kept = [i for i, each in enumerate(labels) if each is not None]
             columns = [values[kept] if isinstance(values, np.ndarray) else [values[i] for i in kept] for values in columns]
             table, n, labels, weights = Table(tuple(names), columns), len(kept), [labels[i] for i in kept], weights[kept]
+        _warn_of_order(labels)
         while first < n:
             end = min(first + most, n)
             done = self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
@@ -123,7 +129,12 @@ class TableModel(compose.Pipeline):
             A row is refused, or there is no label.
         """
         labels = self._labels_of(X, y)
-        predicted = plain_list(self.predict_many(X))
+        if hasattr(self._last_step, "predict_many"):
+            predicted = plain_list(self.predict_many(X))
+        else:
+            names, columns, _ = as_columns(X)
+            table = Table(tuple(names), columns)
+            predicted = [self.predict_one(table.row(i).x) for i in range(len(labels))]
         pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
         if not pairs:
             raise ValueError("there is no row with a label to score")
@@ -136,7 +147,8 @@ class TableModel(compose.Pipeline):
     def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None) -> Any:
         """Return how much each column of a row moves its decision, as ``explain_one`` of the learner.
 
-        All features that were made of a column count together. The typical row has the mean of each number, and no name.
+        All features that were made of a column count together. The typical row has the mean of each number, as far as the learner
+        scales by it, and the mean of the statistics of names.
 
         Parameters
         ----------
@@ -151,24 +163,43 @@ class TableModel(compose.Pipeline):
             The row is refused, the model has learned nothing, or its learner explains nothing.
         """
         encoder, *_, last = self.steps.values()
-        if len(self.steps) != 2 or not hasattr(last, "explain_one"):
-            raise ValueError(f"{type(last).__name__} behind an encoder explains no decision")
-        base = None if typical is None else encoder.transform_one(typical)
-        found = last.explain_one(encoder.transform_one(x), base, groups=_origins(encoder))
+        if not hasattr(last, "explain_one"):
+            raise ValueError(f"a {type(last).__name__} explains no decision")
+        base = None if typical is None else self._transform_one(dict(typical))[0]
+        found = last.explain_one(self._transform_one(dict(x))[0], base, groups=_origins(encoder))
         return replace(found, values=dict(x))
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
-        reading = self.reading
-        if y is not None or reading is None or reading.label is None:
-            return [None] * len(X) if y is None else plain_list(y)
+        if y is not None:
+            return self.read_labels(plain_list(y))
+        if self.label is None:
+            return [None] * len(X)
         columns = dict(zip(*as_columns(X)[:2], strict=True))
-        if reading.label not in columns:
-            raise ValueError(f"X has no column {reading.label!r}, which is the label: give y, or a frame with it")
-        found = columns[reading.label]
-        reads = Reading(**{name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")})
-        labels = [None if is_absent(each) else reads.label(each) for each in plain_list(found)]
-        return [number(each) if isinstance(each, str) else each for each in labels] if reading.regression else labels
+        if self.label not in columns:
+            raise ValueError(f"X has no column {self.label!r}, which is the label: give y, or a frame with it")
+        return self.read_labels(plain_list(columns[self.label]))
+
+    def read_labels(self, labels: Sequence[Any]) -> list[Any]:
+        """Return labels as the `reading` has them: None where there is none, and numbers to predict as such.
+
+        Raises
+        ------
+        ValueError
+            A number to predict is none.
+        """
+        reading = self.reading
+        if reading is None:
+            return list(labels)
+        how = {name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")}
+        reads, found = Reading(**how), []
+        for i, each in enumerate(labels):
+            y = None if is_absent(each) else reads.label(each)
+            if reading.regression and isinstance(y, str):
+                with in_row(i):
+                    y = number(y)
+            found.append(y)
+        return found
 
     def _learn_together(
         self, encoder: Any, last: Any, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool
@@ -182,6 +213,22 @@ class TableModel(compose.Pipeline):
             return 0
         encoded.learn()
         return n
+
+
+def _warn_of_order(labels: Sequence[Any]) -> None:
+    """Warn where the rows of a frame are sorted by their labels: what comes last counts most."""
+    if len(labels) < _SORTED:
+        return
+    changes = sum(a != b for a, b in itertools.pairwise(labels))
+    distinct = len(set(labels))
+    is_sorted = 1 < distinct == changes + 1 <= len(labels) // _RUN
+    if not is_sorted and distinct > _SORTED:  # numbers to predict
+        try:
+            is_sorted = list(labels) in (sorted(labels), sorted(labels, reverse=True))
+        except TypeError:
+            return
+    if is_sorted:
+        warn("the rows are sorted by their labels, and a model that learns a stream follows what comes last: shuffle them first")
 
 
 def _origins(encoder: Any) -> dict[str, Hashable]:

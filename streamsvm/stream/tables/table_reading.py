@@ -54,7 +54,7 @@ class TableReading:
     >>> rows = [{"id": i, "city": "Oslo" if i % 2 else "Paris", "y": i % 3 == 0} for i in range(40)]
     >>> model = streamsvm.table_model(rows, label="y")
     >>> print(model.reading)
-    first look at the rows, 40 rows
+    first look at the data, 40 rows
       column  kind      values
       id      dropped   0 to 39       looks like an id
       city    category  Paris, Oslo
