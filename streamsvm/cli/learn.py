@@ -231,7 +231,7 @@ def _show(output: Output, rows: int, loops: dict[int, LearningLoop], event: str)
                 "learned": each.learned,
                 "metric_name": each.metric_name,
                 "metric": each.metric if math.isfinite(each.metric) else None,
-                "scores": scores_of(each),
+                "scores": scores_of(each.scores),
                 "refused": dict(each.refused),
             }
             | ({} if each.drifts is None else {"drifts": each.drifts})

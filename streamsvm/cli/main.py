@@ -272,6 +272,26 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
     add_overwrite(inspect)
 
+    scoring = commands.add_parser(
+        "score",
+        help="predict rows with labels, without learning them, and score it",
+        usage="%(prog)s SOURCE --model PLACE [flags]",
+    )
+    text = "files or a topic, as of predict, up to its end"
+    scoring.add_argument("source", nargs="+", metavar="SOURCE", help=text)
+    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
+    scoring.add_argument("--model", dest="path", type=place, required=True, metavar="PLACE", help=text)
+    text = "the column or key that holds the label (default: the one that was learned)"
+    scoring.add_argument("--label", metavar="NAME", help=text)
+    text = (
+        "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix, with --positive also "
+        "ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
+    )
+    scoring.add_argument("--metric", metavar="NAME,...", help=text)
+    scoring.add_argument("--positive", metavar="LABEL", help="the positive label of metrics that have one")
+    scoring.add_argument("--json", action="store_true", help="print one JSON object")
+    add_trusted(scoring, "the model")
+
     explain = commands.add_parser(
         "explain", help="show which columns matter to a model, and why it decides as it does", usage="%(prog)s PLACE ROWS [flags]"
     )
@@ -335,6 +355,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "predict": predict,
         "merge": merge,
         "inspect": inspect,
+        "score": scoring,
         "explain": explain,
         "export": export,
         "compile": compiling,

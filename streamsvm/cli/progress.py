@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Iterable
 from typing import Any, Self
 
 from rich.console import Console
@@ -95,7 +96,7 @@ class Display:
         if progress.ended or not self._quiet:
             self.say(_line(progress), **_facts(progress))
         if progress.ended and not (self._quiet or self._logs):
-            for line in _further_lines(progress):
+            for line in lines_of(progress.scores[1:], min(progress.window, progress.learned)):
                 self._console.print(Text(printable(line)))
 
 
@@ -134,15 +135,15 @@ def _guessing(report: ScoreReport) -> str:
     return f" ({', '.join(guesses)})" if guesses else ""
 
 
-def _further_lines(progress: Progress) -> list[str]:
-    """Return what metrics say beside the score, at the end of a run."""
+def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
+    """Return what metrics say at the end of a run, also of its last rows, if a number of these is given."""
     lines: list[str] = []
-    for report in progress.scores[1:]:
+    for report in scores:
         if report.table is not None:
             lines += [f"{report.name}:", *_table_lines(report.table)]
         elif math.isfinite(report.value):
-            last = f"  last {min(progress.window, progress.learned):,} rows {report.windowed:.4f}"
-            last = last if math.isfinite(report.windowed) else ""
+            has_last = last_rows and math.isfinite(report.windowed)
+            last = f"  last {last_rows:,} rows {report.windowed:.4f}" if has_last else ""
             lines.append(f"{report.name} {report.value:.4f}{_guessing(report)}{last}")
         else:
             lines.append(f"{report.name} has no value")
@@ -168,10 +169,10 @@ def _cell(value: Any) -> str:
     return f"{value:.4f}" if type(value) is float else f"{value:,}" if type(value) is int else str(value)
 
 
-def scores_of(progress: Progress) -> list[dict[str, Any]]:
+def scores_of(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
     """Return what each metric says as JSON has it."""
     found = []
-    for report in progress.scores:
+    for report in scores:
         fact: dict[str, Any] = {"name": report.name}
         if report.table is None:
             fact |= {"value": _finite(report.value), "windowed": _finite(report.windowed)}
@@ -195,7 +196,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "majority": None if progress.majority is None else progress.majority[1],
         "windowed": _finite(progress.windowed),
         "window": progress.window,
-        "scores": scores_of(progress),
+        "scores": scores_of(progress.scores),
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,

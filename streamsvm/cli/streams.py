@@ -211,14 +211,25 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
-    text_format = format_of(place)
-    table = table_of({}, text_format, None, checkpoint, predict=True)
-    label = None if text_format == "libsvm" else label_of(checkpoint)
-    with contextlib.closing(open_source(place, label=label, label_needed=False, stop_at_end=True, **table.source)) as opened:
-        for row in itertools.islice(without_key(opened, checkpoint), most):
+    with labelled_source(place, checkpoint) as source:
+        for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
             yield row
+
+
+@contextlib.contextmanager
+def labelled_source(place: str | list[str], checkpoint: Checkpoint, label: str | None = None) -> Iterator[Source]:
+    """Open a stream that is read to its end as ``predict`` reads it, with the labels of rows where they have some.
+
+    ``label`` is the name of the label; None: that with which the model was learned.
+    """
+    text_format = format_of(place)
+    table = table_of({}, text_format, label, checkpoint, predict=True)
+    known = None if text_format == "libsvm" else label_of(checkpoint) if label is None else label
+    how: dict[str, Any] = {"label_needed": label is not None, "stop_at_end": True}
+    with contextlib.closing(open_source(place, label=known, **how, **table.source)) as opened:
+        yield without_key(opened, checkpoint)
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ def open_source(
     ----------
     spec
         A path, ``"-"`` for standard input, or a URL whose scheme a package has registered, such as ``kafka://``. Or several files
-        that are read one after the other, as by `FilesSource`: a folder, a pattern such as ``"data/*.csv"``, or a list of these.
+        that are read one after the other, as one source: a folder, a pattern such as ``"data/*.csv"``, or a list of these.
     label
         Name of the label. In LIBSVM text, the label comes first and has no name.
     format

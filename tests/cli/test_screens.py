@@ -29,7 +29,7 @@ def test_without_arguments_the_overview_is_shown(call):
 def test_the_commands_are_those_that_exist():
     parser, known = _parser()
     words = commands()
-    assert len(words) == 6
+    assert len(words) == 7
     assert {first for first, *_ in words} == known.keys() - {"compile", "merge"}
     for each in words:
         parser.parse_args(each)

@@ -45,7 +45,7 @@ class TableEncoder(base.MiniBatchTransformer):
       ``max_values`` values of a column get a feature each, once they are learned for the second time.
     - All other values have **statistics**: what the labels of the rows before say of them. With two labels, ``city~yes`` is by
       how much the log odds of the label are above those of all rows; with more, each of the first 8 has one. Where numbers are
-      predicted, all values have ``city~``, which is how far their mean is from the mean of all. `NameStatistics` describes them.
+      predicted, all values have ``city~``, which is how far their mean is from the mean of all.
     - With ``buckets``, names need no labels: the first ``max_values`` values get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
     - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its place in the day, the
