@@ -69,7 +69,7 @@ class Table(NamedTuple):
     """Numbers of names, such as what the labels of the rows that were learned say of each."""
 
     keys: np.ndarray
-    """The key of each name, as `key_of` gives it, uint32 [n], in ascending order."""
+    """The key of each name, as ``key_of`` gives it, uint32 [n], in ascending order."""
     values: np.ndarray
     """The numbers of each, float64 [n, m]."""
 
