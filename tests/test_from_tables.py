@@ -1,6 +1,7 @@
 """Models for tables as they are: frames, files, dicts and sources, with what the command line makes of the same."""
 
 import json
+from datetime import timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -229,6 +230,20 @@ def test_numbers_that_are_not_pythons_are_numbers(kind):
     rows = [{"p": kind(i % 7), "b": i % 5, "y": i % 2 == 0} for i in range(60)]
     for data in (rows, pd.DataFrame(rows)):
         assert re_kinds(table_model(data, label="y"))["p"] == "number"
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "dicts"])
+def test_durations_are_seconds(form):
+    waits = [timedelta(minutes=i % 50) for i in range(60)]
+    given = {"wait": waits, "b": [i % 5 for i in range(60)], "y": [i % 50 > 25 for i in range(60)]}
+    model = table_model(FORMS[form](given), label="y")
+    assert re_kinds(model)["wait"] == "number"
+    if form != "dicts":
+        model.learn_many(FORMS[form](given))
+    else:
+        for row in FORMS[form](given):
+            model.learn_one(row, row["y"])
+    assert model["TableEncoder"].transform_one({"wait": timedelta(hours=1)})["wait"] == 3600.0
 
 
 def test_what_is_said_of_columns_is_heeded_or_refused():

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
@@ -344,9 +344,11 @@ class Reading:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value of numpy or the decimal module as the number of Python that it is; any other as it is."""
+    """Return a number of numpy or the decimal module as one of Python, a duration in seconds, and other values as they are."""
     if isinstance(value, np.number | np.bool_):
-        return value.item()
+        value = value.item()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     return float(value) if isinstance(value, Decimal) else value
 
 
