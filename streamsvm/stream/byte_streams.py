@@ -154,9 +154,9 @@ class ByteStream:
 
 def _unpacked(file: io.FileIO, name: str) -> gzip.GzipFile | _ZstdFile | None:
     """Return what unpacks a file, by its name; None where it is not packed."""
-    if name.endswith(".gz"):
+    if name.lower().endswith(".gz"):
         return gzip.GzipFile(fileobj=file)
-    return _ZstdFile(file, name) if name.endswith(".zst") else None
+    return _ZstdFile(file, name) if name.lower().endswith(".zst") else None
 
 
 class _ZstdFile:

@@ -84,7 +84,7 @@ def _as_texts(spec: str | PathLike[str] | Sequence[str | PathLike[str]]) -> str 
 
 
 def _suffix(name: str) -> str:
-    return PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
+    return PurePath(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 class FileOptions(TextOptions, total=False):

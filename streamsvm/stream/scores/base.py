@@ -39,7 +39,7 @@ class ScoreReport(NamedTuple):
     """Of a metric that is no number: rows of cells, of which the first row and the first cell of each row are names."""
 
 
-class Reading:
+class ShownScore:
     """The value of a score over all rows or the last ones, read as a metric of river is."""
 
     def __init__(self, name: str, get: Callable[[], float]) -> None:

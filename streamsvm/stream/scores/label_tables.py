@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from streamsvm.files.bounds import check_hashes
-from streamsvm.stream.scores.base import Reading, Score, State
+from streamsvm.stream.scores.base import Score, ShownScore, State
 
 _MOST_KEPT = 100  # labels that are told apart
 _MOST_SHOWN = 12
@@ -25,7 +25,7 @@ class LabelTable(Score):
     def __init__(self, window: int) -> None:
         self.name: str = type(self).__name__
         self.window: int = window
-        self.metric: Any = Reading(self.name, lambda: math.nan)
+        self.metric: Any = ShownScore(self.name, lambda: math.nan)
         self.windowed: Any = self.metric
         self._pairs: Counter[tuple[int, int]] = Counter()  # of numbers of labels; 0 are all beyond
         self._labels: dict[Any, int] = {}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.stream.scores.base import Columns, Reading, Score, State, described
+from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, described
 from streamsvm.stream.scores.label_shares import LabelShares
 from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, cleaned, cleaned_one, exact_counts, roc_auc
 
@@ -31,8 +31,8 @@ class ProbabilityScore(Score):
         self.name: str = type(self).__name__
         self.window: int = window
         self._positive = positive
-        self.metric: Any = Reading(self.name, lambda: self.value)
-        self.windowed: Any = Reading(self.name, lambda: self.windowed_value)
+        self.metric: Any = ShownScore(self.name, lambda: self.value)
+        self.windowed: Any = ShownScore(self.name, lambda: self.windowed_value)
 
     def __repr__(self) -> str:
         return described(self.name, self.parameters, self.window, self._positive)
