@@ -1,5 +1,7 @@
 """Names of sources and sinks that say nothing, or contradict their options."""
 
+import gzip
+
 import pytest
 
 from refused import raises
@@ -32,3 +34,9 @@ def test_sources_that_cannot_be(tmp_path, name, options, reason):
 )
 def test_sinks_that_cannot_be(tmp_path, name, reason):
     raises(reason, open_sink, name.format(folder=tmp_path), error=StreamError)
+
+
+def test_a_suffix_may_have_capitals(tmp_path):
+    (tmp_path / "ROWS.CSV.GZ").write_bytes(gzip.compress(b"a,y\n1,0\n"))
+    with open_source(tmp_path / "ROWS.CSV.GZ", label="y") as source:
+        assert [(row.x, row.y) for row in source] == [({"a": 1.0}, 0)]
