@@ -302,7 +302,7 @@ follow. The checkpoint keeps how the table is read.
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
 | Which hold names? | `--columns city:category`; they become one of a [few features](names.md), or what the labels say of them |
 | Which hold dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
-| Which values are missing? | `--missing NA,-` (an empty cell and a null always are) |
+| Which values are missing? | `--missing NA,-` (an empty cell and a null always are); in one column, `--columns age:number=NA` |
 | How to handle them? | `--when-missing mean` (default), `indicator` (also a feature `age is missing`), or `drop` (counts as 0) |
 | How is the text written? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
 

@@ -19,6 +19,7 @@ from streamsvm.stream.look.first_look import first_look, likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables.model import room_for
 from streamsvm.stream.tables.options import ROLES, arguments_of, columns_of
 from streamsvm.stream.tables.table_reading import TableReading
 
@@ -146,7 +147,7 @@ def _made(reading: TableReading, learner: Any) -> TableModel:
     encoder = TableEncoder(**how)
     if learner is None:
         kind = SVMRegressor if reading.regression else SVMClassifier
-        learner = kind(seed=0, max_features=encoder.room(kind().max_features, len(reading.columns)))
+        learner = kind(seed=0, max_features=room_for(encoder, kind().max_features, len(reading.columns)))
     return TableModel(encoder, learner, reading=reading)
 
 

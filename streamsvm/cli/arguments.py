@@ -197,7 +197,7 @@ def _words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
 
 
 def _column(path: str, name: str, kind: Any) -> str:
-    if not isinstance(kind, str) or not re.fullmatch("drop|category|number|date(=.*)?", kind, re.DOTALL):
+    if not isinstance(kind, str) or not re.fullmatch("drop|(category|number|date)(=.*)?", kind, re.DOTALL):
         raise UsageError(f"--config {path}: {name} in columns must be drop, category, number, date or date=FORMAT, not {kind!r}")
     kind, equals, how = kind.partition("=")
     return f"{name if name == '*' else quoted(name)}:{kind}{equals}{equals and quoted(how)}"

@@ -65,7 +65,8 @@ def learn(job: LearnJob) -> bool:
             if beginning.stream is not None:
                 stack.callback(beginning.stream.close)
             job, table, reading = _look(job, beginning)
-        model = job.make_model(encoder=table.encoder, reading=reading)
+        room = None if saved is None else getattr(learner_of(saved.model), "max_features", None)
+        model = job.make_model(encoder=table.encoder, reading=reading, room=room)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
         display = stack.enter_context(Display(job.output))
         loop = (LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer))(

@@ -24,6 +24,7 @@ from streamsvm.stream.scores.label_tables import LABEL_TABLES
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables.model import room_for
 from streamsvm.stream.tables.table_reading import TableReading
 
 #: The classifier and the regressor of each name.
@@ -52,13 +53,14 @@ def make_model(
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
     reading: TableReading | None = None,
+    room: int | None = None,
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
     are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. ``reading`` is where these
-    are of. For a ``regression`` it is a regressor, which scales its targets, or with ``scale_targets`` stands within a
-    `BoundedTargetScaler`.
+    are of, and ``room`` the ``max_features`` of a checkpoint that goes on. For a ``regression`` it is a regressor, which scales
+    its targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`.
 
     Raises
     ------
@@ -81,8 +83,10 @@ def make_model(
         table = TableEncoder(**encoder, scaler=scaler) if encoder else None
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    if table is not None:  # so that no value of a category finds the model full
-        parameters["max_features"] = table.room(kind().max_features, 0 if reading is None else len(reading.columns))
+    if room is not None and "max_features" in valid:
+        parameters["max_features"] = room
+    elif table is not None:  # so that no value of a category finds the model full
+        parameters["max_features"] = room_for(table, kind().max_features, 0 if reading is None else len(reading.columns))
     seen: set[str] = set()
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))

@@ -52,7 +52,12 @@ def parameters_of(model: Any) -> str:
         while isinstance(step, base.Wrapper):
             step = step._wrapped_model
             texts.append(repr(step))
-    return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
+    return re.sub(r" at 0x[0-9a-f]+|\n +marks=\{\}", "", "\n".join(texts))
+
+
+def _as_now(parameters: Any) -> str:
+    """Return the parameters in a checkpoint with the default of now, where earlier versions had room for 256 features."""
+    return re.sub(r"\bmax_features=256\b", "max_features=1024", str(parameters))
 
 
 def differing(then: str, now: str) -> str:
@@ -225,7 +230,7 @@ class LearningLoop(StreamLoop[Progress]):
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
             raise CheckpointError(text) from None
-        if parameters != self._parameters:
+        if self._parameters not in (parameters, _as_now(parameters)):
             raise CheckpointError(
                 f"{folder} holds a model with other parameters: {differing(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"

@@ -83,7 +83,7 @@ OF_LEARN = [
     (["--columns", "*:drop"], "nothing is left to learn from"),
     (["--columns", "a:drop,*:drop"], "nothing is left to learn from"),
     (["--columns", "a:drop,y:category"], "y is the label"),
-    (["--columns", "a:drop=x"], "only dates have a format, and a is of kind drop"),
+    (["--columns", "a:drop=x"], "a is dropped, and neither has a format nor marks of missing values"),
     (["--columns", "*:number"], "* stands for all other columns, which can be dropped: *:drop"),
     (["--columns", "*:drop,a:number"], "*:drop is about all other columns, and stands at the end"),
     (["--columns", '"a:drop'], '"a:drop cannot be read'),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm import load
+from streamsvm import BSGDClassifier, load
 from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted
@@ -23,6 +23,7 @@ from streamsvm.stream import open_source
 from streamsvm.stream.look.beginnings import of_files
 from streamsvm.stream.look.proposals import NothingLeftError, proposal, tried
 from streamsvm.stream.look.seen_columns import look
+from streamsvm.stream.loop import parameters_of
 from streamsvm.stream.tables import TableEncoder
 from streamsvm.stream.tables.options import flags_of
 
@@ -460,3 +461,23 @@ def test_a_column_whose_first_value_comes_late(file, call, tmp_path):
     call(*learn, *state, "--columns", "a:category", status=1, says="contradicts the checkpoint")
     assert call(*learn, "--columns", "a:category,city:category", "--quiet").end["learned"] == 400
     assert call(*learn, *state, "--on-error", "skip", "--quiet").end["refused"] == {"not a number": 1}
+
+
+def test_a_mark_may_be_that_of_one_column(file, call, tmp_path):
+    """NA is a country in one column, and nothing in another."""
+    cells = [("DE", "NA", "US", "FR")[i * i % 7 % 4] for i in range(300)]
+    lines = [f"{cell},{'NA' if i % 3 else i % 50},{'yes' if cell == 'NA' else 'no'}" for i, cell in enumerate(cells)]
+    learn = ["learn", file("rows.csv", "country,age,y", *lines), "--label", "y", "--checkpoint", tmp_path / "state"]
+    said = call(*learn, "--max-rows", 200).stderr
+    assert "read with --columns country:category,age:number=NA (" in said
+    end = call(*learn, "--quiet").end
+    assert (end["learned"], end["refused"]) == (300, {})
+    encoder = load(tmp_path / "state")["TableEncoder"]
+    assert (encoder.marks, encoder.missing) == ({"age": ["NA"]}, [])
+    assert encoder.n_unknown("country", ["NA", "none"]) == 1
+    call(*learn, "--columns", "country:category,age:number=-", status=1, says="contradicts the checkpoint")
+    call(*learn, "--columns", "country:category,age:number=NA")
+    call(*learn[:4], "--columns", "country:drop=NA", status=2, says="country is dropped")
+    assert "marks" not in TableEncoder().__getstate__()
+    assert "marks" not in parameters_of(TableEncoder() | BSGDClassifier())
+    assert encoder.clone().marks == encoder.marks

@@ -113,14 +113,17 @@ def test_decimal_commas(file, tmp_path, call, regression):
         min_size=1,
     ),
     st.booleans(),
+    st.lists(st.text(min_size=1).filter(lambda text: "|" not in text), max_size=2),
 )
-def test_columns_are_read_as_they_are_written(kinds, others_dropped):
+def test_columns_are_read_as_they_are_written(kinds, others_dropped, marks):
     options = {
         "drop": [name for name, kind in kinds.items() if kind == "drop"],
         "categorical": [name for name, kind in kinds.items() if kind == "category"],
         "dates": {name: kind for name, kind in kinds.items() if kind not in ("drop", "category", "number")},
         "numbers": [name for name, kind in kinds.items() if kind == "number"],
     }
+    if len(marks) != 1:  # none are some, too
+        options["marks"] = {name: marks for name, kind in kinds.items() if kind in ("category", "number")}
     if others_dropped and len(options["drop"]) < len(kinds):
         options["features"] = [*options["categorical"], *options["dates"], *options.pop("numbers")]
     assert columns_of(columns_text(options)) == {name: value for name, value in options.items() if value}

@@ -82,6 +82,7 @@ READINGS = [
     {},
     {"categorical": ["zip", "city", "works"], "dates": ["when", "year"], "drop": "id", "missing": ["7", "75001"]},
     {"features": ["age", "when", "year"], "dates": {"when": None, "year": "s"}, "missing": "no"},
+    {"categorical": "zip", "marks": {"age": ["7"], "zip": []}, "missing": ["75001", "no"]},
 ]
 
 

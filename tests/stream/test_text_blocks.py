@@ -33,6 +33,8 @@ WAYS = [
     {"dates": {"a": "ms"}, "categorical": "b c"},
     {"features": ["a"], "missing": "nan"},
     {"drop": "a", "decimal": "."},
+    {"marks": {"a": ["NA", "-999"]}, "missing": "0"},
+    {"dates": "a", "marks": {"a": ["2024-01-02"]}, "missing": ["7"]},
 ]
 
 

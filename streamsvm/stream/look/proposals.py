@@ -15,6 +15,8 @@ from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.options import READING, ROLES, TableOptions, columns_text
 from streamsvm.stream.tables.reading import Reading
 
+_BY_COLUMN = ("dates", "marks")  # options that are mappings
+
 
 class Question(NamedTuple):
     """What the rows do not decide, or why there is nothing to learn."""
@@ -113,7 +115,7 @@ def _options(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
     for flag, value in itertools.chain.from_iterable(column.answers for column in open_):
         if flag == "decimal":
             options[flag] = value
-        elif flag == "dates":
+        elif flag in _BY_COLUMN:
             options.setdefault(flag, {})[value[0]] = value[1]
         else:
             known = options.setdefault(flag, [])
@@ -122,8 +124,8 @@ def _options(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
     options = options or {"numbers": numbers}
     decimal = options.pop("decimal", None)
     for flag, value in options.items():  # what was answered before stays so
-        before = table.encoder.get(flag, {} if flag == "dates" else [])
-        options[flag] = before | value if flag == "dates" else [*before, *value]
+        before = table.encoder.get(flag, {} if flag in _BY_COLUMN else [])
+        options[flag] = before | value if flag in _BY_COLUMN else [*before, *value]
     if columns_text(options):  # which is one flag
         said = table.encoder | ({"numbers": table.numbers} if table.numbers else {})
         options = {name: said[name] for name in ROLES if name in said} | options

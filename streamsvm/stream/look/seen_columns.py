@@ -40,7 +40,7 @@ _SECONDS = 0.9  # for which a file is read from its beginning
 _AT_ONCE, _SOME = 1000, 5  # rows that are read together beyond the first ones, and how many of them are looked at
 _LATER = 4  # times in the middle and at the end of a file
 _ODD = 20  # rows that are looked at because a column has a text for the first time, or because they are read one by one
-_TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
+_TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal", "marks")  # with which a table is looked at
 
 
 def look(
@@ -229,7 +229,25 @@ def _described(
             columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
-    return _compared(columns, rows, label)
+    return _compared(_with_own_marks(columns, rows), rows, label)
+
+
+def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]) -> list[Column]:
+    """Return columns with marks of their own, where a mark is a name in another column, as ``NA`` is among codes of countries."""
+    names: set[str] = set()
+    for column in columns:
+        if column.kind == "text" and dict(column.answers).keys() == {"categorical"}:
+            values = {str(value).strip() for row in rows if (value := row.get(column.name)) is not None}
+            if len(values) > 2 and len({len(value) for value in values}) == 1 and all(value.isupper() for value in values):
+                names |= values
+    found = []
+    for column in columns:
+        marks = dict(column.answers).get("missing", ())
+        if column.kind == "number" and not names.isdisjoint(marks):
+            others = [answer for answer in column.answers if answer[0] != "missing"]
+            column = column._replace(answers=(*others, ("marks", (column.name, list(marks)))))
+        found.append(column)
+    return found
 
 
 def _compared(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:

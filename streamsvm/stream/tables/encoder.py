@@ -60,7 +60,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     Parameters
     ----------
-    categorical, dates, features, drop, missing, decimal
+    categorical, dates, features, drop, missing, decimal, marks
         As in `Reading`. A column that is not named holds numbers.
     when_missing
         What to do about a missing value of a column that was learned before: ``"mean"`` puts in the running mean of a number,
@@ -113,6 +113,7 @@ class TableEncoder(base.MiniBatchTransformer):
         drop: Names = (),
         missing: Names = (),
         decimal: str | None = None,
+        marks: Mapping[str, Names] | None = None,
         when_missing: WhenMissing = "mean",
         cycles: Names = (),
         scaler: Literal["standard"] | base.Transformer | None = None,
@@ -121,7 +122,7 @@ class TableEncoder(base.MiniBatchTransformer):
         max_columns: int = 1024,
     ) -> None:
         columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
-        self._reading = Reading(**columns, missing=missing, decimal=decimal)
+        self._reading = Reading(**columns, missing=missing, decimal=decimal, marks=marks)
         read = self._reading
         self.categorical: list[str] = read.categorical
         self.dates: dict[str, str | None] = read.dates
@@ -129,6 +130,7 @@ class TableEncoder(base.MiniBatchTransformer):
         self.drop: list[str] = read.drop
         self.missing: list[str] = read.missing
         self.decimal: str | None = read.decimal
+        self.marks: dict[str, list[str]] = read.marks
         self.when_missing: WhenMissing = when_missing
         self.cycles: list[str] = as_names("cycles", cycles)
         self.scaler: Literal["standard"] | base.Transformer | None = scaler
@@ -169,23 +171,15 @@ class TableEncoder(base.MiniBatchTransformer):
         return [*self._numbers, *self._features]
 
     @property
+    def most_made_features(self) -> int:
+        """The most features that names and cycles can become."""
+        names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
+        return len(self.categorical) * names + 2 * len(self.dates) * len(self.cycles)
+
+    @property
     def statistics(self) -> NameStatistics | None:
         """What the labels have said of each name; None where names share buckets."""
         return self._statistics
-
-    def room(self, usual: int, n_columns: int = 0) -> int:
-        """Return the ``max_features`` with which a learner has room for all that becomes of a table.
-
-        Parameters
-        ----------
-        usual
-            The learner's own ``max_features``, which is room for numbers and dates.
-        n_columns
-            The number of columns of the table, if it is known.
-        """
-        names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
-        made = len(self.categorical) * names + 2 * len(self.dates) * len(self.cycles)
-        return max(usual, n_columns) * (2 if self.when_missing == "indicator" else 1) + made
 
     @property
     def learned_scaler(self) -> Any:
@@ -460,6 +454,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         left_out = {"_reading", "_read"} | ({"_statistics"} if self._statistics is None else set())  # as it was saved earlier
+        left_out |= set() if self.marks else {"marks"}
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -215,6 +215,15 @@ class TableModel(compose.Pipeline):
         return n
 
 
+def room_for(encoder: Any, usual: int, n_columns: int = 0) -> int:
+    """Return the ``max_features`` with which a learner has room for all that an encoder makes of a table.
+
+    ``usual`` is the learner's own, which is room for numbers and dates; ``n_columns`` are the columns of the table, if known.
+    """
+    made: int = encoder.most_made_features
+    return max(usual, n_columns) * (2 if encoder.when_missing == "indicator" else 1) + made
+
+
 def _warn_of_order(labels: Sequence[Any]) -> None:
     """Warn where the rows of a frame are sorted by their labels: what comes last counts most."""
     if len(labels) < _SORTED:

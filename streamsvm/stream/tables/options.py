@@ -11,8 +11,8 @@ from streamsvm.files.messages import quoted, written
 from streamsvm.stream.tables.reading import Reading
 
 #: The options that a text such as ``"id:drop,city:category"`` gives.
-ROLES = ("drop", "categorical", "dates", "features", "numbers")
-READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
+ROLES = ("drop", "categorical", "dates", "features", "numbers", "marks")
+READING = ("features", "drop", "categorical", "dates", "missing", "decimal", "marks")
 TEXT = ("delimiter", "encoding")
 #: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
 KNOWN: dict[str, tuple[str, ...]] = {
@@ -52,6 +52,8 @@ def columns_of(*texts: str) -> dict[str, Any]:
     --------
     >>> columns_of('id:drop, "last, first":category, since:date=%d.%m.%Y %H:%M')
     {'drop': ['id'], 'categorical': ['last, first'], 'dates': {'since': '%d.%m.%Y %H:%M'}}
+    >>> columns_of("country:category=,age:number=NA|-")
+    {'categorical': ['country'], 'marks': {'country': [], 'age': ['NA', '-']}, 'numbers': ['age']}
     >>> columns_of("city:category,age:number,*:drop")
     {'categorical': ['city'], 'features': ['city', 'age']}
     """
@@ -64,8 +66,11 @@ def columns_of(*texts: str) -> dict[str, Any]:
     for name, (kind, how) in kinds.items():
         if kind == "date":
             options.setdefault("dates", {})[name] = how or None
-        elif kind != "number" or not others_dropped:
+            continue
+        if kind != "number" or not others_dropped:
             options.setdefault(_KINDS[kind], []).append(name)
+        if how is not None:
+            options.setdefault("marks", {})[name] = [mark for mark in how.split("|") if mark]
     if others_dropped:
         options["features"] = [name for name, (kind, _) in kinds.items() if kind != "drop"]
         if not options["features"]:
@@ -75,7 +80,10 @@ def columns_of(*texts: str) -> dict[str, Any]:
 
 def _kinds_of(text: str) -> tuple[dict[str, tuple[str, str | None]], bool]:
     """Return the kind and the format of each column that is named, and whether all others are dropped."""
-    form = "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"
+    form = (
+        "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number; or, with the marks of missing values of "
+        "that column, category=MARK|MARK or number=MARK"
+    )
     kinds: dict[str, tuple[str, str | None]] = {}
     place, others_dropped = 0, False
     while place < len(text):
@@ -84,8 +92,8 @@ def _kinds_of(text: str) -> tuple[dict[str, tuple[str, str | None]], bool]:
         if (found := _COLUMN.match(text, place)) is None:
             raise ValueError(f"columns {text}: {text[place:]} cannot be read: {form}; other names stand in double quotes")
         place, (name, kind, how) = found.end(), found.groups()
-        if how is not None and kind != "date":
-            raise ValueError(f"columns {text}: only dates have a format, and {name} is of kind {kind}")
+        if how is not None and kind == "drop":
+            raise ValueError(f"columns {text}: {name} is dropped, and neither has a format nor marks of missing values")
         others_dropped = name == "*"
         if others_dropped and kind != "drop":
             raise ValueError(f"columns {text}: * stands for all other columns, which can be dropped: *:drop")
@@ -111,15 +119,21 @@ def columns_text(options: Mapping[str, Any]) -> str:
     'id:drop,"last, first":category,since:date=%d.%m.%Y,to:date'
     """
     dates: Mapping[str, str | None] = options.get("dates", {})
+    own = {name: f"={_after('|'.join(marks))}" for name, marks in options.get("marks", {}).items()}
     parts = [f"{quoted(name)}:drop" for name in options.get("drop", ())]
-    parts += [f"{quoted(name)}:category" for name in options.get("categorical", ())]
+    parts += [f"{quoted(name)}:category{own.get(name, '')}" for name in options.get("categorical", ())]
     for name, how in dates.items():
-        form = "" if how is None else quoted(how) if set(how) & set(',"') or how != how.strip() else how
+        form = "" if how is None else _after(how)
         parts.append(f"{quoted(name)}:date{form and f'={form}'}")
     named = {*options.get("drop", ()), *options.get("categorical", ()), *dates}
-    numbers = dict.fromkeys([*options.get("features", ()), *options.get("numbers", ())])
-    parts += [f"{quoted(name)}:number" for name in numbers if name not in named]
+    numbers = dict.fromkeys([*options.get("features", ()), *options.get("numbers", ()), *own])
+    parts += [f"{quoted(name)}:number{own.get(name, '')}" for name in numbers if name not in named]
     return ",".join([*parts, "*:drop"] if options.get("features") else parts)
+
+
+def _after(text: str) -> str:
+    """Return what stands after a kind, in quotes where that must be."""
+    return quoted(text) if set(text) & set(',"') or text != text.strip() else text
 
 
 def table_options(given: Mapping[str, Any], text_format: str | None) -> TableOptions:

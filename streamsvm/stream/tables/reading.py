@@ -49,6 +49,7 @@ class ReadingOptions(TypedDict, total=False):
     dates: Dates
     missing: Names
     decimal: str | None
+    marks: Mapping[str, Names] | None
 
 
 class TextOptions(ReadingOptions, total=False):
@@ -88,6 +89,9 @@ class Reading:
         blanks and apostrophes between groups of three digits are ignored, and so are a currency and a percent sign
         (``"$1,200.50"``, ``"EUR 12"``); a minus may stand at the end, and parentheses mean one (``"(1,200.50)"``). None: numbers
         are plain, with a point.
+    marks
+        The texts and numbers that mean that there is no value in some columns, by column, in the place of ``missing``:
+        ``{"country": []}`` for one in which ``NA`` is a name.
 
     Raises
     ------
@@ -110,6 +114,7 @@ class Reading:
         dates: Dates = (),
         missing: Names = (),
         decimal: str | None = None,
+        marks: Mapping[str, Names] | None = None,
     ) -> None:
         if decimal not in (".", ",", None):
             raise ValueError(f"decimal must be '.', ',' or None, not {decimal!r}")
@@ -133,16 +138,14 @@ class Reading:
                 if name not in self.features:
                     raise ValueError(f"column {name!r} is {_WAYS[self._kinds[name]]}, but not in features: name it there too")
         self._other = _NUMBER if self.features is None else _DROPPED
-        self._missing = set(self.missing)
-        self._missing_numbers: set[float] = set()
-        for text in self.missing:
-            with contextlib.suppress(ValueError):
-                self._missing_numbers.add(number(text))
+        self.marks: dict[str, list[str]] = {str(name): as_names("missing", texts) for name, texts in (marks or {}).items()}
+        self._marks = _marks_of(self.missing)
+        self._own = {name: _marks_of(texts) for name, texts in self.marks.items()}
 
     @property
     def options(self) -> dict[str, Any]:
         """The parameters that differ from the defaults, as plain values."""
-        given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing")}
+        given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing", "marks")}
         found = {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
         return found if self.decimal is None else found | {"decimal": self.decimal}
 
@@ -179,9 +182,10 @@ class Reading:
     def _value(self, kind: int, name: Hashable, value: Any, reads: Callable[[str], float]) -> Any:
         """Return the value of a cell that is not None, or None if it is missing."""
         given = type(value)
+        texts, numbers = self._own.get(name, self._marks) if self._own else self._marks  # type: ignore[call-overload]
         if given is str:
             value = value.strip()
-            if not value or value in self._missing:
+            if not value or value in texts:
                 return None
             if kind == _NUMBER:
                 try:
@@ -191,13 +195,13 @@ class Reading:
                         return None
         elif given is not float and given is not int and given is not bool:
             if kind == _CATEGORY and given in _TYPED:
-                return self._typed_name(value)
+                return _typed_name(value, texts, numbers)
             value = plain_value(value)
             if is_absent(value):
                 return None
         if type(value) is float and value != value:
             return None
-        if self._missing_numbers and type(value) in (float, int) and value in self._missing_numbers:
+        if numbers and type(value) in (float, int) and value in numbers:
             return None
         if kind == _CATEGORY:
             return _name(value)
@@ -209,23 +213,16 @@ class Reading:
             return None if value != value else value
         return value
 
-    def _typed_name(self, value: bytes | Decimal) -> str | None:
-        """Return the text of a value that is typed, and is a name."""
-        text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
-        absent = not text or text in self._missing or is_absent(value)
-        if isinstance(value, Decimal) and not absent:
-            absent = float(value) in self._missing_numbers
-        return None if absent else text
-
     def cell_reader(self, name: Hashable) -> Callable[[Any], Any]:
         """Return the function that reads a value of a column, None if it is missing."""
         kind = self._kinds.get(name, self._other)
+        marks = self._own.get(str(name), self._marks)[0]
 
         def read(value: Any) -> Any:
             return None if value is None else self._value(kind, name, value, number)
 
         def read_date(value: Any) -> Any:
-            if type(value) is str and (date := value.strip())[4:5] == "-" and date.isascii() and date not in self._missing:
+            if type(value) is str and (date := value.strip())[4:5] == "-" and date.isascii() and date not in marks:
                 try:
                     return seconds_of(datetime.fromisoformat(date))
                 except ValueError:
@@ -240,7 +237,7 @@ class Reading:
             return None
         texts = list(texts)
         found = iso_seconds(texts)
-        return found if found is None or self._missing.isdisjoint(texts) else None
+        return found if found is None or self._own.get(str(name), self._marks)[0].isdisjoint(texts) else None
 
     def column(self, name: Hashable, values: Values) -> Values:
         """Return the values of a column that is not dropped, each as in `row`."""
@@ -254,9 +251,10 @@ class Reading:
             kind == _NUMBER
             or (kind == _DATE and values.dtype.kind == "f" and not (np.abs(as_numbers(values)[0]) >= LEAST_EPOCH).any())
         ):
-            if not self._missing_numbers or values.dtype == bool:
+            marks = self._own.get(str(name), self._marks)[1]
+            if not marks or values.dtype == bool:
                 return values
-            missing = np.isin(values, list(self._missing_numbers))
+            missing = np.isin(values, list(marks))
             if values.dtype.kind == "f" or not missing.any():
                 return np.where(missing, np.nan, values) if missing.any() else values
             return [None if mark else value for mark, value in zip(missing.tolist(), values.tolist(), strict=True)]
@@ -322,17 +320,18 @@ class Reading:
         >>> [reading.label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", "3 %", 1)]
         [None, None, None, 'spam', '1209.28', '3 %', 1]
         """
+        texts, numbers = self._marks
         if isinstance(y, str):
-            if y.strip() in self._missing:
+            if y.strip() in texts:
                 return None
             with contextlib.suppress(ValueError):
                 if _DIGITS.fullmatch(y.strip()):  # a name such as "EUR 3" stays one
                     y = self.plain(y)
-                if self._missing_numbers and number(y) in self._missing_numbers:
+                if numbers and number(y) in numbers:
                     return None
             return y
-        is_number = self._missing_numbers and isinstance(y, int | float) and not isinstance(y, bool)
-        return None if is_number and y in self._missing_numbers else y
+        is_number = numbers and isinstance(y, int | float) and not isinstance(y, bool)
+        return None if is_number and y in numbers else y
 
     def category_of(self, name: Hashable) -> bool:
         """Whether the values of a column are names of categories."""
@@ -341,6 +340,24 @@ class Reading:
     def date_of(self, name: Hashable) -> bool:
         """Whether the values of a column are dates."""
         return self._kinds.get(name) == _DATE
+
+
+def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
+    """Return marks of missing values as texts, and those that are numbers."""
+    found, numbers = set(texts), set()
+    for text in found:
+        with contextlib.suppress(ValueError):
+            numbers.add(number(text))
+    return found, numbers
+
+
+def _typed_name(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:
+    """Return the text of a value that is typed, and is a name; None if it is one of some marks."""
+    text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
+    absent = not text or text in texts or is_absent(value)
+    if isinstance(value, Decimal) and not absent:
+        absent = float(value) in numbers
+    return None if absent else text
 
 
 def plain_value(value: Any) -> Any:

@@ -79,7 +79,7 @@ ways = st.fixed_dictionaries(
         "buckets": st.sampled_from([None, None, 1, 3]),
         "max_columns": st.sampled_from([1024, 1024, 4]),
     },
-    optional={"decimal": st.just(","), "drop": st.just("n")},
+    optional={"decimal": st.just(","), "drop": st.just("n"), "marks": st.just({"c": ["-999", "a"], "k": []})},
 )
 
 

@@ -34,6 +34,9 @@ WAYS = [
     {"dates": {"a": "ms"}},
     {"features": "b"},
     {"drop": "a"},
+    {"marks": {"a": ["NA", "1"], "b": "-999"}},
+    {"marks": {"a": ["NA", "2024-01-02"]}, "categorical": "a"},
+    {"marks": {"a": "2024-01-02"}, "dates": "a"},
 ]
 missing = st.sampled_from([[], ["NA"], ["-999", "1", "2.5"], ["2024-01-02", "nan"]])
 
