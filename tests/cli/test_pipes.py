@@ -141,8 +141,9 @@ def test_a_pipe_without_a_row_serves_metrics(pipe, call):
 def test_a_signal_ends_the_look(tmp_path, first):
     words = with_a_model(["learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path / "state"])
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    code = (
-        "import sys; from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; beginnings.SECONDS = 1.0"
+    code = (  # the handlers first, as the command has them
+        "import sys; from streamsvm.cli.signals import exit_at_once, handle; handle(exit_at_once); "
+        "from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; beginnings.SECONDS = 1.0"
     )
     with subprocess.Popen([sys.executable, "-c", f"{code}; sys.exit(main())", *words], **pipes) as process:
         process.stdin.write(first)
