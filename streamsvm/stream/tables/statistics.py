@@ -90,7 +90,7 @@ class NameStatistics:
 
     def knows(self, keys: Iterable[int]) -> np.ndarray:
         """Return whether each key is in the table, bool."""
-        return np.array([find(self._keys, np.uint32(key)) >= 0 for key in keys], bool)
+        return np.array([find(self._keys, int(key)) >= 0 for key in keys], bool)
 
     def of(self, keys: Sequence[int]) -> np.ndarray:
         """Return the statistics of keys, 0 for none, float64 [keys, suffixes]."""
