@@ -37,8 +37,6 @@ class Proposal(NamedTuple):
 
     columns: list[Column]
     """These columns."""
-    is_needed: bool
-    """Whether one of them cannot be learned as it is."""
     options: dict[str, Any]
 
     @property
@@ -76,7 +74,6 @@ def proposal(
     told = {*table.numbers, *table.encoder.get("features", ())}
     columns = [_as_told(column) if column.name in told else column for column in columns]
     open_ = [column for column in columns if any(not rows_may_fail or flag != "missing" for flag, _ in column.answers)]
-    is_needed = bool(open_)
     suggested = [column._replace(answers=column.suggested) for column in columns if column.suggested and column.name not in told]
     if not open_ and not suggested:
         return None
@@ -99,7 +96,7 @@ def proposal(
                 f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
             )
             raise NothingLeftError(f"no column is left to learn from: {cut(seen, 400)}")
-    return Proposal(open_, is_needed, options)
+    return Proposal(open_, options)
 
 
 def _as_told(column: Column) -> Column:
