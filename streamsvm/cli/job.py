@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,32 +44,35 @@ class LabelStream(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What both commands are asked for."""
+    """What is asked of a command that reads a stream; the defaults are those of one that only reads, to the end."""
 
     place: str | list[str]
     """What is read: a path, ``-``, a URL, or several files."""
     format: str | None
     """Of the source; None for a URL."""
-    label: str | None
-    start: str | None
-    stop_at_end: bool
-    to: str | None
-    keep: list[str]
+    label: str | None = None
+    labels: LabelStream | None = None
+    weight: str | None = None
+    """The column of weights."""
+    start: str | None = None
+    stop_at_end: bool = True
+    to: str | None = None
+    keep: list[str] = field(default_factory=list)
     """Columns that are copied into predictions."""
-    on_error: str
-    columns: Mapping[str, Any]
+    on_error: str = "skip"
+    columns: Mapping[str, Any] = field(default_factory=dict)
     """How the table is read, as far as flags say so."""
-    checkpoint: Path | str | None
-    max_rows: int | None
-    limits: Mapping[str, Any]
+    checkpoint: Path | str | None = None
+    max_rows: int | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
-    metrics_port: int | None
-    metrics_host: str
-    metrics_names: list[str]
-    trusted: bool
-    options: Mapping[str, Mapping[str, Any]]
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_names: list[str] = field(default_factory=list)
+    trusted: bool = False
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of connections, by the scheme of their URLs."""
-    output: Output
+    output: Output = field(default_factory=lambda: Output(False, False))
 
     @property
     def source(self) -> str:
@@ -91,16 +94,16 @@ class Job:
 class LearnJob(Job):
     """What `learn` is asked for."""
 
-    labels: LabelStream | None
-    weight: str | None
-    """The column of weights."""
     regression: bool
     group: str | None
     scope: str
     make_model: Callable[..., Any]
     """Makes a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
-    make_score: Callable[[], dict[str, Any]]
-    """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others."""
+    make_score: Callable[..., dict[str, Any]]
+    """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others.
+
+    Where no metric is named and the score is to be ``alone``, as in checkpoints of earlier versions, it has no tables.
+    """
     as_regression: Callable[[], LearnJob]
     """Makes the same job of a number to predict; a UsageError says which flag is about labels."""
     asks: bool
@@ -193,9 +196,10 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
         raise UsageError(
             f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
         )
-    metric = arguments.metric or ("MAE" if regression else "Accuracy")
+    usual = ["MAE"] if regression else ["Accuracy", "ClassificationReport", "ConfusionMatrix"]
 
-    def score_of() -> dict[str, Any]:
+    def score_of(alone: bool = False) -> dict[str, Any]:
+        metric = arguments.metric or ",".join(usual[:1] if alone else usual)
         return {
             "metric": make_metrics(metric, arguments.window, positive, regression),
             "drift": make_drift(arguments.drift, arguments.on_drift, regression),
@@ -208,7 +212,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     name = learner_and_settings(arguments.learner)[0]
     return LearnJob(
         **common,
-        labels=_labels(arguments, text_format),
+        labels=labels_of(arguments, text_format),
         weight=_weight(arguments, common["columns"]),
         regression=regression,
         group=arguments.group,
@@ -283,7 +287,7 @@ def labels_place(text: str) -> tuple[str, dict[str, str]]:
     return place + f"?{'&'.join(others)}" * bool(others), found
 
 
-def _labels(arguments: argparse.Namespace, text_format: str | None) -> LabelStream | None:
+def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelStream | None:
     """Return the stream of labels; None where labels come with their rows."""
     if (text := arguments.labels) is None:
         return None

@@ -184,8 +184,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     score = learn.add_argument_group("the score")
     metric_help = (
         "ROCAUC, AveragePrecision, LogLoss, BrierScore, or a metric from river.metrics, such as F1, 'FBeta(beta=2)' or R2 "
-        "(default: Accuracy; for a regression MAE); more after commas are shown at the end, also ConfusionMatrix and "
-        "ClassificationReport"
+        "(default: Accuracy; for a regression MAE); more after commas are shown at the end, also ConfusionMatrix, "
+        "ClassificationReport and Calibration"
     )
     score.add_argument("--metric", metavar="NAME[,NAME...]", help=metric_help)
     score.add_argument(
@@ -284,10 +284,12 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     text = "the column or key that holds the label (default: the one that was learned)"
     scoring.add_argument("--label", metavar="NAME", help=text)
     text = (
-        "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix, with --positive also "
-        "ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
+        "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix,Calibration, with --positive "
+        "also ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
     )
     scoring.add_argument("--metric", metavar="NAME,...", help=text)
+    text = "labels that are not in the rows, as of learn"
+    scoring.add_argument("--labels", metavar="STREAM?key=NAME", help=text)
     scoring.add_argument("--positive", metavar="LABEL", help="the positive label of metrics that have one")
     scoring.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted(scoring, "the model")

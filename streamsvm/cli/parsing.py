@@ -20,9 +20,8 @@ from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.rows import LabelRules, parse_label, parse_libsvm_label
-from streamsvm.stream.scores.label_tables import LABEL_TABLES
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
-from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.scores.several import TABLES, Scores
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.model import room_for
 from streamsvm.stream.tables.table_reading import TableReading
@@ -178,7 +177,7 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
 def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
     """Make the metrics of ``NAME,NAME(parameter=value),...``, with commas between them.
 
-    Names of `PROBABILITY_SCORES` and `LABEL_TABLES` without brackets stay names. Others become metrics of river.
+    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river.
 
     Raises
     ------
@@ -194,7 +193,7 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
 
 
 def _metric_of(text: str, regression: bool) -> Any:
-    if text in PROBABILITY_SCORES.keys() | LABEL_TABLES.keys() and not regression:
+    if text in PROBABILITY_SCORES.keys() | TABLES.keys() and not regression:
         return text
     call = _parse_call(text)
     kind = None if call is None else getattr(metrics, call[0], None)

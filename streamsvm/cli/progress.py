@@ -18,15 +18,17 @@ from streamsvm.cli.logs import Output
 from streamsvm.stream import Progress
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.scores.curve import LearningCurve
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
 _WIDEST = 24  # letters of a cell of a table
+_MOST_POINTS = 8  # of a score along the way
 _COUNTS = {"n_support": "support vectors", "n_merges": "merges"}
 #: Of labels from another stream.
-_WAITING = {
+WAITING = {
     "pending": "wait for a label",
     "early": "labels wait for a row",
     "expired_rows": "expired",
@@ -116,7 +118,7 @@ def _line(progress: Progress) -> str:
     learner = learner_of(progress.model)
     line += "".join(f"  {getattr(learner, name):,} {what}" for name, what in _COUNTS.items() if hasattr(learner, name))
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
-    counts |= {what: progress.delayed[name] for name, what in _WAITING.items()} if progress.delayed is not None else {}
+    counts |= {what: progress.delayed[name] for name, what in WAITING.items()} if progress.delayed is not None else {}
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
@@ -148,6 +150,18 @@ def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
         else:
             lines.append(f"{report.name} has no value")
     return lines
+
+
+def course_of(curve: LearningCurve) -> list[str]:
+    """Return what the metric was of the last rows, at some points along the way; nothing of few rows."""
+    points = [point for point in curve.points if point.rows >= curve.window and math.isfinite(point.windowed)]
+    if len(points) < 2 or points[-1].rows < 2 * curve.window:
+        return []
+    step = -(-len(points) // _MOST_POINTS)
+    shown = points[(len(points) - 1) % step :: step]
+    values = "  ".join(f"{point.windowed:.4f}" for point in shown)
+    begin, end = shown[0].rows, shown[-1].rows
+    return [f"{curve.metric} of {curve.window:,} rows each time, from row {begin:,} to {end:,}: {values}"]
 
 
 def _table_lines(table: list[list[Any]]) -> list[str]:
@@ -196,7 +210,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "majority": None if progress.majority is None else progress.majority[1],
         "windowed": _finite(progress.windowed),
         "window": progress.window,
-        "scores": scores_of(progress.scores),
+        "scores": scores_of([report for report in progress.scores if progress.ended or report.table is None]),
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,

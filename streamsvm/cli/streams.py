@@ -96,12 +96,12 @@ def open_streams(
     with contextlib.ExitStack() as stack:
         how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start}
         committed = checkpoints is not None and checkpoints.group
-        how |= {"group": job.group if isinstance(job, LearnJob) and not committed else None}
+        how |= {"group": job.group} if isinstance(job, LearnJob) and not committed else {}
         how |= {"label": usual_label, "label_needed": False} if job.label is None else {"label": job.label}
-        if isinstance(job, LearnJob) and job.labels is not None:
+        if job.labels is not None:
             source = _joined(job, job.labels, table, how, stack, beginning)
         else:
-            weight = job.weight if isinstance(job, LearnJob) else None
+            weight = job.weight
             read_as_table = None if job.format is None else weight
             source = _opened(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
             stack.callback(source.close)
@@ -211,7 +211,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
-    with labelled_source(place, checkpoint) as source:
+    with read_by_model(Job(place=place, format=format_of(place)), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
@@ -219,17 +219,15 @@ def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def labelled_source(place: str | list[str], checkpoint: Checkpoint, label: str | None = None) -> Iterator[Source]:
-    """Open a stream that is read to its end as ``predict`` reads it, with the labels of rows where they have some.
+def read_by_model(job: Job, saved: Checkpoint) -> Iterator[Source]:
+    """Open a source as the model of a checkpoint needs it, with the labels of rows where they have some.
 
-    ``label`` is the name of the label; None: that with which the model was learned.
+    Without ``--label``, they are those with which the model was learned.
     """
-    text_format = format_of(place)
-    table = table_of({}, text_format, label, checkpoint, predict=True)
-    known = None if text_format == "libsvm" else label_of(checkpoint) if label is None else label
-    how: dict[str, Any] = {"label_needed": label is not None, "stop_at_end": True}
-    with contextlib.closing(open_source(place, label=known, **how, **table.source)) as opened:
-        yield without_key(opened, checkpoint)
+    table = table_of(job.columns, job.format, job.label, saved, predict=True)
+    usual_label = None if job.format == "libsvm" else label_of(saved)
+    with open_streams(job, table, usual_label) as (source, _, _):
+        yield source if job.labels is not None else without_key(source, saved)
 
 
 @contextlib.contextmanager

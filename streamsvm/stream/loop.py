@@ -1,10 +1,8 @@
-"""The learning loop: source, predict, score, learn, checkpoint; and how a checkpoint knows the model that it continues."""
+"""The learning loop: source, predict, score, learn, checkpoint."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,11 +15,13 @@ from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
+from streamsvm.stream.parameters import as_now, differing, parameters_of
 from streamsvm.stream.rows import (
     MOST_LABELS,
     SETTLED,
     GuardedModel,
     LabelRules,
+    RowError,
     checked_number,
     gives_probabilities,
     listed,
@@ -40,32 +40,6 @@ Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
 
 
 _MOST_PROBABILITIES = 2**21  # of rows that are taken together
-
-
-def parameters_of(model: Any) -> str:
-    """Return the parameters of a model that has learned nothing."""
-    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
-    # of what it wraps the name only.
-    kind = type(model).__name__
-    texts = [repr(model).replace(kind, "Pipeline", 1) if isinstance(model, compose.Pipeline) else repr(model)]
-    for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
-        while isinstance(step, base.Wrapper):
-            step = step._wrapped_model
-            texts.append(repr(step))
-    return re.sub(r" at 0x[0-9a-f]+|\n +marks=\{\}", "", "\n".join(texts))
-
-
-def _as_now(parameters: Any) -> str:
-    """Return the parameters in a checkpoint with the default of now, where earlier versions had room for 256 features."""
-    return re.sub(r"\bmax_features=256\b", "max_features=1024", str(parameters))
-
-
-def differing(then: str, now: str) -> str:
-    """Say which lines of the parameters of two models differ."""
-    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
-    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
-    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
-    return ", and ".join(parts) or "its steps have another order"
 
 
 class LearningLoop(StreamLoop[Progress]):
@@ -91,7 +65,7 @@ class LearningLoop(StreamLoop[Progress]):
         or MAE. ``"ROCAUC"``, ``"AveragePrecision"``, ``"LogLoss"`` and ``"BrierScore"`` are metrics of this library: in bounded
         memory they are within .001 of scikit-learn's, where river's ROCAUC has 10 thresholds unless you give more. Of a list,
         the first metric is the score, and the others are in the ``scores`` of the progress; these may be
-        ``"ConfusionMatrix"`` and ``"ClassificationReport"``, too.
+        ``"ConfusionMatrix"``, ``"ClassificationReport"`` and ``"Calibration"``, too.
     positive
         Label that a binary metric (F1, ROCAUC, LogLoss) counts as positive; not needed for bools, 0 and 1, or -1 and 1.
     sink
@@ -126,6 +100,9 @@ class LearningLoop(StreamLoop[Progress]):
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
         `DriftWatch` that watches the errors of predictions; its state is in the checkpoints. None watches nothing.
+    learns
+        Whether rows are learned. False predicts and scores them only, by a model that has learned before, and without
+        checkpoints; ``learned`` then counts the rows with a label.
 
     Attributes
     ----------
@@ -169,9 +146,12 @@ class LearningLoop(StreamLoop[Progress]):
         window: int = 1000,
         classes: Iterable[Hashable] | None = None,
         drift: DriftWatch | None = None,
+        learns: bool = True,
         **options: Unpack[LoopOptions[Progress]],
     ) -> None:
-        super().__init__(source, model, learns=True, sink=sink, **options)
+        super().__init__(source, model, learns=learns, sink=sink, **options)
+        if not learns and (self._checkpoints is not None or drift is not None):
+            raise ValueError("a loop that does not learn has neither checkpoints nor a detector of drift: leave them out")
         last = self._guarded.last
         self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
@@ -230,7 +210,7 @@ class LearningLoop(StreamLoop[Progress]):
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
             raise CheckpointError(text) from None
-        if self._parameters not in (parameters, _as_now(parameters)):
+        if self._parameters not in (parameters, as_now(parameters)):
             raise CheckpointError(
                 f"{folder} holds a model with other parameters: {differing(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
@@ -293,6 +273,7 @@ class LearningLoop(StreamLoop[Progress]):
         """
         model, scores, labels = self.model, self._scores, self._labels
         check, timings, regression, drift = guarded.check, self.timings, self._regression, self.drift
+        learns = self._learns
         learned: set[Any] = set()  # labels that this model knows
 
         def learn(x: Any, y: Any, seen: Any, predicted: Any, w: float | None = None) -> Any:
@@ -306,20 +287,19 @@ class LearningLoop(StreamLoop[Progress]):
                     first = True
                 if first:
                     new = labels.check(y)
-                    if guarded.check_new is not None:
+                    if learns and guarded.check_new is not None:
                         guarded.check_new(seen, y)
-            if check is not None:
+            if learns and check is not None:
                 check(seen, y)
             if scores.binary:
-                try:
-                    scores.admit(y)
-                except ScoreError as error:  # of all rows with that label
-                    raise StreamError(f"{self._place}: {error}") from error
-            if w is None:
+                self._admit(y)
+            if not learns:
+                pass
+            elif w is None:
                 model.learn_one(x, y)
             elif w:
                 model.learn_one(x, y, w=w)
-            if guarded.new_names and w != 0.0:
+            if guarded.new_names and learns and w != 0.0:
                 guarded.learned(x)
             scores.update(y, predicted)
             if drift is not None:
@@ -369,10 +349,13 @@ class LearningLoop(StreamLoop[Progress]):
         return most
 
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
-        ys = rows.y
+        ys = rows.y if self._learns else self._scored_labels(rows.y)
+        if ys is None:
+            return None
         wanted = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
         asked = "each" if self._scores.wants_probabilities else wanted
-        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, asked, rows.weights)
+        learned_labels = ys if self._learns else [None] * len(ys)
+        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, learned_labels, asked, rows.weights)
         if answers is None:
             return None
         predicted, probabilities = answers
@@ -391,6 +374,28 @@ class LearningLoop(StreamLoop[Progress]):
                 if y is not None:
                     self.drift.update(y, prediction, i)
         return predicted, ys, probabilities or [None] * len(ys)
+
+    def _scored_labels(self, ys: list[Any]) -> list[Any] | None:
+        """Return labels as they are scored where nothing is learned; None where one of them is refused."""
+        try:
+            if self._regression:
+                return [None if y is None else checked_number(y) for y in ys]
+            new = {y: self._labels.check(y) for y in set(ys) - {None}}
+        except (RowError, TypeError):  # a TypeError of a label that is none
+            return None
+        for y, is_new in new.items():
+            if self._scores.binary:
+                self._admit(y)
+            if is_new:
+                self._labels.add(y)
+        return ys
+
+    def _admit(self, y: Any) -> None:
+        """Raise a StreamError where a score cannot count rows with that label."""
+        try:
+            self._scores.admit(y)
+        except ScoreError as error:
+            raise StreamError(f"{self._place}: {error}") from error
 
     def _take_one(self, chunk: Chunk, i: int) -> None:
         super()._take_one(chunk, i)
@@ -426,15 +431,15 @@ class LearningLoop(StreamLoop[Progress]):
         if self.learned:
             return
         if not self.rows:
-            raise StreamError(f"{self.source.name} has no rows: there is nothing to learn")
-        end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
+            raise StreamError(f"{self.source.name} has no rows: there is nothing to {'learn' if self._learns else 'score'}")
+        end, done = f"{self.source.name} ended, and none of its {self.rows:,} rows", "learned" if self._learns else "scored"
         if self._weight is not None and self.rows > self.unlabelled + self._refusals.total:
             raise StreamError(f"{end} was learned: those with a label have the weight 0, in column {self._weight!r}")
         if self.refused:
             counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
-            raise StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")
+            raise StreamError(f"{end} was {done}: {self.unlabelled:,} had no label, and refused were {counted}")
         raise StreamError(
-            f"{end} had a label: nothing was learned. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
+            f"{end} had a label: nothing was {done}. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
         )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
@@ -464,9 +469,9 @@ class LearningLoop(StreamLoop[Progress]):
     def _take_all(self, chunk: Chunk) -> None:
         super()._take_all(chunk)
         if not (self.learned or self._warned or self._refusals.total) and self.unlabelled >= SETTLED:
-            self._warned = True
+            self._warned, done = True, "learned" if self._learns else "scored"
             text = (
-                f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is learned. Is its name right?"
+                f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. Is its name right?"
             )
             warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from river import datasets, drift, metrics
 from river.datasets import synth
+from sklearn import calibration
 from sklearn import metrics as sk
 
 from chunks import InChunks
@@ -26,6 +27,7 @@ from streamsvm.stream import (
     IterableSource,
     JoinedSource,
     LearningLoop,
+    StreamError,
     loop,
 )
 from streamsvm.stream.scores.base import Both
@@ -33,7 +35,17 @@ from streamsvm.stream.scores.label_tables import ClassificationReport, Confusion
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.scores.target_guesses import TargetGuesses
 
-ALL = ["Accuracy", "F1", "ROCAUC", "AveragePrecision", "LogLoss", "BrierScore", "ConfusionMatrix", "ClassificationReport"]
+ALL = [
+    "Accuracy",
+    "F1",
+    "ROCAUC",
+    "AveragePrecision",
+    "LogLoss",
+    "BrierScore",
+    "ConfusionMatrix",
+    "ClassificationReport",
+    "Calibration",
+]
 
 
 def bananas(rows=600):
@@ -132,7 +144,7 @@ def test_what_guessing_gives_for_numbers(name):
         else:
             twin = {"MAE": sk.mean_absolute_error, "MSE": sk.mean_squared_error, "RMSE": sk.root_mean_squared_error}[name]
             expected = twin(y[1:], guess)
-        assert found == pytest.approx(expected)
+        assert found == pytest.approx(expected, abs=1e-6)
     assert run("SMAPE", rows, BSGDRegressor(20, seed=1)).scores[0].guesses == ()
     both = run(["R2", "MAE"], rows, BSGDRegressor(20, seed=1))
     assert run("MAE", rows, BSGDRegressor(20, seed=1)).scores == both.scores[1:]
@@ -154,6 +166,19 @@ def test_a_table_of_labels_is_that_of_scikit_learn():
     assert [row[0] for row in report.table[1:]] == ["a", "b", "c", "mean of labels", "mean of rows"]
     for row, name in zip(report.table[1:], rows, strict=True):
         assert row[1:] == pytest.approx([expected[name][key] for key in ("precision", "recall", "f1-score", "support")])
+
+
+def test_calibration_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    p = np.sort(rng.dirichlet([1.0, 1.0, 1.0], 500), axis=1)
+    y = rng.integers(0, 3, 500)
+    score = Scores(["Accuracy", "Calibration"], 10).all[1]
+    score.update_many(y.tolist(), {label: p[:, label] for label in range(3)})
+    *bins, _ = score.table[1:]
+    right, expected = calibration.calibration_curve(y == 2, p[:, 2], n_bins=10)  # the last label is the most probable one
+    assert [row[1] for row in bins] == pytest.approx(expected, abs=1e-6)
+    assert [row[2] for row in bins] == pytest.approx(right)
+    assert score.table[-1] == ["all", pytest.approx(p[:, 2].mean(), abs=1e-6), (y == 2).mean(), 500]
 
 
 def test_tables_are_bounded():
@@ -298,7 +323,7 @@ def wild_parts(part):
 
 @pytest.mark.parametrize("regression", [False, True])
 def test_states_that_somebody_has_written(regression):
-    names = ["MAE", "R2"] if regression else ["Accuracy", "LogLoss", "ConfusionMatrix", "ClassificationReport"]
+    names = ["MAE", "R2"] if regression else ["Accuracy", "LogLoss", "ConfusionMatrix", "ClassificationReport", "Calibration"]
 
     def made():
         return Scores(names, 20, regression=regression)
@@ -376,3 +401,39 @@ def test_labels_that_come_later(tmp_path, metric):
     }
     for report in whole.scores:
         assert report.value == pytest.approx(twins[report.name](), abs=1e-3 if report.name == "ROCAUC" else 1e-9)
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_a_loop_that_only_scores_leaves_the_model_as_it_was(delayed):
+    rows = named()
+    learned = LearningLoop(InChunks(rows[:300]), BSGDClassifier(20, seed=1)).run().model
+    found = []
+    for learns in (False, True):
+        if delayed:
+            features = IterableSource([({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(rows[300:])])
+            labels = IterableSource([({"id": i, "t": i + 1e6}, y) for i, (_, y) in enumerate(rows[300:])])
+            source = JoinedSource(features, labels, key="id", time="t")
+            options = {"delayed": DelayedLabels(max_age=None), "learns": learns}
+            found.append(DelayedLearningLoop(source, copy.deepcopy(learned), ["Accuracy", "LogLoss"], **options).run())
+        else:
+            model = copy.deepcopy(learned)
+            found.append(LearningLoop(InChunks(rows[300:]), model, ["Accuracy", "LogLoss"], learns=learns).run())
+            if not learns:
+                assert model.predict_proba_one(rows[0][0]) == learned.predict_proba_one(rows[0][0])
+                assert model.n_learned == 300
+    accuracy = np.mean([learned.predict_one(x) == y for x, y in rows[300:]])
+    assert found[0].scores[0].value == pytest.approx(accuracy)
+    # Labels that come after all rows leave the predictions as they were.
+    assert (found[0].scores == found[1].scores) == delayed
+
+
+def test_labels_that_a_loop_that_only_scores_refuses(tmp_path):
+    model = LearningLoop(InChunks(named(300)), BSGDClassifier(20, seed=1)).run().model
+    rows = [(x, y) for x, y in named(100)] + [({"1": 0.0}, 7), ({"1": 0.0}, "egg"), ({"1": "a"}, "ham")]
+    end = LearningLoop(InChunks(rows), model, learns=False, on_error="skip").run()
+    assert (end.learned, end.rows) == (101, 103)
+    assert end.refused == {"label": 1, "not a number": 1}
+    with CheckpointFolder(tmp_path) as folder:
+        raises("neither checkpoints nor a detector", LearningLoop, InChunks(rows), model, learns=False, checkpoints=folder)
+    unlabelled = LearningLoop(InChunks([({"1": 0.0}, None)]), model, learns=False)
+    raises("nothing was scored", unlabelled.run, error=StreamError)

@@ -27,6 +27,7 @@ class LearningOptions(LoopOptions[Progress], total=False):
     window: int
     classes: Iterable[Hashable] | None
     drift: DriftWatch | None
+    learns: bool
 
 
 class DelayedLearningLoop(LearningLoop):

@@ -163,10 +163,6 @@ class ClassificationReport(LabelTable):
         return table
 
 
-#: The tables by name.
-LABEL_TABLES: dict[str, type[LabelTable]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport)}
-
-
 def _cell(label: Hashable) -> Any:
     """Return a label as JSON holds it."""
     return label if type(label) in (bool, int, str) else str(label)

@@ -11,20 +11,23 @@ from river import metrics
 
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.scores.base import Both, Columns, Score, ScoreReport, State
-from streamsvm.stream.scores.label_tables import LABEL_TABLES, LabelTable
+from streamsvm.stream.scores.calibration import Calibration
+from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
 from streamsvm.stream.scores.positive import PositiveLabels
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, ProbabilityScore
 from streamsvm.stream.scores.river_score import RiverScore
 from streamsvm.stream.scores.target_guesses import GUESSED, TargetGuesses
 
 _MOST_SCORES = 20
+#: The tables by name.
+TABLES: dict[str, type[Score]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
 
 
 class Scores:
     """The scores of a run.
 
     ``metric`` is a metric of river, a name, or several of these; None is accuracy, or for a ``regression`` MAE. Names are those
-    of `PROBABILITY_SCORES`, `LABEL_TABLES` and metrics of river without parameters. The first one is one number. ``positive`` is
+    of `PROBABILITY_SCORES`, `TABLES` and metrics of river without parameters. The first one is one number. ``positive`` is
     the positive label of those that have one, and ``multiclass`` says whether there may be more than two labels. A ValueError
     says which metric is none, or for the other kind of models.
     """
@@ -42,7 +45,7 @@ class Scores:
         self.all: list[Score] = [_score_of(each, window, positive, regression) for each in given]
         self.first: Score = self.all[0]
         names = [score.name for score in self.all]
-        if isinstance(self.first, LabelTable):
+        if isinstance(self.first, tuple(TABLES.values())):
             raise ValueError(f"{self.first.name} is a table: name a metric that is one number before it: Accuracy,{names[0]}")
         described = list(map(repr, self.all))
         if len(set(described)) < len(described):
@@ -170,8 +173,8 @@ def _score_of(metric: Any, window: int, positive: Hashable, regression: bool) ->
         return RiverScore(metric, window, positive, regression)
     if not regression and metric in PROBABILITY_SCORES:
         return PROBABILITY_SCORES[metric](window, positive)
-    if not regression and metric in LABEL_TABLES:
-        return LABEL_TABLES[metric](window)
+    if not regression and metric in TABLES:
+        return TABLES[metric](window)  # type: ignore[call-arg]
     kind = getattr(metrics, metric, None)
     if not isinstance(kind, type) or not issubclass(kind, metrics.base.Metric):
         names = "MAE, RMSE or R2" if regression else "Accuracy, F1, ROCAUC, AveragePrecision, LogLoss or BrierScore"
