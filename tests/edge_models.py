@@ -10,8 +10,10 @@ from sklearn.datasets import make_classification
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.edge.steps import probabilities
 from streamsvm.export.describe import program_of
 from streamsvm.export.learners import add_neighbours, add_scale
+from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
@@ -156,6 +158,12 @@ def tuned():
     return model
 
 
+def costly(kind, classes):
+    """A classifier that would rather not miss some of its labels."""
+    costs = {1: 3.0} if classes == 2 else {"class 0": 0.4, "class 2": 2.5}
+    return learned(CostSensitiveClassifier(kind(seed=0, max_features=20), costs), 600, classes)
+
+
 def of_whole_numbers(kind, labels, values):
     """A committee that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
     rng, n = np.random.default_rng(0), 600 if values > 2 else 2000  # rows of two values are there often
@@ -188,6 +196,12 @@ def makers():
     for classes in (0, 2, 3):
         found[f"table of {classes}"] = lambda classes=classes: of_table(classes)[0]
         found[f"names of {classes}"] = lambda classes=classes: of_names(classes)[0]
+    for name, (kind, classes) in {
+        "costs of 2": (BSGDClassifier, 2),
+        "costs of 3": (BSGDClassifier, 3),
+        "costs of a committee": (SVMClassifier, 3),
+    }.items():
+        found[name] = lambda kind=kind, classes=classes: costly(kind, classes)
     return found | {"scaled targets": scaled_targets, "tuned threshold": tuned}
 
 
@@ -243,6 +257,8 @@ def outside(program, f, choice, band=1e-4):
     """Which rows' labels do not hang on rounding, bool [n], from decision values and choices float64 [n, width]."""
     if program.answer.kind != "class":
         return np.ones(len(f), bool)
+    if program.answer.costs is not None:
+        choice = probabilities(program.answer.odds, f) * np.array(program.answer.costs)
     margins = []
     for values in (f, choice):
         if values.shape[1] == 1:

@@ -308,3 +308,26 @@ def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
         metavar="S",
         help="stop when more than this share of about the last 1,000 rows is refused, once 100 were (default: %(default)s)",
     )
+
+
+def add_decisions(group: Any, learns: bool) -> None:
+    """Add the flags about which label is predicted; those that only a model that ``learns`` can have, too."""
+    tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
+    text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
+    group.add_argument("--threshold", metavar="P|METRIC" if learns else "P", help=text)
+    text = "what it costs to miss a row of a label, against 1 of others: the label with the least expected cost is predicted"
+    group.add_argument("--costs", metavar="LABEL=N,...", help=text)
+    if learns:
+        text = (
+            "also learn how sure predictions are: an interval (low and high) that holds the number of this share of the rows, "
+            "such as .9; of labels a set of them (labels)"
+        )
+        group.add_argument("--interval", type=level, metavar="LEVEL", help=text)
+
+
+def level(text: str) -> float:
+    """Parse a number between 0 and 1."""
+    number = _number(text)
+    if not 0.0 < number < 1.0:
+        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, such as .9, not {text}")
+    return number

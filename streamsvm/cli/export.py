@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.decisions import decide_of, decided, decision_flag
 from streamsvm.cli.inspect import newest
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import first_rows, unwinding
@@ -48,12 +49,13 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError("--sample - is standard input: give a file")
     if arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
+    decide = decide_of(arguments, None, regression=False, learns=False)
     paths = files_of(arguments.form, arguments.out, arguments.name)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
-        program = program_of(checkpoint.model)
+        program = program_of(decided(checkpoint.model, decide, decision_flag(arguments)))
         program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
         sample = None if arguments.sample is None else _sample(arguments.sample, checkpoint, program)
         written = program

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
+from streamsvm.cli.decisions import decide_of, decision_flag
 from streamsvm.cli.logs import Output
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metrics, make_model, parse_classes, parse_positive
@@ -23,6 +24,7 @@ from streamsvm.stream.look.beginnings import of_files
 from streamsvm.stream.look.first_look import likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
+from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables.options import ROLES
 
 
@@ -129,6 +131,14 @@ class PredictJob(Job):
 
     model: Path | str
     follow: bool
+    decide: Callable[[Any], Any]
+    """Makes of a learner one that decides as flags say."""
+    decides_by: str
+    """The flag that says so; "": none does."""
+    abstain: float
+    probabilities: bool
+    explained: int | None
+    """How many columns of each decision are named."""
 
 
 def _common(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -163,7 +173,17 @@ def predict_job(arguments: argparse.Namespace) -> PredictJob:
         raise UsageError(f"--checkpoint {arguments.checkpoint}: the position of predictions takes a folder")
     if arguments.follow and isinstance(place, Path) and place.exists() and not place.is_dir():
         raise UsageError(f"--follow: --model {place} must be a folder or topic of checkpoints, which a learner writes")
-    return PredictJob(**_common(arguments), model=place, follow=arguments.follow)
+    common = _common(arguments)
+    return PredictJob(
+        **common,
+        model=place,
+        follow=arguments.follow,
+        decide=decide_of(arguments, common["format"], regression=False, learns=False),
+        decides_by=decision_flag(arguments),
+        abstain=arguments.abstain,
+        probabilities=arguments.probabilities,
+        explained=arguments.explain,
+    )
 
 
 def learn_job(arguments: argparse.Namespace) -> LearnJob:
@@ -187,8 +207,10 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
         why = "" if arguments.scale else f" of {text_format} text unless --scale standard asks for it"
         raise UsageError(f"--bound {arguments.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
     scaling = {"scale": scale == "standard", "scale_targets": scaled_targets, "deviations": arguments.bound}
-    model_of = partial(make_model, arguments.learner, regression=regression, **scaling)
+    decide = decide_of(arguments, text_format, regression, learns=True)
+    model_of = partial(make_model, arguments.learner, regression=regression, decide=decide, **scaling)
     learner = make_model(arguments.learner, regression=regression)  # a mistake there is said before any file is opened
+    decide(learner)
     positive = parse_positive(arguments.positive, text_format)
     classes = parse_classes(arguments.labels_are, text_format)
     most = getattr(learner, "max_classes", len(classes or ()))
@@ -196,15 +218,18 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
         raise UsageError(
             f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
         )
-    usual = ["MAE"] if regression else ["Accuracy", "ClassificationReport", "ConfusionMatrix"]
+    of_positive = ["F1"] if arguments.positive is not None else []
+    usual = ["MAE"] if regression else ["Accuracy", *of_positive, "ClassificationReport", "ConfusionMatrix"]
 
     def score_of(alone: bool = False) -> dict[str, Any]:
         metric = arguments.metric or ",".join(usual[:1] if alone else usual)
+        found = make_metrics(metric, arguments.window, None if arguments.threshold else positive, regression)
+        scored = Scores(found, arguments.window, regression=regression)
         return {
-            "metric": make_metrics(metric, arguments.window, positive, regression),
+            "metric": found,
             "drift": make_drift(arguments.drift, arguments.on_drift, regression),
             "window": arguments.window,
-            "positive": positive,
+            "positive": positive if scored.may_be_binary or not arguments.threshold else None,
             "classes": classes,
         }
 

@@ -29,6 +29,7 @@ from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
+from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
 from streamsvm.stream.look.first_look import first_look
@@ -77,6 +78,7 @@ def learn(job: LearnJob) -> bool:
             on_progress=display.show,
             on_error=on_error,
             keep=job.keep,
+            answers=list(filter(None, [calibrated_answer(model)])),
             **job.make_score(alone=saved is not None and len(saved.header.get("scores", [0])) == 1),
             **job.limits,
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
+    add_decisions,
     add_errors,
     add_logs,
     add_overwrite,
@@ -28,6 +29,7 @@ from streamsvm.cli.arguments import (
     expanded,
     period,
     place,
+    share,
 )
 from streamsvm.cli.logs import logged, says_json
 from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
@@ -205,6 +207,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "helps bsgd and bsca with abrupt drifts"
     )
     score.add_argument("--on-drift", choices=["count", "anew"], help=text)
+    add_decisions(learn.add_argument_group("which label"), learns=True)
     run = learn.add_argument_group("the run")
     checkpoint_help = (
         "a folder for checkpoints; if it already has some, the run continues from the newest, with its flags about the table. Or "
@@ -238,6 +241,15 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     text = "switch to a newer model as soon as a learner writes one there; each prediction says which model made it"
     model.add_argument("--follow", action="store_true", help=text)
     add_trusted(model, "the model")
+    said = predict.add_argument_group("what predictions say")
+    add_decisions(said, learns=False)
+    said.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
+    text = "a label that is less probable than this is not predicted: null, or an empty cell"
+    said.add_argument("--abstain", type=share, default=0.0, metavar="P", help=text)
+    text = "also write the probabilities of all labels, as a field probabilities"
+    said.add_argument("--probabilities", action="store_true", help=text)
+    text = "also write the N columns that moved each decision most, and by how much, as a field why"
+    said.add_argument("--explain", type=count, metavar="N", help=text)
     add_errors(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))
     checkpoint_help = "a folder for the position of this run, from which the same command continues; not the folder of the model"
@@ -290,7 +302,10 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     scoring.add_argument("--metric", metavar="NAME,...", help=text)
     text = "labels that are not in the rows, as of learn"
     scoring.add_argument("--labels", metavar="STREAM?key=NAME", help=text)
-    scoring.add_argument("--positive", metavar="LABEL", help="the positive label of metrics that have one")
+    scoring.add_argument("--positive", metavar="LABEL", help="the positive label of metrics, and of --threshold")
+    add_decisions(scoring, learns=False)
+    text = "a label that is less probable than this is not predicted, and only the rest is scored"
+    scoring.add_argument("--abstain", type=share, default=0.0, metavar="P", help=text)
     scoring.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted(scoring, "the model")
 
@@ -319,6 +334,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     text = "the name of the files, and of the C functions (default: %(default)s)"
     export.add_argument("--name", default="model", metavar="NAME", help=text)
     add_overwrite(export)
+    add_decisions(export, learns=False)
+    export.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "in C: the bits of each number of the support vectors (default: 32, float); the coefficients are fitted anew"
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from river import metrics
@@ -53,13 +53,15 @@ def make_model(
     encoder: Mapping[str, Any] | None = None,
     reading: TableReading | None = None,
     room: int | None = None,
+    decide: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
     are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. ``reading`` is where these
     are of, and ``room`` the ``max_features`` of a checkpoint that goes on. For a ``regression`` it is a regressor, which scales
-    its targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`.
+    its targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`. ``decide`` makes of it one that
+    decides otherwise.
 
     Raises
     ------
@@ -105,6 +107,8 @@ def make_model(
         raise UsageError(f"--learner {text}: {error}") from None
     if regression and scale_targets and learner != "auto":
         model = BoundedTargetScaler(model, bound)
+    if decide is not None:
+        model = decide(model)
     if table is not None:
         return TableModel(table, model, reading=reading)
     return model if scaler is None else scaler | model

@@ -7,16 +7,25 @@ import argparse
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from river import base
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.decisions import answers_of, decided
 from streamsvm.cli.job import PredictJob, predict_job
 from streamsvm.cli.logs import Output
+from streamsvm.cli.progress import lines_of, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import CheckpointFolder, FollowedFolder, Predicted, PredictionLoop
 from streamsvm.stream.checkpoint import Checkpoint, read_model
 from streamsvm.stream.open import open_models
+from streamsvm.stream.prediction import FollowedModel
+from streamsvm.stream.rows import gives_probabilities, steps_of
+from streamsvm.stream.scores.several import Scores
+
+_WINDOW = 1000
 
 
 def run(arguments: argparse.Namespace) -> bool:
@@ -34,11 +43,15 @@ def run(arguments: argparse.Namespace) -> bool:
         usual_label = None if job.format == "libsvm" else label_of(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
+        model = decided(saved.model, job.decide, job.decides_by, job.abstain)
         loop = PredictionLoop(
             without_key(source, saved),
-            saved.model,
+            model,
             sink,
-            follow=follow,
+            follow=None if follow is None else _Deciding(follow, job),
+            abstain=job.abstain,
+            scores=_scores_of(model),
+            answers=answers_of(model, job.probabilities, job.explained),
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
             on_error=on_error,
@@ -54,6 +67,29 @@ def run(arguments: argparse.Namespace) -> bool:
             end = loop.run(job.max_rows)
     _show(end, before, job.output)
     return end.interrupted
+
+
+class _Deciding(NamedTuple):
+    """Newer models, each of which decides as flags say."""
+
+    models: Any
+    job: PredictJob
+
+    def newer(self) -> FollowedModel | None:
+        found: FollowedModel | None = self.models.newer()
+        if found is None:
+            return None
+        return found._replace(model=decided(found.model, self.job.decide, self.job.decides_by))
+
+
+def _scores_of(model: Any) -> Scores | None:
+    """Return what is said of rows that have a label; None of a model that predicts no label, and no number."""
+    last = steps_of(model)[1]
+    if isinstance(last, base.Regressor):
+        return Scores(["MAE"], _WINDOW, regression=True)
+    if not isinstance(last, base.Classifier):
+        return None
+    return Scores(["Accuracy", *["LogLoss"] * gives_probabilities(last)], _WINDOW, multiclass=True)
 
 
 def _models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
@@ -80,6 +116,8 @@ def _first(models: Any, job: PredictJob) -> Checkpoint | None:
 def _show(end: Predicted, before: int, output: Output) -> None:
     facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
     facts |= end.unfamiliar.facts
+    facts |= {"abstained": end.abstained} if end.abstained else {}
+    facts |= {"scored": end.scored, "scores": scores_of(end.scores)} if end.scored else {}
     if output.quiet:
         print(json.dumps({"event": "end", **facts}))
         if not output.json:
@@ -89,4 +127,8 @@ def _show(end: Predicted, before: int, output: Output) -> None:
     now = f", {end.predicted - before:,} of them in this run" if before else ""
     for sentence in end.unfamiliar.sentences:
         output.say(sentence, "unfamiliar")
-    output.say(f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{refused}", "end", **facts)
+    if end.scored:
+        rows = f"{end.scored:,} row{'s' * (end.scored != 1)} had a label, which was not learned"
+        output.say(f"{rows}: {', '.join(lines_of(end.scores))} (more: streamsvm score)", "scored", scored=end.scored)
+    unsure = f"  {end.abstained:,} of them abstained" if end.abstained else ""
+    output.say(f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{unsure}{refused}", "end", **facts)

@@ -11,6 +11,7 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, printable
+from streamsvm.cli.decisions import decide_of, decided, decision_flag
 from streamsvm.cli.inspect import newest
 from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import make_metrics, parse_positive
@@ -37,16 +38,25 @@ def run(arguments: argparse.Namespace) -> bool:
         No label of another stream has met its row.
     """
     checkpoint = newest(arguments.path, arguments.trusted)
-    model: Any = checkpoint.model
     place = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     text_format = format_of(place)
     positive = parse_positive(arguments.positive, text_format)
+    decide = decide_of(arguments, text_format, regression=False, learns=False)
+    model = decided(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
     labels = labels_of(argparse.Namespace(**{**vars(arguments), "source": place, "start": None}), text_format)
     job = Job(place=place, format=text_format, label=arguments.label, labels=labels)
     metric = _metrics(model, arguments.metric, positive)
     with read_by_model(job, checkpoint) as source:
         loop = (LearningLoop if labels is None else partial(DelayedLearningLoop, delayed=labels.buffer))(
-            source, model, metric, window=_WINDOW, positive=positive, learns=False, on_error="skip", error_share=1.0
+            source,
+            model,
+            metric,
+            window=_WINDOW,
+            positive=positive,
+            learns=False,
+            abstain=arguments.abstain,
+            on_error="skip",
+            error_share=1.0,
         )
         with stopping(loop.stop):
             end = loop.run()
@@ -82,5 +92,5 @@ def _metrics(model: Any, named: str | None, positive: Any) -> Any:
 def _left_out(end: Progress) -> dict[str, int]:
     """Return how many rows were not scored, by kind."""
     waiting = {} if end.delayed is None else {what: end.delayed[name] for name, what in WAITING.items()}
-    counts = {**end.refused, "without label": end.unlabelled, **waiting}
+    counts = {"abstained": end.abstained, **end.refused, "without label": end.unlabelled, **waiting}
     return {kind: count for kind, count in counts.items() if count}

@@ -54,6 +54,12 @@ class Explanation:
     values: dict[Hashable, Any] = field(repr=False)
     """The values of the row, by feature or column."""
 
+    def rescaled(self, mean: float, deviation: float) -> Explanation:
+        """Return the explanation of a number in another unit: ``deviation`` times what it was, and ``mean`` more."""
+        parts = {name: deviation * size for name, size in self.contributions.items()}
+        decision, typical = (mean + deviation * value for value in (self.decision, self.typical))
+        return Explanation(decision, decision, typical, parts, deviation * self.remainder, self.values)
+
     def __str__(self) -> str:
         given = self.prediction
         label = repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else str(given)

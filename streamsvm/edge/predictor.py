@@ -275,9 +275,11 @@ class Predictor:
                 return np.zeros(len(f))
             z = np.clip((f[:, 0] - answer.center) / answer.size, -_FARTHEST, _FARTHEST)
             return 0.5 - 0.5 * z / np.sqrt(2.0 + z * z)
-        return self._label_array[self._numbers_of_labels(choice)]
+        return self._label_array[self._numbers_of_labels(f, choice)]
 
-    def _numbers_of_labels(self, choice: np.ndarray) -> np.ndarray:
+    def _numbers_of_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        if self.program.answer.costs is not None:
+            return (self._probabilities(f) * np.array(self.program.answer.costs)).argmax(axis=1)
         if len(self.labels) > 2:
             return choice.argmax(axis=1)
         if len(self.labels) == 1:

@@ -40,7 +40,7 @@ __all__ = ["Answer", "Column", "Program", "ProgramError", "Step", "Table"]
 
 Name = str | int | float | bool
 
-_VERSION = 3
+_VERSION = 4
 _MOST_COLUMNS = 2**26
 _MOST_STEPS = 1000  # committees have less than 100
 #: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
@@ -96,6 +96,11 @@ class Answer(NamedTuple):
     center: float = 0.0
     size: float = 0.0
     """For an anomaly detector, ``center`` is the mean of usual decision values, and ``size`` their mean deviation from it."""
+    costs: tuple[float, ...] | None = None
+    """What it costs to miss a row of each label: the label whose probability times its cost is the largest is the answer.
+
+    None: ``choice`` chooses it.
+    """
 
 
 class Program:
@@ -235,7 +240,7 @@ class Program:
                 **({"tables": tables} if tables else {}),
                 "hashed": self.hashed,
                 "steps": steps,
-                "answer": self.answer._asdict(),
+                "answer": {name: value for name, value in self.answer._asdict().items() if name != "costs" or value is not None},
                 "facts": self.facts,
             },
             separators=(",", ":"),
@@ -246,6 +251,8 @@ class Program:
     @property
     def _version(self) -> int:
         """The least version of programs that has all that is in this one."""
+        if self.answer.costs is not None:
+            return 4
         return 3 if self.tables else 2 if any("middle" in step.arrays for step in self.steps) else 1
 
     @classmethod
@@ -267,6 +274,8 @@ class Program:
                 program.take(Step(str(step["do"]), tuple(step["of"]), named, dict(step["options"])))
             answer = dict(saved["answer"])
             program.answer = Answer(**{**answer, "labels": tuple(map(_name, answer["labels"]))})
+            if program.answer.costs is not None:
+                program.answer = program.answer._replace(costs=tuple(program.answer.costs))
             program.facts = dict(saved["facts"])
         except ProgramError:
             raise
@@ -294,6 +303,10 @@ class Program:
             raise ProgramError("its scores are not of numbers")
         if a.odds is not None:
             _check_odds(a.odds, len(a.labels))
+        if a.costs is not None and (
+            a.odds is None or len(a.costs) != len(a.labels) or not all(is_number(cost, 0.0, 1e9) and cost for cost in a.costs)
+        ):
+            raise ProgramError("its costs are not numbers above 0, one for each label, or it has no probabilities")
 
 
 def run(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,8 @@ from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.edge.steps import probabilities
 from streamsvm.export.pipelines import add_scales, front_of
 from streamsvm.files.model_file import versions
+from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
+from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 
@@ -71,6 +73,10 @@ def _unwrapped(model: Any) -> tuple[Any, Finish] | None:
         return model.regressor, _scaled(model.var.mean.get(), model.var.get() ** 0.5)
     if isinstance(model, TunedThresholdClassifier):
         return model.classifier, _with_threshold(model)
+    if isinstance(model, CostSensitiveClassifier):
+        return model.classifier, _with_costs(model)
+    if isinstance(model, ConformalClassifier | ConformalRegressor):  # whose predictions are those of what it wraps
+        return model._wrapped_model, lambda _, answer: answer
     return None
 
 
@@ -88,13 +94,30 @@ def _with_threshold(model: TunedThresholdClassifier) -> Finish:
             return answer
         if len(answer.labels) > 2:
             raise ProgramError("a threshold of three and more labels is not exported")
-        positive = model._positive()
-        above = answer.labels[1] == positive
-        bound = _decision_of(answer, model.threshold if above else 1.0 - model.threshold)
-        value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-bound]))
-        return answer._replace(choice=value, at_zero=int(above))
+        above = answer.labels[1] == model._positive()
+        return _from_second(program, answer, model.threshold if above else 1.0 - model.threshold, at_zero=int(above))
 
     return finish
+
+
+def _with_costs(model: CostSensitiveClassifier) -> Finish:
+    def finish(program: Program, answer: Answer) -> Answer:
+        if answer.odds is None:
+            if len(answer.labels) > 1:
+                raise ProgramError("it chooses labels by their costs, and has no probabilities without streamsvm")
+            return answer
+        costs = tuple(model.costs.get(label, 1.0) for label in answer.labels)
+        if len(costs) > 2:
+            return answer._replace(costs=costs)
+        return _from_second(program, answer, costs[0] / (costs[0] + costs[1]), at_zero=0)
+
+    return finish
+
+
+def _from_second(program: Program, answer: Answer, threshold: float, at_zero: int) -> Answer:
+    """Return the answer that is the second of two labels where its probability is as large as a threshold."""
+    value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-_decision_of(answer, threshold)]))
+    return answer._replace(choice=value, at_zero=at_zero)
 
 
 def _decision_of(answer: Answer, threshold: float) -> float:

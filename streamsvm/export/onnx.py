@@ -369,7 +369,10 @@ def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> 
 
 def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
     answer, several = program.answer, len(program.answer.labels) > 2
-    if several:
+    p = None if answer.odds is None else _probabilities(graph, answer.odds, decision, several)
+    if answer.costs is not None:
+        number = graph.op("ArgMax", graph.op("Mul", p, _single(np.array(answer.costs))), axis=1, keepdims=0)
+    elif several:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
         compare = "GreaterOrEqual" if answer.at_zero else "Greater"
@@ -377,12 +380,10 @@ def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap
     if len(answer.labels) == 1:
         number = graph.op("Mul", number, np.array(0))
     graph.label(answer.labels, number)
-    if answer.odds is not None:
-        p = _probabilities(graph, answer.odds, decision, several)
-    elif len(answer.labels) == 1:
+    if p is None:
+        if len(answer.labels) > 1:
+            return
         p = graph.op("Add", graph.op("Mul", decision, 0.0), 1.0)
-    else:
-        return
     if zipmap:
         graph.maps("probabilities", p, answer.labels)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -14,8 +14,10 @@ from river import base, compose
 
 from streamsvm.core.checks import check_number, checked_count, checked_target
 from streamsvm.core.docstrings import documented
+from streamsvm.core.explaining import Explanation
 from streamsvm.files.messages import shown
 from streamsvm.learners.svm import SVMRegressor
+from streamsvm.learners.wrapping import ClassifierWrapper, Each
 
 _FEWEST = 20  # scores, before which everything may come
 _STEP = 0.02  # by which the share of misses that is aimed at moves with each row
@@ -167,6 +169,15 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
         reach *= self._size(x)
         return middle - reach, middle + reach
 
+    def explain_one(
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
+    ) -> Explanation:
+        """Return how much each feature of a row moves its prediction, as the regressor does."""
+        if not hasattr(self.regressor, "explain_one"):
+            raise ValueError(f"a {type(self.regressor).__name__} explains no decision")
+        found: Explanation = self.regressor.explain_one(x, typical, groups)
+        return found
+
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
         """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
         checked_target(y)
@@ -226,7 +237,7 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
 
 
 @documented
-class ConformalClassifier(base.Wrapper[base.Classifier], base.Classifier):
+class ConformalClassifier(ClassifierWrapper):
     """A classifier with sets of labels that hold the label of as many rows as they say, also after a drift.
 
     It wraps another classifier, which learns and predicts as it would alone. The score of a row is what its probabilities leave
@@ -276,22 +287,6 @@ class ConformalClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self.window = window
         self._calibration = _Calibration(level, window)
 
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.classifier
-
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.classifier._multiclass)
-
-    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of one row, as the classifier does."""
-        return self.classifier.predict_one(x, **kwargs)
-
-    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Predict the probability of each label of one row, as the classifier does."""
-        return self.classifier.predict_proba_one(x, **kwargs)
-
     def predict_set_one(self, x: dict[Any, Any]) -> list[Any]:
         """Return the labels to expect of a row, the most probable first.
 
@@ -303,16 +298,18 @@ class ConformalClassifier(base.Wrapper[base.Classifier], base.Classifier):
         ordered = sorted(probabilities.items(), key=lambda item: -item[1])
         return [label for label, probability in ordered if probability >= least]
 
-    def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check a row and its label if the classifier has its own `check_one`, without learning it."""
-        _check_too(self.classifier, x, y)
-
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the classifier."""
         probabilities = self.classifier.predict_proba_one(x)
         self.classifier.learn_one(x, y, **kwargs)
         if probabilities and kwargs.get("w", 1.0) != 0.0:
             self._calibration.learn(1.0 - float(probabilities.get(y, 0.0)))
+
+    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+        for i, label in enumerate(y):
+            if each and label is not None and (weights is None or weights[i] > 0.0):
+                self._calibration.learn(1.0 - (float(each[label][i]) if label in each else 0.0))
+        return decided
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_calibration": self._calibration.state()}

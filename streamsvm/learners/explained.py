@@ -9,13 +9,18 @@ import numpy as np
 
 from streamsvm.core.explaining import Explanation, explanation
 from streamsvm.core.steps import iterates
+from streamsvm.files.messages import shown
 
 
 class Explained:
     """The base of learners that explain their decisions."""
 
     def explain_one(
-        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
+        self,
+        x: Mapping[Any, Any],
+        typical: Mapping[Any, Any] | None = None,
+        groups: Mapping[Any, Hashable] | None = None,
+        label: Any = None,
     ) -> Explanation:
         """Return how much each feature of a row moves its decision, against that of a typical row.
 
@@ -30,21 +35,25 @@ class Explained:
         groups
             What features are of that count together, by their names, as all that an encoder makes of a column. None: each
             feature counts by itself.
+        label
+            The label whose decision is explained. None: the predicted one.
 
         Raises
         ------
         ValueError
-            A feature is not a finite number, or nothing was learned.
+            A feature is not a finite number, nothing was learned, or there is no such label.
         """
-        return _explain(self, x, typical, groups or {})
+        return _explain(self, x, typical, groups or {}, label)
 
 
-def _explain(model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable]) -> Explanation:
+def _explain(
+    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable], label: Any
+) -> Explanation:
     if not model.feature_names:
         raise ValueError("the model has learned nothing: there is nothing to explain")
     base = _mean(model) if typical is None else _row(model, typical)[0]
     row, chosen = _row(model, x)
-    prediction, place = _predicted(model, chosen)
+    prediction, place = _predicted(model, chosen) if label is None else (label, _place_of(model, label))
 
     def decide(rows: np.ndarray) -> np.ndarray:
         found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
@@ -88,3 +97,12 @@ def _predicted(model: Any, chosen: float) -> tuple[Any, int]:
     if labels is None:
         return (chosen if hasattr(model, "predict_one") else None), 1
     return labels.of(chosen), int(chosen) if labels.many else int(chosen > 0.0)
+
+
+def _place_of(model: Any, label: Any) -> int:
+    """Return the number of a label's decision value, as `_predicted`."""
+    labels = getattr(model, "_labels", None)
+    known = [] if labels is None else labels.many or [labels.of(-1.0), labels.of(1.0)]
+    if label not in known:
+        raise ValueError(f"the model has no label {shown(label)} to explain")
+    return int(known.index(label))

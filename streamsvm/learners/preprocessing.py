@@ -17,6 +17,7 @@ from river import base
 from streamsvm.core.checks import checked_count, checked_target
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import documented
+from streamsvm.core.explaining import Explanation
 from streamsvm.core.frames import as_frame, as_matrix
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.core.sparse import dense
@@ -353,6 +354,16 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
     def predict_one(self, x: dict[Any, Any]) -> float:
         n, mean, squares = self._scaler._moments[0]
         return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
+
+    def explain_one(
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
+    ) -> Explanation:
+        """Return how much each feature of a row moves its prediction, as the regressor does, in the unit of the target."""
+        if not hasattr(self.regressor, "explain_one"):
+            raise ValueError(f"a {type(self.regressor).__name__} explains no decision")
+        found: Explanation = self.regressor.explain_one(x, typical, groups)
+        n, mean, squares = self._scaler._moments[0]
+        return found.rescaled(float(mean), math.sqrt(squares / max(n, 1.0)))
 
     @property
     def predict_then_learn(self) -> Callable[..., Any]:

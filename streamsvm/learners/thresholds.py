@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from river import base, metrics
 from streamsvm.core.checks import check_number, checked_count, checked_weight
 from streamsvm.core.docstrings import documented
 from streamsvm.files.messages import shown
+from streamsvm.learners.wrapping import ClassifierWrapper, Each
 
 _STEPS = 50  # either side of 1/2
 _REACH = 7.0  # the log odds of the last threshold: a probability of .999
@@ -23,7 +24,7 @@ _LARGEST_COUNT = 1e25  # of a horizon and weights that are as large as they may 
 
 
 @documented
-class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
+class TunedThresholdClassifier(ClassifierWrapper):
     """A classifier of two classes whose probability threshold is tuned to a metric, row by row.
 
     It wraps another classifier. Each row is predicted before it is learned. Its probability and its label are counted, which
@@ -106,10 +107,6 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self._counts = np.zeros((2, len(THRESHOLDS) + 1))
 
     @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.classifier
-
-    @property
     def _multiclass(self) -> bool:
         return False
 
@@ -157,6 +154,9 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
             return
         probabilities = self.classifier.predict_proba_one(x)
         self.classifier.learn_one(x, y, **kwargs)
+        self._count(y, weight, probabilities)
+
+    def _count(self, y: Any, weight: float, probabilities: Mapping[Any, float]) -> None:
         if y not in self._labels:
             self._labels.append(y)
         self._n_learned += 1
@@ -188,8 +188,7 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
         """Check a label, and the row if the classifier has its own `check_one`, without learning it."""
         self._check_label(y)
-        if (check := getattr(self.classifier, "check_one", None)) is not None:
-            check(x, y)
+        super().check_one(x, y)
 
     def _choose(self) -> None:
         # The threshold with the best metric; of equal ones that nearest to 1/2.
@@ -212,17 +211,29 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         best = np.flatnonzero(values >= values.max() - 1e-9)
         self._best = int(best[np.abs(best - _STEPS).argmin()])
 
-    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Predict the probability of each label of one row, as the classifier does."""
-        return self.classifier.predict_proba_one(x, **kwargs)
-
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
         """Predict the label of one row: the positive one if its probability is at least `threshold`."""
         if len(self._labels) < 2:
             return self.classifier.predict_one(x, **kwargs)
+        return self._decided(self.predict_proba_one(x, **kwargs))
+
+    def _decided(self, probabilities: Mapping[Any, float]) -> Any:
         positive = self._positive()
         negative = self._labels[0] if positive == self._labels[1] else self._labels[1]
-        return positive if self.predict_proba_one(x, **kwargs).get(positive, 0.0) >= self.threshold else negative
+        return positive if probabilities.get(positive, 0.0) >= self.threshold else negative
+
+    def _takes(self, y: Sequence[Any]) -> bool:
+        return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
+
+    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+        # One after the other: what is counted moves the threshold.
+        for i, values in enumerate(zip(*(column.tolist() for column in each.values()), strict=True)):
+            probabilities = dict(zip(each, values, strict=True))
+            decided[i] = self._decided(probabilities)
+            weight = 1.0 if weights is None else float(weights[i])
+            if y[i] is not None and weight:
+                self._count(y[i], weight, probabilities)
+        return decided
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_counts": self._counts.copy()}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import shown
+from streamsvm.stream.answers import Answer
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError
@@ -25,16 +26,21 @@ MOST_OF_MESSAGE = 2**17
 
 
 class Keeping:
-    """Makes predictions with what they are joined by: columns of the row, and of a topic partition, offset and message.
+    """Makes predictions with further fields: columns of the row, of a topic partition, offset and message, and ``answers``.
 
     The source says what its chunks copy. A sink with ``takes_messages`` gets the message of a row, too. A StreamError says that a
     prediction has a field of such a name already.
     """
 
-    def __init__(self, source: Source, sink: Sink, names: Sequence[str], record: type[Record]) -> None:
+    def __init__(
+        self, source: Source, sink: Sink, names: Sequence[str], record: type[Record], answers: Sequence[Answer] = ()
+    ) -> None:
+        kept = source.keep(names)
+        answered = [name for answer in answers for name in answer.fields]
         #: The further fields of predictions.
-        self.names: list[str] = source.keep(names)
+        self.names: list[str] = [*kept, *answered]
         self._asked, self._takes_messages = bool(names), sink.takes_messages and source.has_messages
+        self._kept, self._answers = kept, answers
         taken = {*record._fields, *self.names[len(names) :]}
         if clash := [name for name in names if name in taken]:
             raise StreamError(
@@ -54,7 +60,7 @@ class Keeping:
         """
         columns = chunk.kept(first, end)
         if self._asked and not are_plain(columns):
-            rows = [kept_values(self.names, values) for values in zip(*columns, strict=True)]
+            rows = [kept_values(self._kept, values) for values in zip(*columns, strict=True)]
             columns = [list(values) for values in zip(*rows, strict=True)]
         if not self._takes_messages:
             return columns
@@ -65,17 +71,23 @@ class Keeping:
             raise RowError("too long", text)
         return [*columns, messages]
 
-    def of(self, chunk: Chunk, i: int) -> list[Any]:
-        """Return what the prediction of a row gets; a RowError as of `columns`."""
-        return [values[0] for values in self.columns(chunk, i, i + 1)]
+    def of(self, chunk: Chunk, i: int, model: Any, x: Any) -> list[Any]:
+        """Return what the prediction of a row gets, which the model has not learned yet; a RowError as of `columns`."""
+        kept = [values[0] for values in self.columns(chunk, i, i + 1)]
+        if self._answers:
+            n = len(self._kept)
+            kept[n:n] = [value for answer in self._answers for value in answer.of(model, x)]
+        return kept
 
     def joined(self, prediction: Any, values: Sequence[Any]) -> Record:
         """Return a prediction with what `of` returned for its row."""
         return self.kind(*prediction, *values)
 
 
-def keeping_of(source: Source, sink: Sink | None, keep: Names, record: type[Record]) -> Keeping | None:
-    """Return what makes predictions with the columns ``keep`` and what a topic adds; None if there is nothing to add.
+def keeping_of(
+    source: Source, sink: Sink | None, keep: Names, record: type[Record], answers: Sequence[Answer] = ()
+) -> Keeping | None:
+    """Return what makes predictions with the columns ``keep``, ``answers`` and what a topic adds; None if nothing is added.
 
     A ValueError says that there are no predictions.
     """
@@ -84,7 +96,7 @@ def keeping_of(source: Source, sink: Sink | None, keep: Names, record: type[Reco
         if names:
             raise ValueError("keep copies columns into predictions, and these go nowhere: give sink=... (--to)")
         return None
-    found = Keeping(source, sink, names, record)
+    found = Keeping(source, sink, names, record, answers)
     return found if found.is_needed else None
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 from river import base, compose, metrics
 
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import check_number, checked_count
 from streamsvm.core.warning import warn
+from streamsvm.stream.answers import probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
@@ -96,6 +96,8 @@ class LearningLoop(StreamLoop[Progress]):
         Columns that are copied from each row into its prediction, as they came, for whoever joins the two. One that a row does
         not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
         messages have many rows.
+    answers
+        What predictions say beside the label, each an `Answer`, such as `PROBABILITIES`. Rows are then taken one by one.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
@@ -103,6 +105,8 @@ class LearningLoop(StreamLoop[Progress]):
     learns
         Whether rows are learned. False predicts and scores them only, by a model that has learned before, and without
         checkpoints; ``learned`` then counts the rows with a label.
+    abstain
+        Of a loop that does not learn: the probability below which a label is not predicted, and not scored.
 
     Attributes
     ----------
@@ -147,9 +151,14 @@ class LearningLoop(StreamLoop[Progress]):
         classes: Iterable[Hashable] | None = None,
         drift: DriftWatch | None = None,
         learns: bool = True,
+        abstain: float = 0.0,
         **options: Unpack[LoopOptions[Progress]],
     ) -> None:
         super().__init__(source, model, learns=learns, sink=sink, **options)
+        check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
+        if abstain and (learns or self._regression or not gives_probabilities(self._guarded.last)):
+            raise ValueError("abstain is of a loop that does not learn, and of a classifier with probabilities: leave it out")
+        self._abstain = abstain
         if not learns and (self._checkpoints is not None or drift is not None):
             raise ValueError("a loop that does not learn has neither checkpoints nor a detector of drift: leave them out")
         last = self._guarded.last
@@ -158,6 +167,7 @@ class LearningLoop(StreamLoop[Progress]):
         self.learned: int = 0
         self.unlabelled: int = 0
         self.empty: int = 0
+        self.abstained: int = 0
         self._warned = False
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
@@ -252,7 +262,7 @@ class LearningLoop(StreamLoop[Progress]):
         """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""
         scores, prepare, predictor = self._scores, guarded.prepare, guarded.last
         wanted = self.sink is not None and not self._regression
-        wants_probability = scores.wants_probabilities or (wanted and gives_probabilities(predictor))
+        wants_probability = scores.wants_probabilities or self._abstain or (wanted and gives_probabilities(predictor))
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
             seen = x if prepare is None else prepare(x)
@@ -261,7 +271,10 @@ class LearningLoop(StreamLoop[Progress]):
                 return seen, label, label, None
             probabilities = predictor.predict_proba_one(seen)
             label = predictor.predict_one(seen)
-            return seen, label, scores.scored_of(label, probabilities), max(probabilities.values(), default=None)
+            probability = probabilities.get(label, max(probabilities.values(), default=None))
+            if self._abstain and probability is not None and probability < self._abstain:
+                label, self.abstained = None, self.abstained + 1
+            return seen, label, scores.scored_of(label, probabilities), probability
 
         return predict
 
@@ -353,7 +366,7 @@ class LearningLoop(StreamLoop[Progress]):
         if ys is None:
             return None
         wanted = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
-        asked = "each" if self._scores.wants_probabilities else wanted
+        asked = "each" if self._scores.wants_probabilities or self._abstain else wanted
         learned_labels = ys if self._learns else [None] * len(ys)
         answers = self._guarded.last.predict_then_learn(rows.X, rows.names, learned_labels, asked, rows.weights)
         if answers is None:
@@ -361,7 +374,10 @@ class LearningLoop(StreamLoop[Progress]):
         predicted, probabilities = answers
         each = probabilities if asked == "each" else None
         if each is not None:
-            probabilities = np.max(list(each.values()), axis=0).tolist() if wanted and each else None
+            probabilities = probabilities_of(each, predicted) if (wanted or self._abstain) and each else None
+        if self._abstain:
+            predicted, unsure = without_unsure(predicted, probabilities, self._abstain)
+            self.abstained += unsure
         labelled = learned = len(ys) - ys.count(None)
         if rows.weights is not None:
             learned = sum(y is not None and w > 0.0 for y, w in zip(ys, rows.weights.tolist(), strict=True))
@@ -482,7 +498,7 @@ class LearningLoop(StreamLoop[Progress]):
         counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
         drifts = None if self.drift is None else self.drift.drifts
         now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
-        return Progress(*now, ended, interrupted, *counts, drifts=drifts, majority=self._scores.majority, scores=reports)
+        return Progress(*now, ended, interrupted, *counts, drifts, self._scores.majority, reports, self.abstained)
 
 
 def _rounded(report: ScoreReport) -> dict[str, Any]:

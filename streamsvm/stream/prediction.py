@@ -12,13 +12,25 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 from river import base, compose
 
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import check_number, checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
+from streamsvm.stream.answers import probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_model
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.stream.logs import event
-from streamsvm.stream.rows import GuardedModel, gives_probabilities, learner_of, listed, steps_of
+from streamsvm.stream.rows import (
+    GuardedModel,
+    LabelRules,
+    RowError,
+    checked_number,
+    gives_probabilities,
+    learner_of,
+    listed,
+    steps_of,
+)
+from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.stream_loop import LoopOptions, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk, Weighted
 from streamsvm.stream.together import Together, takes_many
@@ -141,6 +153,10 @@ class Predicted:
         Number of refused rows, by kind of reason.
     unfamiliar
         What the rows of this run have that the model has not met: columns and names, as ``facts`` and ``sentences``.
+    abstained
+        Number of rows, including earlier runs, whose probability was too small for a prediction.
+    scored, scores
+        Number of rows of this run that had a label, and what each metric says of their predictions.
     """
 
     rows: int
@@ -151,6 +167,9 @@ class Predicted:
     interrupted: bool = False
     refused: Mapping[str, int] = field(default_factory=dict)
     unfamiliar: Unfamiliar = field(default_factory=lambda: Unfamiliar((), None))
+    abstained: int = 0
+    scored: int = 0
+    scores: tuple[ScoreReport, ...] = ()
 
 
 class PredictionLoop(StreamLoop[Predicted]):
@@ -175,9 +194,13 @@ class PredictionLoop(StreamLoop[Predicted]):
         is a `VersionedPrediction`, which says which model made it. None keeps the model.
     version
         Version of ``model``, if there may be newer ones.
+    abstain
+        Probability from 0 to 1 below which a label is not predicted: ``y_pred`` is None then. 0, the default, predicts all.
+    scores
+        Metrics of the rows that have a label, which are in the progress; None does not look at labels.
     checkpoints
         Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
-    checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share, keep
+    checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share, keep, answers
         As in `LearningLoop`; ``on_progress`` is called with a `Predicted`.
 
     Attributes
@@ -218,14 +241,22 @@ class PredictionLoop(StreamLoop[Predicted]):
         *,
         follow: Followed | None = None,
         version: int = 0,
+        abstain: float = 0.0,
+        scores: Scores | None = None,
         **options: Unpack[LoopOptions[Predicted]],
     ) -> None:
+        check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
         self._follow = follow
         self._record = Prediction if follow is None else VersionedPrediction
         super().__init__(source, model, learns=False, sink=sink, **options)
         self.version: int = version
         self._parts = _parts(self._guarded)
+        if abstain and not self._parts[2]:
+            raise ValueError(f"abstain is a probability, and {type(self._guarded.last).__name__} gives none: leave it out")
+        self._abstain, self._scores, self._labels = abstain, scores, LabelRules()
         self.predicted: int = 0
+        self.abstained: int = 0
+        self._scored = 0
         self._mismatch = ""
         self._looked = False
         #: What the rows of this run have that the model has not met.
@@ -235,8 +266,8 @@ class PredictionLoop(StreamLoop[Predicted]):
         if self._checkpoints is not None and (found := self._checkpoints.newest()) is not None:
             try:
                 rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
-                mismatch = found.header["mismatch"]
-                if predicted > rows or type(mismatch) is not str:
+                mismatch, abstained = found.header["mismatch"], checked_count("abstained", found.header.get("abstained", 0))
+                if not rows >= predicted >= abstained or type(mismatch) is not str:
                     raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
             except (KeyError, ValueError) as error:
                 raise CheckpointError(
@@ -244,11 +275,11 @@ class PredictionLoop(StreamLoop[Predicted]):
                     "folder (in a file of --config, each of [learn] and [predict] its own)"
                 ) from None
             self._go_on(self._checkpoints.path, found)
-            self.predicted, self._mismatch = predicted, mismatch
+            self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
         self._parts = _parts(guarded)
-        timings, following = self.timings, self._follow is not None
+        timings, following, scores, regression = self.timings, self._follow is not None, self._scores, self._regression
 
         def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
             self._follow_on()
@@ -257,16 +288,23 @@ class PredictionLoop(StreamLoop[Predicted]):
             prepare, predictor, wants_probability, known = self._parts
             self.unfamiliar.add_row(x)
             seen = x if prepare is None else prepare(x)
-            probability = None
+            label, probability, probabilities = predictor.predict_one(seen), None, None
             if wants_probability:
-                probability = max(predictor.predict_proba_one(seen).values(), default=None)
-            label = predictor.predict_one(seen)
+                probabilities = predictor.predict_proba_one(seen)
+                probability = probabilities.get(label, max(probabilities.values(), default=None))
             if timings is not None:
                 timings.predicted()
             if self._mismatch or not self.predicted:
                 self._compare(known, seen)
             self.predicted += 1
-            prediction = self.rows, label, y.y if type(y) is Weighted else y, probability
+            if self._abstain and probability is not None and probability < self._abstain:
+                label, self.abstained = None, self.abstained + 1
+            y = y.y if type(y) is Weighted else y
+            if scores is not None and (due := self._label_of(y)) is not None:
+                self._scored += 1
+                y = due if regression else y
+                scores.update(due, scores.scored_of(label, probabilities))
+            prediction = self.rows, label, y, probability
             return VersionedPrediction(*prediction, self.version) if following else Prediction(*prediction)
 
         return take
@@ -279,13 +317,37 @@ class PredictionLoop(StreamLoop[Predicted]):
         return 0 if self._mismatch or not self.predicted else super()._take_part(chunk, first, end)
 
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
-        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * len(rows.y), self._parts[2])
+        scores, ys, n = self._scores, rows.y, len(rows.y)
+        asked = "each" if scores is not None and scores.wants_probabilities and self._parts[2] else self._parts[2]
+        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * n, asked)
         if answers is None:
             return None
-        self.predicted += len(rows.y)
+        labels, probabilities = answers
+        if asked == "each":
+            each, probabilities = probabilities, probabilities_of(probabilities, labels)
+        if self._abstain:
+            labels, unsure = without_unsure(labels, probabilities, self._abstain)
+            self.abstained += unsure
+        if scores is not None:
+            due = [self._label_of(y) for y in ys]
+            ys = [y if read is None else read for y, read in zip(ys, due, strict=True)] if self._regression else ys
+            self._scored += n - due.count(None)
+            scores.update_many(due, labels, each if asked == "each" else None)
+        self.predicted += n
         self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(rows.y))
-        found = answers[0], rows.y, answers[1] or [None] * len(rows.y)
-        return found if self._follow is None else (*found, [self.version] * len(rows.y))
+        found = labels, ys, probabilities or [None] * n
+        return found if self._follow is None else (*found, [self.version] * n)
+
+    def _label_of(self, y: Any) -> Any:
+        """Return a label as it is scored; None where there is none."""
+        try:
+            if y is None or self._regression:
+                return None if y is None else checked_number(y)
+            if self._labels.check(y):
+                self._labels.add(y)
+        except RowError:
+            return None
+        return y
 
     def _follow_on(self) -> None:
         """Take the newest model, if there is a newer one."""
@@ -298,7 +360,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             self._guarded = guarded
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
-            self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded, learns=False)
+            self._parts, self._at_once = _parts(self._guarded), self._at_once and takes_many(self._guarded, learns=False)
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
@@ -332,11 +394,22 @@ class PredictionLoop(StreamLoop[Predicted]):
             )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
-        return None, None, {"kind": "predictions", "predicted": self.predicted, "mismatch": self._mismatch}
+        return (
+            None,
+            None,
+            {
+                "kind": "predictions",
+                "predicted": self.predicted,
+                "mismatch": self._mismatch,
+                **({"abstained": self.abstained} if self._abstain else {}),
+            },
+        )
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
         interrupted = ended and self._stopped
-        return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused, self.unfamiliar)
+        scores = () if self._scores is None else self._scores.reports()
+        facts = self.refused, self.unfamiliar, self.abstained, self._scored, scores
+        return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, *facts)
 
 
 def _columns_of(model: Any) -> list[Any]:

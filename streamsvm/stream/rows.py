@@ -167,9 +167,15 @@ def steps_of(model: Any) -> tuple[list[Any], Any]:
 
 
 def learner_of(model: Any) -> Any:
-    """Return the learner of a model: the last step of a pipeline, or what it has within that scales targets."""
-    last = steps_of(model)[1]
-    return last.regressor if isinstance(last, base.Wrapper) and hasattr(last, "regressor") else last
+    """Return the learner of a model: the last step of a pipeline, or what it has within that scales targets or chooses labels."""
+    while True:
+        model = steps_of(model)[1]
+        if hasattr(model, "wrapped_learner"):
+            model = model.wrapped_learner
+        elif isinstance(model, base.Wrapper) and hasattr(model, "regressor"):
+            model = model.regressor
+        else:
+            return model
 
 
 def gives_probabilities(model: Any) -> bool:

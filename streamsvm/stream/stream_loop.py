@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
@@ -14,6 +14,7 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
+from streamsvm.stream.answers import Answer
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import (
     START_AFRESH,
@@ -65,6 +66,8 @@ class Progress:
         accuracy.
     scores
         What each metric says, and what guessing would have given; the score of the loop is the first.
+    abstained
+        Number of rows whose probability was too small for a prediction.
     """
 
     rows: int
@@ -85,6 +88,7 @@ class Progress:
     drifts: int | None = None
     majority: tuple[Any, float] | None = None
     scores: tuple[ScoreReport, ...] = ()
+    abstained: int = 0
 
 
 P = TypeVar("P")
@@ -101,6 +105,7 @@ class LoopOptions(TypedDict, Generic[P], total=False):
     error_limit: int | None
     error_share: float
     keep: Names
+    answers: Sequence[Answer]
 
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
@@ -132,6 +137,7 @@ class StreamLoop(Generic[P]):
         error_limit: int | None = None,
         error_share: float = 0.5,
         keep: Names = (),
+        answers: Sequence[Answer] = (),
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
@@ -140,7 +146,7 @@ class StreamLoop(Generic[P]):
         self._guarded, self._learns = GuardedModel(model, learns), learns
         self.source: Source = source
         self.sink: Sink | None = sink
-        self._keeping = keeping_of(source, sink, keep, self._record)
+        self._keeping = keeping_of(source, sink, keep, self._record, answers)
         self.rows: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
@@ -148,7 +154,7 @@ class StreamLoop(Generic[P]):
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
         self._longest = (None if checkpoints is None else checkpoints.longest_seconds) or math.inf
-        self._at_once = takes_many(self._guarded, learns)
+        self._at_once = not (sink is not None and answers) and takes_many(self._guarded, learns)
         self._regression = isinstance(self._guarded.last, base.Regressor)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
@@ -412,7 +418,7 @@ class StreamLoop(Generic[P]):
             if self.timings is not None:
                 self.timings.began()
             try:
-                kept = None if self._keeping is None else self._keeping.of(chunk, i)
+                kept = None if self._keeping is None else self._keeping.of(chunk, i, self.model, x)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise

@@ -42,8 +42,8 @@ def test_a_header_of_100_mb_is_refused_unread():
 def test_a_newer_version_is_named():
     program = program_of(learned(bsgd(), 50, 2))
     text, arrays = program.parts()
-    with pytest.raises(edge.ProgramError, match="m: it has version 4 of the programs, and this streamsvm reads 3: upgrade"):
-        edge.loads(pack(arrays, {PROGRAM: text.replace('{"version":1', '{"version":4')}), "m")
+    with pytest.raises(edge.ProgramError, match="m: it has version 5 of the programs, and this streamsvm reads 4: upgrade"):
+        edge.loads(pack(arrays, {PROGRAM: text.replace('{"version":1', '{"version":5')}), "m")
     data = pack(arrays, {PROGRAM: text})
     for at in (1, 2, 3, 4, 9, 99):
         newer = data.replace(b'"version":"%d"' % VERSION, b'"version":"%d"' % at)

@@ -34,6 +34,13 @@ void rows_decision(const float *x, long n, float *out)
     for (i = 0; i < n; i++) model_decision(x + i * MODEL_FEATURES, out + i * MODEL_OUTPUTS);
 }}
 """
+_PROBABILITIES = """
+void rows_probabilities(const float *x, long n, float *out)
+{
+    long i;
+    for (i = 0; i < n; i++) model_probabilities(x + i * MODEL_FEATURES, out + i * MODEL_LABELS);
+}
+"""
 
 
 class CModel:
@@ -99,7 +106,8 @@ class CModel:
             files = write_c(program, folder, _NAME, bits=bits, error=error)
             self.table_bytes: int = files.table_bytes
             self.stack_bytes: int = files.stack_bytes
-            Path(folder, "rows.c").write_text(_ROWS.format(kind="int" if number.kind == "i" else "float"))
+            rows = _ROWS.format(kind="int" if number.kind == "i" else "float")
+            Path(folder, "rows.c").write_text(rows + _PROBABILITIES * (answer.odds is not None))
             _compile([compiler, *_FLAGS, *flags, "-o", "model.so", "model.c", "rows.c"], folder)
             self.library: ctypes.CDLL = ctypes.CDLL(str(Path(folder, "model.so")))
         self._number = number
@@ -136,6 +144,16 @@ class CModel:
         out = np.empty((len(rows), self._outputs), np.float32)
         self.library.rows_decision(*_given(rows, out))
         return out[:, 0] if self._outputs == 1 else out
+
+    def predict_proba_many(self, X: Any) -> np.ndarray:
+        """Return the probabilities of the labels of many rows, float32 [n, labels], of a model that has some.
+
+        X and the errors are as in `predict_many`.
+        """
+        rows = self._rows(X)
+        out = np.empty((len(rows), len(self.labels)), np.float32)
+        self.library.rows_probabilities(*_given(rows, out))
+        return out
 
     def _rows(self, X: Any) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float has not is infinite: missing

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from streamsvm.edge.program import Answer, Program
 from streamsvm.export.c.library import functions_for
 from streamsvm.export.c.names import OF_NAMES, add_names, has_names, names_bytes
+from streamsvm.export.c.odds import add_odds
 from streamsvm.export.c.steps import add_step, fused
 from streamsvm.export.c.text import CHECKED, MACROS, Source, comment, number, prefix, string, write_pair
 from streamsvm.export.quantise import quantised
@@ -81,6 +82,7 @@ def write_c(
     source = _source(program)
     name_of = add_names(source, program)
     stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
+    stack += 0 if program.answer.costs is None else 4 * len(program.answer.labels)
     head = _facts(program, source.nbytes, stack)
     paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, name) + name_of)
     return CFiles(*paths, source.nbytes, stack)
@@ -110,6 +112,7 @@ def _source(program: Program) -> Source:
                     f"for (j = 0; j < {program.widths[part]}; j++) {places[i + 1]}[{begin} + j] = {places[part]}[j];"
                 )
                 begin += program.widths[part]
+    add_odds(source, program)
     return source
 
 
@@ -178,6 +181,8 @@ def _header(program: Program, head: list[str]) -> str:
     what = "The number of the label in @_labels." if of_labels else _PREDICTED[answer.kind]
     lines += ["", f"/* {what} */", f"{'int' if of_labels else 'float'} @_predict(const float *x);"]
     lines += ["", f"/* {_decided(program)} */", "void @_decision(const float *x, float *out);", ""]
+    if answer.odds is not None:
+        lines += ["/* The probability of each label. */", "void @_probabilities(const float *x, float *out);", ""]
     if has_names(program):
         lines += [OF_NAMES, "float @_name(int place, const char *text);", ""]
     lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
@@ -235,12 +240,17 @@ def _predict(program: Program) -> list[str]:
     width, chosen = program.widths[answer.decision], program.widths[answer.choice]
     same = answer.decision == answer.choice
     other = [] if same else [f"    float choice[{chosen}];"]
+    other += [] if answer.costs is None else [f"    float p[{chosen}];"]
     call = f"@_values(x, decision{'' if same else ', choice'});"
     choice = "decision" if same else "choice"
     kind = "int" if answer.kind == "class" else "float"
     lines = [f"{kind} @_predict(const float *x)", "{", f"    float decision[{width}];", *other]
     if answer.kind == "class" and len(answer.labels) > 2:
         lines += ["    int k, best = 0;", f"    {call}"]
+        if answer.costs is not None:
+            lines.append("    @_odds(decision, p);")
+            lines += [f"    p[{k}] *= {number(cost)};" for k, cost in enumerate(answer.costs) if cost != 1.0]
+            choice = "p"
         lines += [f"    for (k = 1; k < {chosen}; k++) if ({choice}[k] > {choice}[best]) best = k;", "    return best;"]
     elif answer.kind == "class":
         compare = ">=" if answer.at_zero else ">"
@@ -254,5 +264,9 @@ def _predict(program: Program) -> list[str]:
         lines += ["    float z;", f"    {call}", f"    z = (decision[0] - {number(answer.center)}) / {number(answer.size)};"]
         lines += ["    z = z > 1e9f ? 1e9f : z < -1e9f ? -1e9f : z;", "    return 0.5f - 0.5f * z / @_sqrt(2.0f + z * z);"]
     lines += ["}", "", "void @_decision(const float *x, float *out)", "{"]
-    lines += ([f"    float choice[{chosen}];"] if not same else []) + [f"    {call.replace('decision', 'out')}", "}"]
+    ignored = [f"    float choice[{chosen}];"] if not same else []
+    lines += [*ignored, f"    {call.replace('decision', 'out')}", "}"]
+    if answer.odds is not None:
+        lines += ["", "void @_probabilities(const float *x, float *out)", "{", f"    float decision[{width}];", *ignored]
+        lines += [f"    {call}", "    @_odds(decision, out);", "}"]
     return lines

@@ -28,6 +28,7 @@ class LearningOptions(LoopOptions[Progress], total=False):
     classes: Iterable[Hashable] | None
     drift: DriftWatch | None
     learns: bool
+    abstain: float
 
 
 class DelayedLearningLoop(LearningLoop):

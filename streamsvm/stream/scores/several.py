@@ -50,7 +50,9 @@ class Scores:
         described = list(map(repr, self.all))
         if len(set(described)) < len(described):
             raise ValueError(f"{', '.join(names)}: a metric stands there twice")
-        if positive is not None and not any(score.may_be_binary for score in self.all):
+        #: Whether a positive label can be named.
+        self.may_be_binary: bool = any(score.may_be_binary for score in self.all)
+        if positive is not None and not self.may_be_binary:
             treats = "treat" if len(names) > 1 else "treats"
             raise ValueError(f"{', '.join(names)} {treats} all labels alike, there is no positive one to name")
         binary = next((score for score in self.all if score.binary), None)

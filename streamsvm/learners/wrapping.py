@@ -1,0 +1,105 @@
+"""The base of wrappers of a classifier, which learns within as it would alone while they choose or count labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from river import base
+
+from streamsvm.core.explaining import Explanation
+
+#: The probabilities of many rows: float64 [rows] by label.
+Each = Mapping[Any, np.ndarray]
+#: What loops ask a wrapper of its classifier.
+_ASKED = frozenset({"feature_names", "labels", "max_classes", "overflow", "learns_many_at_once"})
+
+
+class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
+    """The base of wrappers of a ``classifier`` that learns as it would alone.
+
+    A subclass predicts by its probabilities, or learns something of these.
+    """
+
+    classifier: base.Classifier
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.classifier
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.classifier._multiclass)
+
+    @property
+    def wrapped_learner(self) -> base.Classifier:
+        """The classifier within."""
+        return self.classifier
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ASKED and "classifier" in self.__dict__:
+            return getattr(self.classifier, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def check_one(self, x: dict[Any, Any], y: Any) -> None:
+        """Check a row and its label if the classifier has its own `check_one`, without learning it."""
+        if (check := getattr(self.classifier, "check_one", None)) is not None:
+            check(x, y)
+
+    def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
+        """Learn one row, as the classifier does."""
+        self.classifier.learn_one(x, y, **kwargs)
+
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
+        """Predict the label of one row, as the classifier does."""
+        return self.classifier.predict_one(x, **kwargs)
+
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
+        """Predict the probability of each label of one row, as the classifier does."""
+        return self.classifier.predict_proba_one(x, **kwargs)
+
+    def explain_one(
+        self,
+        x: Mapping[Any, Any],
+        typical: Mapping[Any, Any] | None = None,
+        groups: Mapping[Any, Hashable] | None = None,
+        label: Any = None,
+    ) -> Explanation:
+        """Return how much each feature of a row moves its decision, as the classifier does, by default of the predicted label."""
+        if not hasattr(self.classifier, "explain_one"):
+            raise ValueError(f"a {type(self.classifier).__name__} explains no decision")
+        found: Explanation = self.classifier.explain_one(
+            x, typical, groups, self.predict_one(dict(x)) if label is None else label
+        )
+        return found
+
+    @property
+    def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
+        """``predict_then_learn`` of a learner of this library, with what this one makes of it; others have none."""
+        many = self.classifier.predict_then_learn  # type: ignore[attr-defined]
+
+        def predict_then_learn(
+            X: np.ndarray,
+            names: Sequence[Hashable],
+            y: Sequence[Any],
+            probability: bool | Literal["each"],
+            weights: np.ndarray | None = None,
+        ) -> tuple[list[Any], Any] | None:
+            if not self._takes(y) or (answers := many(X, names, y, "each", weights)) is None:
+                return None
+            each: Each = answers[1]
+            decided = self._taken(answers[0], each, y, weights)
+            if probability is True:
+                return decided, [float(each[label][i]) if label in each else None for i, label in enumerate(decided)]
+            return decided, each if probability else None
+
+        return predict_then_learn
+
+    def _takes(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
+        """Whether rows with these labels can be taken together; a label None is of a row that is predicted only."""
+        return True
+
+    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+        """Take rows that the classifier has predicted, ``decided`` with the probabilities ``each``, and learned; their labels."""
+        raise NotImplementedError

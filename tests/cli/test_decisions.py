@@ -1,0 +1,134 @@
+"""What is predicted, and how sure it is, as flags say: thresholds, costs, intervals, abstaining; what predictions say beside."""
+
+import json
+
+import numpy as np
+import pytest
+
+from streamsvm import load
+from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
+from streamsvm.learners.costs import CostSensitiveClassifier
+from streamsvm.learners.thresholds import TunedThresholdClassifier
+from streamsvm.stream.rows import steps_of
+
+pytestmark = pytest.mark.once  # these are many rows
+
+
+def lines(n, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        city, size = rng.choice(["Oslo", "Paris"]), rng.integers(0, 9)
+        rare = rng.random() < (0.35 if city == "Oslo" and size > 4 else 0.05)
+        yield f"{city},{size},{'fraud' if rare else 'fine'}"
+
+
+@pytest.fixture
+def rows(file):
+    return file("rows.csv", "city,size,y", *lines(1500, 0))
+
+
+@pytest.fixture
+def new(file):
+    return file("new.csv", "city,size,y", *lines(600, 1))
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("learner", ["bsgd", "auto,effort=low"])
+@pytest.mark.parametrize("flags", [("--threshold", ".2"), ("--threshold", "f1"), ("--costs", "fraud=4,fine=1")])
+def test_a_rare_label_is_predicted_more_often(rows, new, tmp_path, call, flags, learner):
+    common = ["learn", rows, "--label", "y", "--learner", learner, "--positive", "fraud", "--quiet"]
+    plain = call(*common, "--checkpoint", tmp_path / "plain").end
+    found = call(*common, *flags, "--checkpoint", tmp_path / "state").end
+    scores = {each["name"]: each for each in found["scores"]}
+    assert scores["F1"]["value"] > {each["name"]: each for each in plain["scores"]}["F1"]["value"] + 0.1
+    last = steps_of(load(tmp_path / "state"))[1]
+    assert type(last) is (TunedThresholdClassifier if "f1" in flags else CostSensitiveClassifier)
+    # They are saved: predict, score and an exported model decide by them, and learn goes on with them.
+    call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--probabilities")
+    said = records(tmp_path / "out.jsonl")
+    wanted = last.threshold if "f1" in flags else 0.2
+    for each in said:
+        if abs(each["probabilities"]["fraud"] - wanted) > 1e-9:
+            assert each["y_pred"] == ("fraud" if each["probabilities"]["fraud"] >= wanted else "fine")
+            assert each["probability"] == each["probabilities"][each["y_pred"]]
+    assert {each["y_pred"] for each in said} == {"fraud", "fine"}
+    call(*common, *flags, "--checkpoint", tmp_path / "state")
+    # What was learned without them can be given them.
+    how = flags if "f1" not in flags else ("--threshold", str(wanted))
+    call("predict", new, "--model", tmp_path / "plain", *how, "--positive", "fraud", "--to", tmp_path / "later.jsonl")
+    later = [each["y_pred"] for each in records(tmp_path / "later.jsonl")]
+    assert later == [each["y_pred"] for each in said]
+
+
+def test_a_run_in_pieces_is_the_run_as_a_whole(rows, tmp_path, call):
+    for flags in (("--threshold", "f1", "--positive", "fraud"), ("--interval", ".9")):
+        name = flags[0].strip("-")
+        common = ["learn", rows, "--label", "y", "--learner", "bsgd", *flags, "--quiet"]
+        whole = call(*common, "--checkpoint", tmp_path / f"{name}-whole", "--to", tmp_path / f"{name}-whole.jsonl").end
+        pieces = [*common, "--checkpoint", tmp_path / f"{name}-pieces", "--to", tmp_path / f"{name}-pieces.jsonl"]
+        for n in (7, 333, 64):
+            call(*pieces, "--max-rows", n)
+        assert call(*pieces).end["scores"] == whole["scores"]
+        ends = [(tmp_path / f"{name}-{which}.jsonl").read_bytes() for which in ("whole", "pieces")]
+        assert ends[0] == ends[1]
+
+
+def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
+    call("learn", rows, "--label", "y", "--learner", "bsgd", "--interval", ".9", "--checkpoint", tmp_path / "state", "--quiet")
+    assert type(steps_of(load(tmp_path / "state"))[1]) is ConformalClassifier
+    words = ["predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--keep", "size"]
+    done = call(*words, "--explain", "1", "--abstain", ".8")
+    said = records(tmp_path / "out.jsonl")
+    assert list(said[0]) == ["row", "y_pred", "y_true", "probability", "size", "labels", "why"]
+    assert np.mean([each["y_true"] in each["labels"] for each in said]) == pytest.approx(0.9, abs=0.04)
+    assert {name for each in said for name in each["why"]} <= {"city", "size"}
+    assert all(len(each["why"]) == 1 for each in said)
+    unsure = [each["y_pred"] is None for each in said]
+    assert unsure == [each["probability"] < 0.8 for each in said]
+    assert 0 < sum(unsure) < 600
+    right = np.mean([each["y_pred"] == each["y_true"] for each in said if each["y_pred"] is not None])
+    assert f"600 rows had a label, which was not learned: Accuracy {right:.4f}" in done.stderr
+    assert f"{sum(unsure):,} of them abstained" in done.last
+    scored = call("score", new, "--model", tmp_path / "state", "--abstain", ".8").stdout.splitlines()
+    assert scored[0] == f"600 rows scored  {sum(unsure):,} abstained"
+    assert scored[1].startswith(f"Accuracy {right:.4f}")
+    many = call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "csv.csv", "--abstain", ".8")
+    assert many.stderr == done.stderr
+    assert [line.split(",")[1] for line in (tmp_path / "csv.csv").read_text().splitlines()[1:]] == [
+        each["y_pred"] or "" for each in said
+    ]
+
+
+def test_intervals_of_numbers(file, tmp_path, call):
+    rng = np.random.default_rng(0)
+    table = [f"{size},{3 * size + rng.normal() * (1 + size):.3f}" for size in rng.uniform(0, 9, 2000)]
+    path, new = file("rows.csv", "size,y", *table[:1500]), file("new.csv", "size,y", *table[1500:])
+    words = ["learn", path, "--label", "y", "--regression", "--learner", "bsgd", "--interval", ".8"]
+    call(*words, "--checkpoint", tmp_path / "state", "--quiet", "--to", tmp_path / "learned.jsonl")
+    assert type(steps_of(load(tmp_path / "state"))[1]) is ConformalRegressor
+    call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--explain", "2")
+    for name, first in (("learned", 100), ("out", 0)):
+        said = records(tmp_path / f"{name}.jsonl")[first:]
+        inside = np.mean([each["low"] <= each["y_true"] <= each["high"] for each in said])
+        assert inside == pytest.approx(0.8, abs=0.05)
+        assert all(each["low"] <= each["y_pred"] <= each["high"] for each in said)
+    assert records(tmp_path / "learned.jsonl")[0]["low"] is None  # it is infinite
+
+
+def test_what_cannot_be_decided_so(rows, new, tmp_path, call):
+    call("learn", rows, "--label", "y", "--learner", "bsgd", "--checkpoint", tmp_path / "state", "--quiet")
+    to = ["--model", tmp_path / "state", "--to", "-"]
+    call("predict", new, *to, "--costs", "frod=3", status=1, says="has not learned the label 'frod', only 'fine', 'fraud'")
+    call("predict", new, *to, "--threshold", "f1", "--positive", "fraud", status=2, says="it is tuned while rows are learned")
+    numbers = tmp_path / "numbers"
+    call("learn", rows, "--label", "size", "--regression", "--learner", "bsgd", "--checkpoint", numbers, "--quiet")
+    to = ["--model", numbers, "--to", "-"]
+    call("predict", new, *to, "--probabilities", status=1, says="--probabilities: a BoundedTargetScaler has none")
+    call("predict", new, *to, "--costs", "a=2", status=1, says="chooses labels by their probabilities")
+    call("predict", new, *to, "--abstain", ".5", status=1, says="--abstain")
+    call("score", new, "--model", numbers, "--label", "size", "--abstain", ".5", status=1, says="--abstain")
+    call("export", tmp_path / "state", "--to", "c", "--costs", "fraud=4", "--out", tmp_path)
+    assert "compares it with a threshold" in (tmp_path / "model.h").read_text()

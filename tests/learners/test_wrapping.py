@@ -1,0 +1,160 @@
+"""Wrappers that choose labels, or count them: rows that come together are taken as one after the other; costs."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+from river import checks, linear_model, metrics
+
+from refused import refused
+from saved import dumps, loads
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
+from streamsvm.learners.costs import CostSensitiveClassifier, costs_of_threshold
+from streamsvm.learners.preprocessing import BoundedTargetScaler
+from streamsvm.learners.thresholds import TunedThresholdClassifier
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("model", list(CostSensitiveClassifier._unit_test_params()), ids=lambda of: str(sorted(of)))
+def test_river(model):
+    made = CostSensitiveClassifier(**model)
+    for check in checks.yield_checks(made):
+        check(made.clone())
+
+
+def rows(n, seed=0, labels=("fine", "fraud")):
+    rng = random.Random(seed)
+    for _ in range(n):
+        y = labels[min(int(rng.random() < 0.2) + (len(labels) > 2) * (rng.random() < 0.3), len(labels) - 1)]
+        yield {name: rng.gauss(float(place * labels.index(y)), 1.0) for place, name in enumerate("abc")}, y
+
+
+MADE = {
+    "costs": lambda: CostSensitiveClassifier(BSGDClassifier(budget=20, seed=0), {"fraud": 5.0}),
+    "threshold": lambda: TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0), metrics.F1(pos_val="fraud")),
+    "conformal": lambda: ConformalClassifier(BSGDClassifier(budget=20, seed=0), 0.9, 50),
+    "both": lambda: ConformalClassifier(TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0)), 0.8, 100),
+    "committee": lambda: CostSensitiveClassifier(SVMClassifier("low", seed=0), {"fine": 0.2}),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("probability", [False, True, "each"])
+@pytest.mark.parametrize("name", MADE)
+def test_rows_that_come_together_are_taken_as_one_after_the_other(name, probability):
+    one, many = MADE[name](), MADE[name]()
+    given = list(rows(620))
+    for model in (one, many):
+        for x, y in given[:20]:
+            model.learn_one(x, y)
+    rng, begin = np.random.default_rng(0), 20
+    while begin < len(given):
+        part = given[begin : begin + int(rng.integers(1, 300))]
+        begin += len(part)
+        ys = [None if rng.random() < 0.1 else y for _, y in part]
+        weights = rng.choice([0.0, 1.0, 2.5], len(part))
+        X = np.array([list(x.values()) for x, _ in part], np.float64)
+        labels, found = many.predict_then_learn(X, list("abc"), ys, probability, weights)
+        for i, (x, _) in enumerate(part):
+            p = one.predict_proba_one(x)
+            assert labels[i] == one.predict_one(x)
+            if probability == "each":
+                assert {label: float(column[i]) for label, column in found.items()} == pytest.approx(p, rel=1e-6)
+            elif probability:
+                assert found[i] == pytest.approx(p[labels[i]], rel=1e-6)
+            if ys[i] is not None and weights[i] > 0.0:
+                one.learn_one(x, ys[i], w=float(weights[i]))
+    assert dumps(one) == dumps(many)
+    assert many.predict_then_learn(np.zeros((1, 4)), list("abcd"), [None], False) is None
+
+
+def test_costs_choose_the_label_of_the_least_expected_cost():
+    model = CostSensitiveClassifier(BSGDClassifier(budget=30, seed=0), {"a": 3.0, "c": 0.5})
+    for x, y in rows(300, labels=("a", "b", "c")):
+        model.learn_one(x, y)
+    costs, seen = {"a": 3.0, "b": 1.0, "c": 0.5}, set()
+    for x, _ in rows(200, 1, ("a", "b", "c")):
+        p = model.predict_proba_one(x)
+        expected = {label: sum(costs[other] * p[other] for other in p if other != label) for label in p}
+        assert model.predict_one(x) == min(expected, key=expected.get)
+        seen.add(model.predict_one(x) == model.classifier.predict_one(x))
+    assert seen == {True, False}
+    threshold = CostSensitiveClassifier(BSGDClassifier(budget=30, seed=0), costs_of_threshold("b", 0.3))
+    for x, y in rows(300, labels=("a", "b")):
+        threshold.learn_one(x, y)
+    for x, _ in rows(200, 1, ("a", "b")):
+        assert (threshold.predict_one(x) == "b") == (threshold.predict_proba_one(x)["b"] >= 0.3)
+
+
+def test_before_anything_was_learned():
+    for make in MADE.values():
+        assert make().predict_one({"a": 1.0}) is None
+    binary = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
+    assert binary.predict_one({"a": 1.0}) is True
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        ({}, "costs must be numbers by label"),
+        (3.0, "costs must be numbers by label"),
+        ({"a": 0.0}, "the cost of 'a' must be a number above 0"),
+        ({"a": float("nan")}, "the cost of 'a' must be a number above 0"),
+        ({"a": 1e10}, "at most 1e"),
+        ({"a": True}, "the cost of 'a'"),
+    ],
+)
+def test_costs_that_are_none(costs, message):
+    refused(message, CostSensitiveClassifier, BSGDClassifier(), costs)
+    with pytest.raises(ValueError, match="the classifier must be one of river"):
+        CostSensitiveClassifier(BSGDRegressor(), {"a": 1.0})
+    saved = CostSensitiveClassifier(BSGDClassifier(), {"a": 2.0})
+    refused(message, saved.__setstate__, {"classifier": saved.classifier, "costs": costs})
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_saved_one_goes_on(name):
+    model = MADE[name]()
+    for x, y in rows(150):
+        model.learn_one(x, y)
+    loaded = loads(dumps(model))
+    for x, y in rows(150, 1):
+        assert loaded.predict_one(x) == model.predict_one(x)
+        loaded.learn_one(x, y)
+        model.learn_one(x, y)
+    assert dumps(loaded) == dumps(model)
+
+
+def test_the_label_that_is_predicted_is_explained():
+    model = CostSensitiveClassifier(BSGDClassifier(budget=20, seed=0), {"fraud": 9.0})
+    for x, y in rows(300):
+        model.learn_one(x, y)
+    moved = 0
+    for x, _ in rows(50, 1):
+        why, plain = model.explain_one(x), model.classifier.explain_one(x)
+        assert why.prediction == model.predict_one(x)
+        assert why.typical + sum(why.contributions.values()) + why.remainder == pytest.approx(why.decision, abs=1e-5)
+        if why.prediction != plain.prediction:
+            moved += 1
+            assert why.decision == pytest.approx(-plain.decision)
+    assert moved
+    refused("no label 'egg'", model.classifier.explain_one, {"a": 1.0}, label="egg")
+    other = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
+    refused("explains no decision", other.explain_one, {"a": 1.0})
+
+
+def test_numbers_are_explained_in_their_unit():
+    rng = random.Random(0)
+    model = ConformalRegressor(BoundedTargetScaler(BSGDRegressor(budget=40, seed=0)))
+    for _ in range(400):
+        a, b = rng.random(), rng.random()
+        model.learn_one({"a": a, "b": b}, 1000.0 + 200.0 * a)
+    x = {"a": 0.9, "b": 0.1}
+    why = model.explain_one(x)
+    assert why.decision == why.prediction == pytest.approx(model.predict_one(x), rel=1e-5)
+    assert why.typical + sum(why.contributions.values()) + why.remainder == pytest.approx(why.decision)
+    assert why.contributions["a"] > 30.0
+    assert list(why.contributions) == ["a", "b"]
+    copy.deepcopy(model)
