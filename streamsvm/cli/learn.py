@@ -24,7 +24,7 @@ from river import base
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
-from streamsvm.cli.progress import Display, course_of, scores_of
+from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
@@ -82,6 +82,7 @@ def learn(job: LearnJob) -> bool:
             **job.make_score(alone=saved is not None and len(saved.header.get("scores", [0])) == 1),
             **job.limits,
         )
+        display.curve = loop.curve
         display.say(
             f"continuing after row {loop.rows:,}" if loop.rows else "starting",
             event="start",
@@ -91,9 +92,6 @@ def learn(job: LearnJob) -> bool:
         compile_ahead([job.use], say=display.compiling)
         with monitored(job, loop), stopping(loop.stop):
             end = loop.run(job.max_rows)
-        if job.output.for_people:
-            for line in course_of(loop.curve):
-                display.say(line)
     if job.labels is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
     if job.output.for_people and sys.stderr is not None and sys.stderr.isatty():

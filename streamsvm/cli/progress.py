@@ -50,6 +50,8 @@ class Display:
         self._last_line, self._rows, self._waiting = 0.0, -1, False
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None
+        #: The score along the way, which is shown at the end; None: it is not.
+        self.curve: LearningCurve | None = None
 
     def __enter__(self) -> Self:
         if not (self._quiet or self._logs) and self._console.is_terminal:
@@ -95,11 +97,12 @@ class Display:
         self._waiting = False
         if self._quiet:
             print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
+        if progress.ended and not (self._quiet or self._logs):
+            lines = lines_of(progress.scores[1:], min(progress.window, progress.learned))
+            for line in lines if self.curve is None else [*lines, *course_of(self.curve)]:
+                self._console.print(Text(printable(line)))
         if progress.ended or not self._quiet:
             self.say(_line(progress), **_facts(progress))
-        if progress.ended and not (self._quiet or self._logs):
-            for line in lines_of(progress.scores[1:], min(progress.window, progress.learned)):
-                self._console.print(Text(printable(line)))
 
 
 def _line(progress: Progress) -> str:
@@ -142,6 +145,8 @@ def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
     lines: list[str] = []
     for report in scores:
         if report.table is not None:
+            if len(report.table) == 1:  # of no row
+                continue
             lines += [f"{report.name}:", *_table_lines(report.table)]
         elif math.isfinite(report.value):
             has_last = last_rows and math.isfinite(report.windowed)

@@ -54,7 +54,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path,
     assert look == f"first look at {path}, 30 rows"
     assert [line.split()[0] for line in columns] == ["[red]a[/red]", "[b]", "y"]
     assert first.startswith("starting")
-    *between, last = said[6:]
+    *between, last = [line for line in said[6:] if "rows" in line and line[0] not in " C"]  # without tables
     assert last.startswith("30 rows")
     assert "last 30 rows" in last
     assert last.endswith(" s")
