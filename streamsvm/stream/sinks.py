@@ -90,7 +90,7 @@ class FileSink(Sink):
                 self._begin()
             if self._csv:
                 text, header = io.StringIO(), [names] if self._offset == 0 else []
-                rows = zip(*([_plain(value) for value in column] for column in columns), strict=True)
+                rows = zip(*([_cell(value) for value in column] for column in columns), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
                 self._put(text.getvalue())
             else:
@@ -194,6 +194,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: Any) -> Any:
+    # Of CSV, where an object or a list is written as JSON.
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else _plain(value)
 
 
 def _json_lines(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
