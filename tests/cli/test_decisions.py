@@ -98,7 +98,8 @@ def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
     assert scored[1].startswith(f"Accuracy {right:.4f}")
     many = call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "csv.csv", "--abstain", ".8")
     assert many.stderr == done.stderr
-    labels = [json.loads(row["labels"]) for row in csv.DictReader((tmp_path / "csv.csv").open())]
+    table = csv.DictReader((tmp_path / "csv.csv").read_text().splitlines())
+    labels = [json.loads(row["labels"]) for row in table]
     assert labels == [each["labels"] for each in said]
     assert [line.split(",")[1] for line in (tmp_path / "csv.csv").read_text().splitlines()[1:]] == [
         each["y_pred"] or "" for each in said
