@@ -8,11 +8,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from river import metrics
-
 from streamsvm.cli import UsageError
 from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
+from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from river import base, metrics
+from river import base
 
 from streamsvm.core.checks import check_number, checked_count, checked_weight
 from streamsvm.core.docstrings import documented
 from streamsvm.files.messages import shown
+from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.wrapping import ClassifierWrapper, Each
 
 _STEPS = 50  # either side of 1/2

@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from river import base, compose, metrics
+from river import base, compose
 
 from streamsvm.core.checks import check_number, checked_count
 from streamsvm.core.warning import warn
+from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.answers import probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch

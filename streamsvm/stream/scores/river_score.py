@@ -9,8 +9,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from river import metrics, utils
+from river import utils
 
+from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.scores.base import Score, State, described
 from streamsvm.stream.scores.positive import NAME_IT
 from streamsvm.stream.scores.windows import CountedWindow, count

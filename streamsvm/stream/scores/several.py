@@ -7,8 +7,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from river import metrics
-
+from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.scores.base import Both, Columns, Score, ScoreReport, State
 from streamsvm.stream.scores.calibration import Calibration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from river import metrics
+from streamsvm.files.river_metrics import metrics
 
 #: The metrics for which there is a guess.
 GUESSED: tuple[Any, ...] = (metrics.MAE, metrics.MSE, metrics.RMSE, metrics.R2)
