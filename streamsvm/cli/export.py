@@ -17,10 +17,13 @@ from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import first_rows, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
+from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.quantise import quantised
+from streamsvm.learners.svm import SVMClassifier, SVMRegressor
+from streamsvm.stream.rows import learner_of
 
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
 _SAMPLE = 10_000  # rows, of which there are no more in memory
@@ -80,6 +83,12 @@ def run(arguments: argparse.Namespace) -> None:
         _compare(program, written, sample, f"of {arguments.sample}", single)
     for path in paths:
         print(printable(f"{path}: {path.stat().st_size:,} bytes"))
+    if written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
+        nbytes = table_bytes(program) if arguments.form == "c" else program.nbytes
+        print(
+            f"a committee of {nbytes:,} bytes of numbers: where that is much, leave out vectors with --max-bytes, or learn a small "
+            "model: streamsvm learn ... --learner bsgd,budget=60"
+        )
 
 
 def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from rich.console import Console
@@ -48,6 +49,7 @@ class Display:
     def __init__(self, output: Output) -> None:
         self._quiet, self._logs = output
         self._last_line, self._rows, self._waiting = 0.0, -1, False
+        self._counted: tuple[int, float] | None = None  # rows and seconds of the last line, from which the next one counts
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None
         #: The score along the way, which is shown at the end; None: it is not.
@@ -85,7 +87,12 @@ class Display:
         if progress.ended:
             self.__exit__()
         now = time.perf_counter()
-        if self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._quiet]:
+        if self._counted is not None and (since := progress.seconds - self._counted[1]) > 0.0:
+            progress = replace(progress, rows_per_second=(progress.rows - self._counted[0]) / since)
+        skips = self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._quiet]
+        if self._counted is None or not skips:
+            self._counted = progress.rows, progress.seconds
+        if skips:
             return
         self._last_line = now
         waiting, self._rows = progress.rows == self._rows and not progress.ended, progress.rows

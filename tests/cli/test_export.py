@@ -1,13 +1,14 @@
 """``streamsvm export``: files in other forms, of models, checkpoints and folders, and what is said where there is none."""
 
 import json
+import re
 
 import onnxruntime
 import pytest
 from river import datasets, preprocessing
 
 import streamsvm
-from streamsvm import BSGDClassifier, edge
+from streamsvm import BSGDClassifier, SVMClassifier, edge
 
 
 @pytest.fixture
@@ -122,6 +123,15 @@ def test_a_sample_is_read_as_predict_reads_it(file, tmp_path, call):
     call(*words, file("bad.csv", "a,city", "1,Rome,2"), status=1, says="--sample")
     call(*words, tmp_path / "none.csv", status=1, says="none.csv: No such file or directory")
     assert not list((tmp_path / "out").glob("text*"))
+
+
+def test_the_default_model_names_the_way_to_a_small_one(tmp_path, call):
+    model = SVMClassifier(seed=0)
+    for x, y in datasets.Bananas().take(20):
+        model.learn_one(x, y)
+    streamsvm.save(model, tmp_path / "saved")
+    said = call("export", tmp_path / "saved", "--to", "npz", "--out", tmp_path).stdout.splitlines()[-1]
+    assert re.match(r"a committee of [\d,]+ bytes of numbers: .*--max-bytes.*--learner bsgd,budget=60", said)
 
 
 def test_checkpoints_are_exported(bananas, tmp_path, call):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pty
 import subprocess
@@ -97,6 +98,15 @@ def test_a_stream_that_pauses_is_said_to(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
     assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]
+
+
+def test_rows_a_second_are_those_since_the_line_before(capsys):
+    progress = Progress(0, 0, 50.0, "Accuracy", 0.5, 0.5, 1000, BSGDClassifier(), 0.0)
+    display = Display(Output(quiet=False, json=False))
+    for rows, seconds, shown in ((100, 1.0, True), (790, 5.75, False), (800, 6.0, True), (900, 8.0, True)):
+        display._last_line = -100.0 if shown else math.inf
+        display.show(replace(progress, rows=rows, seconds=seconds))
+    assert [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()] == ["50 rows/s", "140 rows/s", "50 rows/s"]
 
 
 @pytest.mark.parametrize("quiet", [False, True])
