@@ -155,7 +155,7 @@ class Connection:
             f"{self.bootstrap} takes connections but does not answer as a Kafka broker in {CONNECT_SECONDS:g} s ({error}). "
             "Check that this is the port of a Kafka listener and that its security settings are the client's "
             f"(security_protocol={self.arguments.get('security_protocol', 'PLAINTEXT')}); "
-            "a broker that cannot be asked for its version needs api_version."
+            "of a broker that does not say its version, such as an EmbeddedBroker, the URL ends in ?api_version=2.3."
         )
 
     def reach(self) -> None:
