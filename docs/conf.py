@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -82,6 +83,7 @@ plot_rcparams = {"font.size": 11}
 warnings.filterwarnings("ignore", ".* has taken .* s for .* rows", UserWarning)  # advice by the clock
 warnings.filterwarnings("ignore", "(open|read)_text is deprecated", DeprecationWarning)  # kafka-python 3.0, when it is imported
 
+urls = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"]
 html_theme = "pydata_sphinx_theme"
 html_title = "streamsvm"
 html_static_path = ["_static"]
@@ -92,6 +94,8 @@ html_copy_source = False
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "logo": {"text": f"streamsvm {version}"},
+    "icon_links": [{"name": "Source", "url": urls["Source"], "icon": "fa-brands fa-github"}],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
