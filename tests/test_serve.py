@@ -1,0 +1,128 @@
+"""examples/serve.py: predictions over HTTP with the newest model, and requests that are refused."""
+
+import http.client
+import json
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from patience import until
+from streamsvm import BSGDClassifier, load
+from streamsvm.stream import CheckpointFolder
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "serve.py"
+
+
+def ask(port, body=None, path="/predict", **headers):
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as client:
+        client.request("GET" if body is None else "POST", path, body, headers)
+        answer = client.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def model_of(n):
+    model = BSGDClassifier(budget=10)
+    for i in range(n):
+        model.learn_one({"a": i % 7 / 7, "b": i % 5 / 5}, "yes" if i % 7 > 3 else "no")
+    return model
+
+
+def save(folder, n):
+    folder.save(model_of(n), None, rows=n, position={})
+
+
+@contextmanager
+def served(place):
+    """The port of a server within this process."""
+    example = runpy.run_path(str(EXAMPLE))
+    predictor = example["Predictor"](str(place))
+    with example["Server"](("127.0.0.1", 0), predictor) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1], example
+        finally:
+            server.shutdown()
+            thread.join()
+            predictor.close()
+
+
+def test_what_is_answered(tmp_path):
+    with CheckpointFolder(tmp_path / "state") as folder:
+        save(folder, 200)
+    good = {"a": 0.9, "b": 0.1}
+    with served(tmp_path / "state") as (port, example):
+        until(lambda: ask(port, path="/healthz")[0] == 200)
+        assert ask(port, path="/healthz") == (200, {"ready": True, "version": 200})
+        model = load(tmp_path / "state")
+        status, found = ask(port, json.dumps([good, {"a": 0.0, "c": 1.0}]))
+        assert (status, found["version"]) == (200, 200)
+        first, second = found["predictions"]
+        assert first == {"label": "yes", "probability": max(model.predict_proba_one(good).values())}
+        assert second["label"] == model.predict_one({"a": 0.0}) == "no"
+        assert "'c'" in found["notes"][0]
+        many = [good] * (example["MOST_ROWS"] + 1)
+        for body, status, words in (
+            ([good, {"a": "x"}], 400, "row 2: feature 'a' is 'x', a str: features must be numbers"),
+            ([{"a": 1e300}], 400, "row 1: feature 'a' is 1e+300"),
+            ([[1.0]], 400, "row 1: a row must be a mapping"),
+            ([None], 400, "row 1: a row must be a mapping"),
+            ([], 400, "must be a list of rows"),
+            (good, 400, "must be a list of rows"),
+            ("[", 400, "the request is not JSON"),
+            ("[" * 100_000, 400, "the request is not JSON"),
+            (b"\xff\xff", 400, "the request is not JSON"),
+            (many, 413, "more than 1,000 rows"),
+            ("x" * (example["MOST_BYTES"] + 1), 413, "more than 1,048,576 bytes"),
+        ):
+            text = body if isinstance(body, str | bytes) else json.dumps(body)
+            answer, facts = ask(port, text)
+            assert answer == status, (text[:100], facts)
+            assert words in facts["error"]
+        assert ask(port, "[]", "/other")[0] == ask(port, path="/")[0] == 404
+        assert ask(port, iter([b"[]"]))[0] == 411
+        assert ask(port, json.dumps([good]))[1]["predictions"] == [first]
+
+
+def test_no_model_yet_and_a_client_that_is_slow(tmp_path, monkeypatch):
+    with served(tmp_path / "state") as (port, example):
+        assert ask(port, path="/healthz") == (503, {"ready": False, "version": -1})
+        assert ask(port, '[{"a": 1.0}]') == (503, {"error": "there is no model yet"})
+        example["Handler"].setup.__globals__["SECONDS"] = 0.1
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
+            slow.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n[")
+            assert slow.recv(100) == b""
+
+
+@pytest.mark.thorough
+def test_newer_models_are_served(tmp_path):
+    state, said = tmp_path / "state", tmp_path / "errors"
+    command, row = [sys.executable, EXAMPLE, state, "--port", "0"], {"a": 0.5, "b": 0.2}
+    with said.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
+        try:
+            port = int(re.search(r":(\d+)$", server.stdout.readline())[1])
+            assert ask(port, path="/healthz")[0] == 503
+            for n in (50, 400):
+                with CheckpointFolder(state) as folder:
+                    save(folder, n)
+                until(lambda n=n: ask(port, path="/healthz")[1]["version"] == n)
+                _, found = ask(port, json.dumps([row]))
+                (prediction,) = found["predictions"]
+                assert (found["version"], prediction["label"]) == (n, model_of(n).predict_one(row))
+            for path in state.glob("*.ckpt"):
+                path.write_bytes(path.read_bytes()[:100])
+            until(lambda: "the model before it stays" in said.read_text())
+            assert ask(port, json.dumps([row]))[1] == found
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
+    assert server.returncode == 0
+    assert "Traceback" not in said.read_text()
