@@ -31,6 +31,7 @@ ONCE = (
     "cli",
     "deploy",
     "edge",
+    "examples",
     "export",
     "files",
     "kafka",

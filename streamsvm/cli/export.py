@@ -86,8 +86,8 @@ def run(arguments: argparse.Namespace) -> None:
     if written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
         nbytes = table_bytes(program) if arguments.form == "c" else program.nbytes
         print(
-            f"a committee of {nbytes:,} bytes of numbers: where that is much, leave out vectors with --max-bytes, or learn a small "
-            "model: streamsvm learn ... --learner bsgd,budget=60"
+            f"a committee of {nbytes:,} bytes of numbers: where that is much, leave out vectors with --max-bytes, or learn a "
+            "small model: streamsvm learn ... --learner bsgd,budget=60"
         )
 
 

@@ -18,7 +18,7 @@ from patience import until
 from streamsvm import BSGDClassifier, load
 from streamsvm.stream import CheckpointFolder
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "serve.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "serve.py"
 
 
 def ask(port, body=None, path="/predict", **headers):

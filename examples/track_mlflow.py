@@ -1,0 +1,72 @@
+"""Log a checkpoint to MLflow: parameters, scores, the learning curve, and the model, which MLflow loads and serves.
+
+    pip install mlflow pandas
+    streamsvm learn rows.csv --label y --checkpoint state
+    python examples/track_mlflow.py state --experiment rows
+    mlflow ui
+
+MLflow keeps this file as the code of the model, which is data: nothing is pickled.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas
+from mlflow.entities import Metric
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
+
+import streamsvm
+from streamsvm.stream.checkpoint import read_newest
+from streamsvm.stream.rows import learner_of
+
+
+class StreamSVM(PythonModel):
+    """A model of streamsvm as MLflow calls it: from a frame of rows to labels, or numbers."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        self.model = streamsvm.load(context.artifacts["model"])
+
+    def predict(self, context: Any, model_input: pandas.DataFrame, params: Any = None) -> pandas.DataFrame:  # noqa: ARG002
+        found = pandas.DataFrame({"prediction": list(self.model.predict_many(model_input))}, index=model_input.index)
+        if hasattr(self.model, "predict_proba_many"):
+            found["probability"] = pandas.DataFrame(self.model.predict_proba_many(model_input)).max(axis=1).to_numpy()
+        return found
+
+
+def log(place: Path, name: str = "model") -> Any:
+    """Log the newest checkpoint of a folder to a new run, and return what MLflow says of the model."""
+    checkpoint = read_newest(place)
+    header, learner = checkpoint.header, learner_of(checkpoint.model)
+    with mlflow.start_run() as run, tempfile.TemporaryDirectory() as folder:
+        mlflow.log_params({"learner": type(learner).__name__, "source": header["source"], **learner._get_params()})
+        curve = header["curve"]
+        points = [Metric(f"{curve['metric']} so far", value, 0, rows) for rows, value, _ in curve["points"] if value is not None]
+        mlflow.MlflowClient().log_batch(run.info.run_id, metrics=points)
+        mlflow.log_metrics({score["name"]: score["value"] for score in header["scores"] if score.get("value") is not None})
+        mlflow.log_metrics({"rows": header["rows"], "bytes": learner.nbytes})
+        path = Path(folder, "model.streamsvm")
+        streamsvm.save(checkpoint.model, path)
+        return mlflow.pyfunc.log_model(
+            name=name,
+            python_model=__file__,
+            artifacts={"model": str(path)},
+            pip_requirements=[f"streamsvm=={streamsvm.__version__}", "pandas"],
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkpoint", type=Path, help="a folder of checkpoints")
+    parser.add_argument("--experiment", default="streamsvm")
+    arguments = parser.parse_args()
+    mlflow.set_experiment(arguments.experiment)
+    print(log(arguments.checkpoint).model_uri)
+
+
+if __name__ == "__main__":
+    main()
+else:  # imported by MLflow, as the code of a model
+    mlflow.models.set_model(StreamSVM())
