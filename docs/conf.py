@@ -35,6 +35,7 @@ extensions = [
     "object_role",
     "public_names",
     "repository_links",
+    "search_words",
 ]
 root_doc = "index"
 templates_path = ["_templates"]
