@@ -17,7 +17,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamsvm.stream import FollowedFolder, IterableSource, PredictionLoop, Sink, StreamError
+from streamsvm.stream import CheckpointError, FollowedFolder, IterableSource, PredictionLoop, Sink, StreamError
 from streamsvm.stream.open import open_models
 
 MOST_BYTES = 1 << 20  # of a request
@@ -58,12 +58,17 @@ class Predictor:
     def _follow(self) -> None:
         while not self._closing.is_set():
             try:
+                if self._model is None and (first := self._models.wait()) is not None:
+                    self._take(first.model, first.header["rows"])
                 if (found := self._models.newer()) is not None:
-                    with self._lock:
-                        self._model, self.version = found
-            except StreamError as error:  # a broker is away: the model stays
+                    self._take(*found)
+            except (CheckpointError, StreamError) as error:  # a broker is away: the model stays
                 print(error, file=sys.stderr)
             self._closing.wait(0.2)
+
+    def _take(self, model: Any, version: int) -> None:
+        with self._lock:
+            self._model, self.version = model, version
 
     @property
     def ready(self) -> bool:
@@ -89,6 +94,7 @@ class Predictor:
 
     def close(self) -> None:
         self._closing.set()
+        self._models.stop()
         self._thread.join()
 
 
@@ -190,7 +196,10 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0: any that is free")
     arguments = parser.parse_args()
-    predictor = Predictor(arguments.models)
+    try:
+        predictor = Predictor(arguments.models)
+    except (CheckpointError, StreamError) as error:
+        sys.exit(str(error))
     with Server((arguments.host, arguments.port), predictor) as server:
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
         print(f"listening at http://{arguments.host}:{server.server_address[1]}", flush=True)
