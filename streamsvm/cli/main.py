@@ -321,6 +321,25 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted(explain, "the model")
 
+    report = commands.add_parser(
+        "report",
+        help="write one page: what was learned, how well it predicts, what matters, and why it decides so",
+        usage="%(prog)s PLACE [ROWS...] --to FILE.html [flags]",
+    )
+    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
+    report.add_argument("path", type=place, metavar="PLACE", help=text)
+    text = (
+        "rows with labels, as of score: scores are of these then, and which columns matter and why rows are decided so is "
+        "measured with the first 1,000 of them; without any, the page has what the run has recorded"
+    )
+    report.add_argument("source", nargs="*", metavar="ROWS", help=text)
+    text = "the file: .html for a page that needs no network, .md for a model card in Markdown"
+    report.add_argument("--to", dest="into", type=Path, required=True, metavar="FILE", help=text)
+    text = "the column or key that holds the label (default: the one that was learned)"
+    report.add_argument("--label", metavar="NAME", help=text)
+    add_overwrite(report)
+    add_trusted(report, "the model")
+
     export = commands.add_parser(
         "export",
         help="write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm",
@@ -376,6 +395,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "inspect": inspect,
         "score": scoring,
         "explain": explain,
+        "report": report,
         "export": export,
         "compile": compiling,
         "demo": demo,

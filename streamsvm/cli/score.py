@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> bool:
     model = decided(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
     labels = labels_of(argparse.Namespace(**{**vars(arguments), "source": place, "start": None}), text_format)
     job = Job(place=place, format=text_format, label=arguments.label, labels=labels)
-    metric = _metrics(model, arguments.metric, positive)
+    metric = metrics_of(model, arguments.metric, positive)
     with read_by_model(job, checkpoint) as source:
         loop = (LearningLoop if labels is None else partial(DelayedLearningLoop, delayed=labels.buffer))(
             source,
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def _metrics(model: Any, named: str | None, positive: Any) -> Any:
+def metrics_of(model: Any, named: str | None = None, positive: Any = None) -> Any:
     """Return the metrics that are asked for, or those that tell most about a model of its kind."""
     regression = isinstance(learner_of(model), base.Regressor)
     if named is not None:

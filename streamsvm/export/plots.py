@@ -145,9 +145,11 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     curve
         The learning curve of a `LearningLoop`, or from the header of its checkpoint (`LearningCurve.of`).
     """
-    rows, metric, windowed = np.reshape(curve.points, (-1, 3)).T
+    rows, metric, windowed, guess = np.reshape([point[:4] for point in curve.points], (-1, 4)).T
     axes.plot(rows, metric, color="black", label="all rows so far")
     axes.plot(rows, windowed, color=_POSITIVE, alpha=0.8, label=f"last {curve.window:,} rows")
+    if np.isfinite(guess).any():
+        axes.plot(rows, guess, color="grey", linestyle="--", label="guessing")
     axes.set(xlabel="row", ylabel=_plain(curve.metric), title="Each row is predicted before it is learned")
     axes.xaxis.set_major_formatter(lambda row, _: f"{row:,.0f}")
     axes.grid(alpha=0.3)

@@ -27,7 +27,7 @@ from streamsvm.stream.rows import (
     gives_probabilities,
     listed,
 )
-from streamsvm.stream.scores.base import Both, Columns, ScoreReport
+from streamsvm.stream.scores.base import Both, Columns, Score, ScoreReport
 from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.scores.positive import ScoreError
 from streamsvm.stream.scores.several import Scores
@@ -386,10 +386,6 @@ class LearningLoop(StreamLoop[Progress]):
         self.unlabelled += len(ys) - labelled
         self.empty += rows.empty
         self._score_many(ys, predicted, each)
-        if self.drift is not None:
-            for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):
-                if y is not None:
-                    self.drift.update(y, prediction, i)
         return predicted, ys, probabilities or [None] * len(ys)
 
     def _scored_labels(self, ys: list[Any]) -> list[Any] | None:
@@ -424,13 +420,17 @@ class LearningLoop(StreamLoop[Progress]):
             self._take = self._taker(self._guarded)
 
     def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
-        """Score predictions, with the points of the curve that are due between them."""
+        """Score predictions and watch them for drift, with the points of the curve that are due between them."""
         first, n = 0, len(ys)
         while first < n:
             point = self.curve.next_after(self.rows + first) - self.rows
             end = min(point, n)
             part = None if probabilities is None else {label: column[first:end] for label, column in probabilities.items()}
             self._scores.update_many(ys[first:end], predicted[first:end], part)
+            if self.drift is not None:
+                for i in range(first, end):
+                    if ys[i] is not None:
+                        self.drift.update(ys[i], predicted[i], self.rows + i)
             if end == point:
                 self._add_point(self.rows + end)
             first = end
@@ -438,7 +438,16 @@ class LearningLoop(StreamLoop[Progress]):
     def _add_point(self, rows: int) -> None:
         score = self._scores.first
         if score.counted:
-            self.curve.add(rows, score.value, score.windowed_value)
+            drifts = None if self.drift is None else self.drift.drifts
+            self.curve.add(rows, score.value, score.windowed_value, self._guess(score), self._refusals.total, drifts)
+
+    def _guess(self, score: Score) -> float:
+        """Return what the best guess would have given, without the time that a report takes; NaN if there is none."""
+        if (majority := self._scores.majority) is not None:
+            return majority[1]
+        guesses = self._scores.reports()[0].guesses if self._regression else score.guesses
+        best = max if getattr(score.metric, "bigger_is_better", False) else min
+        return best((value for _, value in guesses if math.isfinite(value)), default=math.nan)
 
     @property
     def _worth_saving(self) -> bool:
@@ -503,5 +512,10 @@ class LearningLoop(StreamLoop[Progress]):
 
 
 def _rounded(report: ScoreReport) -> dict[str, Any]:
-    """Return the name and the value of a score as the header of a checkpoint has them."""
-    return {"name": report.name, "value": round(report.value, 12) if math.isfinite(report.value) else None}
+    """Return the name and the value of a score as the header of a checkpoint has them, with what guessing gives, if that is known."""
+
+    def saved(value: float) -> float | None:
+        return round(value, 12) if math.isfinite(value) else None
+
+    guesses = {"guesses": [[what, saved(value)] for what, value in report.guesses]} if report.guesses else {}
+    return {"name": report.name, "value": saved(report.value), **guesses}

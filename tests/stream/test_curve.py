@@ -7,11 +7,19 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from river import datasets, preprocessing
+from river import datasets, drift, preprocessing
 
 from refused import raises
-from streamsvm import BSGDClassifier
-from streamsvm.stream import CheckpointError, CheckpointFolder, CurvePoint, IterableSource, LearningCurve, LearningLoop
+from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    CurvePoint,
+    DriftWatch,
+    IterableSource,
+    LearningCurve,
+    LearningLoop,
+)
 
 
 def curve_of(rows, first=1):
@@ -51,8 +59,10 @@ def test_what_has_no_value_is_none_in_the_file():
     for rows, value in enumerate([math.nan, math.inf, -math.inf, 1e300, 0.123456789], 1):
         curve.add(rows, value, 0.5)
     state = curve.state
-    assert state["points"] == [[1, None, 0.5], [2, None, 0.5], [3, None, 0.5], [4, 1e300, 0.5], [5, 0.123457, 0.5]]
+    saved = [[1, None, 0.5], [2, None, 0.5], [3, None, 0.5], [4, 1e300, 0.5], [5, 0.123457, 0.5]]
+    assert state["points"] == [[*point, None, None, None] for point in saved]
     assert json.dumps(LearningCurve.of(state, 5).state, allow_nan=False) == json.dumps(state)
+    assert LearningCurve.of(state | {"points": saved}, 5).state == state  # as earlier versions saved it
 
 
 @pytest.mark.parametrize(
@@ -77,6 +87,10 @@ def test_what_has_no_value_is_none_in_the_file():
         (("points", 1, 2), math.inf),
         (("points", 1, 2), 10**400),
         (("points", 1, 2), True),
+        (("points", 1, 3), "always"),
+        (("points", 1, 4), -1),
+        (("points", 1, 4), 0.0),
+        (("points", 1, 5), 2**63),
         (("more",), 1),
     ],
 )
@@ -100,7 +114,7 @@ def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
 def test_whatever_the_points_are_it_is_a_curve_or_a_value_error(points):
     state = {"metric": "Accuracy", "window": 1, "every": 1, "points": points}
     try:
-        assert LearningCurve.of(state, 9).state["points"] == points
+        assert [point[: len(given)] for point, given in zip(LearningCurve.of(state, 9).state["points"], points, strict=True)] == points
     except ValueError as error:
         assert "corrupt" in str(error)
 
@@ -115,14 +129,37 @@ def test_the_loop_keeps_the_scores_of_its_points(tmp_path):
     expected, loop = {}, make_loop(rows=300)
     while loop.rows < 300:
         progress = loop.run(1)
-        expected[loop.rows] = progress.metric, progress.windowed
+        expected[loop.rows] = progress.metric, progress.windowed, (progress.majority or (None, 0.0))[1]
     with CheckpointFolder(tmp_path) as folder:
         make_loop(folder, rows=300).run()
         assert folder.newest().header["curve"] == loop.curve.state
     assert (loop.curve.metric, loop.curve.window, loop.curve.every) == ("Accuracy", 100, 2)
     assert loop.curve.points == [
-        CurvePoint(rows, *(pytest.approx(value, rel=1e-5) for value in expected[rows])) for rows in range(2, 301, 2)
+        CurvePoint(rows, *(pytest.approx(value, rel=1e-5) for value in expected[rows]), 0) for rows in range(2, 301, 2)
     ]
+
+
+def test_points_have_the_rows_refused_and_the_drifts_until_then():
+    rows = [({"a": i % 7 / 7}, i % 7 > 3 if i < 1500 else i % 7 < 3) for i in range(3000)]
+    for i in (10, 700, 701, 2500):
+        rows[i] = {"a": "x"}, True
+
+    def run(most):
+        watch = DriftWatch(drift.ADWIN(), "count")
+        loop = LearningLoop(IterableSource(rows), BSGDClassifier(budget=20), on_error="skip", drift=watch)
+        while loop.rows < len(rows):
+            loop.run(most)
+        return loop
+
+    loop = run(None)
+    assert loop.curve.state == run(1).curve.state
+    last = loop.curve.points[-1]
+    assert (last.refused, last.drifts) == (4, loop.drift.drifts)
+    assert [next(point.rows for point in loop.curve.points if point.refused == n) for n in (1, 3, 4)] == [16, 704, 2512]
+    assert 1500 < next(point.rows for point in loop.curve.points if point.drifts) < 1700
+    numbers = LearningLoop(IterableSource((x, float(i % 5)) for i, (x, _) in enumerate(rows[100:300])), BSGDRegressor(budget=20))
+    guesses = dict(numbers.run().scores[0].guesses)
+    assert numbers.curve.points[-1].guess == pytest.approx(min(guesses.values()), rel=1e-5)
 
 
 def test_nothing_is_said_before_a_row_was_scored():

@@ -14,7 +14,7 @@ _DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend
 
 
 class CurvePoint(NamedTuple):
-    """The scores after some number of rows, to six digits.
+    """The scores after some number of rows, to six digits, and what had happened until then.
 
     A score is NaN if there is no value, or one beyond 1e300.
     """
@@ -22,6 +22,12 @@ class CurvePoint(NamedTuple):
     rows: int
     metric: float
     windowed: float
+    guess: float = math.nan
+    """What the best of the guesses would have given on the same rows."""
+    refused: int | None = None
+    """Number of rows that had been refused; None if nobody has counted."""
+    drifts: int | None = None
+    """Number of drifts that had been found; None if nobody has looked."""
 
 
 class LearningCurve:
@@ -54,7 +60,7 @@ class LearningCurve:
     ...     if rows == curve.next_after(rows - 1):
     ...         curve.add(rows, 1 - 1 / rows, 1.0)
     >>> curve.every, len(curve.points), curve.points[-1]
-    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0))
+    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, guess=nan, refused=None, drifts=None))
     """
 
     def __init__(self, metric: str, window: int) -> None:
@@ -70,9 +76,17 @@ class LearningCurve:
         """Return the number of rows at which the next point is due."""
         return (rows // self.every + 1) * self.every
 
-    def add(self, rows: int, metric: float, windowed: float) -> None:
+    def add(
+        self,
+        rows: int,
+        metric: float,
+        windowed: float,
+        guess: float = math.nan,
+        refused: int | None = None,
+        drifts: int | None = None,
+    ) -> None:
         """Add the point that is due after this number of rows."""
-        self.points.append(CurvePoint(rows, _rounded(metric), _rounded(windowed)))
+        self.points.append(CurvePoint(rows, _rounded(metric), _rounded(windowed), _rounded(guess), refused, drifts))
         if len(self.points) == _MOST_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
@@ -80,7 +94,7 @@ class LearningCurve:
     @property
     def state(self) -> dict[str, Any]:
         """The curve as JSON, for the header of a checkpoint."""
-        points = [[point.rows, *(x if math.isfinite(x) else None for x in point[1:])] for point in self.points]
+        points = [[x if x is None or math.isfinite(x) else None for x in point] for point in self.points]
         return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
 
     @classmethod
@@ -102,12 +116,12 @@ class LearningCurve:
         curve, before = cls(metric, window), 0
         curve.every = every
         for point in points:
-            if not (type(point) is list and len(point) == 3 and _is_count(point[0]) and all(map(_is_value, point[1:]))):
+            if not _is_point(point):
                 raise _corrupt(f"{shown(point)} is no point")
             if not before < point[0] <= rows or point[0] % every:
                 raise _corrupt(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
             before = point[0]
-            curve.points.append(CurvePoint(before, *(math.nan if x is None else float(x) for x in point[1:])))
+            curve.points.append(CurvePoint(before, *(math.nan if x is None else float(x) for x in point[1:4]), *point[4:]))
         return curve
 
 
@@ -117,6 +131,13 @@ def _corrupt(reason: str) -> ValueError:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
+
+
+def _is_point(point: Any) -> bool:
+    if type(point) is not list or len(point) not in (3, 6):  # earlier versions saved the scores alone
+        return False
+    counts = (x is None or (type(x) is int and 0 <= x < 2**63) for x in point[4:])
+    return _is_count(point[0]) and all(map(_is_value, point[1:4])) and all(counts)
 
 
 def _is_count(value: Any) -> bool:

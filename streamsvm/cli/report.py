@@ -1,0 +1,89 @@
+"""``streamsvm report``: one page that says what a model has learned, how well it predicts, what matters to it, and why."""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from river import base
+
+from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.inspect import newest
+from streamsvm.cli.job import Job
+from streamsvm.cli.outputs import check_written
+from streamsvm.cli.score import metrics_of
+from streamsvm.cli.streams import first_rows, read_by_model, stopping, unwinding
+from streamsvm.export.report.card import card
+from streamsvm.export.report.facts import Given, facts_of
+from streamsvm.files.model_file import write
+from streamsvm.stream import LearningLoop, StreamError
+from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.open import format_of
+from streamsvm.stream.page import page
+from streamsvm.stream.rows import learner_of
+
+_ROWS = 1000  # with which importance is measured
+_FORMS = {".html": page, ".htm": page, ".md": card}
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write the page, and print where it is.
+
+    Raises
+    ------
+    UsageError
+        The file is of no form that there is, or others wrote it.
+    CommandError
+        A row cannot be read, or the file cannot be written.
+    """
+    path: Path = arguments.into
+    if (write_form := _FORMS.get(path.suffix.lower())) is None:
+        raise UsageError(f"--to {path}: name an .html file for a page, or an .md file for a model card")
+    rows = {f"ROWS {name}": Path(name) for name in arguments.source}
+    check_written("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
+    checkpoint = newest(arguments.path, arguments.trusted)
+    given = _given(arguments, checkpoint) if arguments.source else None
+    facts = facts_of(checkpoint, given, _file_bytes(arguments.path))
+    try:
+        with unwinding():
+            write(path, write_form(facts).encode())
+    except OSError as error:
+        raise CommandError(f"--to {path}: {error.strerror}") from error
+    print(printable(f"{path}: {path.stat().st_size:,} bytes"))
+
+
+def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
+    place: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
+    name = place if isinstance(place, str) else f"{len(place)} files"
+    first = list(first_rows(place, checkpoint, _ROWS, arguments.label))
+    if not first:
+        raise CommandError(f"{name} has no rows")
+    xs, ys = [row.x for row in first], [row.y for row in first]
+    model: Any = checkpoint.model
+    if not isinstance(learner_of(model), base.Classifier | base.Regressor):
+        return Given(name, xs, ys)
+    with read_by_model(Job(place=place, format=format_of(place), label=arguments.label), checkpoint) as source:
+        loop = LearningLoop(source, model, metrics_of(model), learns=False, on_error="skip", error_share=1.0)
+        began = time.process_time()
+        try:
+            with stopping(loop.stop):
+                end = loop.run()
+        except StreamError:
+            if loop.learned or loop.unlabelled < loop.rows:
+                raise
+            return Given(name, xs, ys)  # without a label
+        seconds = time.process_time() - began
+    counts = {**end.refused, "without label": end.unlabelled}
+    left_out = {kind: count for kind, count in counts.items() if count}
+    return Given(name, xs, ys, end.learned, end.scores, left_out, seconds)
+
+
+def _file_bytes(place: Path | str) -> int | None:
+    """Return the size of the newest file of a place of checkpoints; None where there is none, as of a topic."""
+    if not isinstance(place, Path):
+        return None
+    files = sorted(place.glob("checkpoint-*.ckpt")) if place.is_dir() else [place]
+    return files[-1].stat().st_size if files else None

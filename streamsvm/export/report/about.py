@@ -1,0 +1,207 @@
+"""What a checkpoint says of its model and its run, for people; it may be a stranger's, so nothing in it is believed."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from river import base
+
+from streamsvm.core.checks import checked_mapping
+from streamsvm.edge.program import ProgramError
+from streamsvm.export.describe import program_of
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
+from streamsvm.stream.page import plain
+from streamsvm.stream.rows import learner_of
+from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.scores.curve import LearningCurve
+from streamsvm.stream.scores.several import TABLES
+from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables.table_reading import SeenColumn
+
+_SMALL = 256 * 1024  # bytes of memory for constants that a usual small device has
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a model and of the run that it comes from; None and empty where nothing is."""
+
+    label: str | None
+    """The column that it predicts."""
+    learner: str
+    """The name of the class."""
+    words: str
+    """What the class is, in a sentence."""
+    regression: bool
+    source: str | None
+    """What was learned from."""
+    rows: int | None
+    learned: int | None
+    unlabelled: int
+    refused: dict[str, int]
+    """Number of rows by kind of reason."""
+    drifts: int | None
+    labels: list[Any]
+    columns: list[SeenColumn]
+    seen_rows: int
+    """The number of rows that the columns were looked at in."""
+    nbytes: int | None
+    support_vectors: tuple[int, int | None] | None
+    """How many, and how many there may be."""
+    export: str
+    """How large an export would be, or why there is none."""
+    curve: LearningCurve | None
+    corrupt: str
+    """What is wrong with the learning curve."""
+    reports: tuple[ScoreReport, ...]
+    """What the metrics of the run say."""
+    experts: list[tuple[str, float, float]] = field(default_factory=list)
+    """Of a committee: an expert, its share of the decision, and its recent error; the most heard first."""
+    version: str = ""
+
+    @property
+    def n_refused(self) -> int:
+        """The number of rows that were refused."""
+        return sum(self.refused.values())
+
+
+def about(checkpoint: Checkpoint) -> About:
+    """Return what a checkpoint, or a saved model, says of itself."""
+    model, header = checkpoint.model, checkpoint.header
+    learner = learner_of(model)
+    curve, corrupt = None, ""
+    if "curve" in header:
+        try:
+            curve = LearningCurve.of(header["curve"], header.get("rows"))
+        except ValueError as error:
+            corrupt = str(error)
+    columns, seen_rows = _columns(model, learner)
+    label = _mapping(header, "position").get("label")
+    found = next((column.name for column in columns if column.kind in ("label", "target")), None)
+    rows = _count(header.get("rows"))
+    n_learned = getattr(learner, "n_learned", None)
+    budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
+    drift = _mapping(header, "drift")
+    return About(
+        label=label if isinstance(label, str) else found,
+        learner=type(learner).__name__,
+        words=(inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix("."),
+        regression=isinstance(learner, base.Regressor),
+        source=header["source"] if isinstance(header.get("source"), str) else None,
+        rows=rows,
+        learned=_count(header.get("learned")) if "learned" in header else n_learned,
+        unlabelled=_count(header.get("unlabelled")) or 0,
+        refused={str(kind): count for kind, each in _mapping(header, "refused", "counts").items() if (count := _count(each))},
+        drifts=_count(drift.get("drifts")) if drift else None,
+        labels=list(getattr(learner, "labels", ())),
+        columns=columns,
+        seen_rows=seen_rows,
+        nbytes=getattr(learner, "nbytes", None),
+        support_vectors=None if n_support is None else (n_support, budget if isinstance(budget, int) else None),
+        export=_export(model),
+        curve=curve,
+        corrupt=corrupt,
+        reports=_reports(checkpoint, curve),
+        experts=_experts(learner),
+        version=plain(_mapping(header, "versions").get("streamsvm", "")),
+    )
+
+
+def _mapping(facts: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    found: Any = facts
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**63 else None
+
+
+def _columns(model: Any, learner: Any) -> tuple[list[SeenColumn], int]:
+    """Return the columns of a model's table as they were read; of one without a reading, what its encoder or learner knows."""
+    if isinstance(model, TableModel) and model.reading is not None:
+        return model.reading.columns, model.reading.n_rows
+    encoder = next((step for step in getattr(model, "steps", {}).values() if isinstance(step, TableEncoder)), None)
+    if encoder is None:
+        return [SeenColumn(str(name), "number", "") for name in getattr(learner, "feature_names", ())], 0
+    kinds = dict.fromkeys(encoder.categorical, "category") | dict.fromkeys(encoder.dates, "date")
+    return [SeenColumn(str(name), kinds.get(str(name), "number"), "") for name in encoder.columns], 0
+
+
+def missing_share(column: SeenColumn, n_rows: int) -> float | None:
+    """Return the share of the rows that were looked at in which a column has no value; None if it is not known.
+
+    >>> missing_share(SeenColumn("age", "number", "1 to 9", "missing in 13"), 260)
+    0.05
+    """
+    found = re.search(r"\bmissing in (\d+)", column.note)
+    if not n_rows or column.kind == "dropped":
+        return None
+    return int(found[1]) / n_rows if found else 0.0
+
+
+def _export(model: Any) -> str:
+    try:
+        program = program_of(model)
+    except ProgramError as error:
+        return f"cannot be exported: {error}"
+    size = f"{program.nbytes:,} bytes of numbers"
+    return f"{size}, which fit a small device" if program.nbytes <= _SMALL else f"{size}: --max-bytes and --bits make it smaller"
+
+
+def _reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
+    """Return what the metrics of a run have said at its end."""
+    saved = checkpoint.header.get("scores")
+    scores = [each for each in saved if isinstance(each, Mapping)] if isinstance(saved, list) else []
+    if not scores and isinstance(single := checkpoint.header.get("score"), Mapping):  # of an earlier version
+        scores = [single]
+    last = curve.points[-1] if curve is not None and curve.points else None
+    found = []
+    for place, score in enumerate(scores):
+        name, guesses = plain(score.get("name")), score.get("guesses")
+        known = [
+            (str(each[0]), _number(each[1]))
+            for each in (guesses if isinstance(guesses, list) else ())
+            if isinstance(each, list) and len(each) == 2
+        ]
+        if not (known or place or last is None):
+            known = [("guessing", last.guess)]
+        windowed = math.nan if place or last is None else last.windowed
+        found.append(ScoreReport(name, _number(score.get("value")), windowed, tuple(known), _table(checkpoint.metric, name, place)))
+    return tuple(found)
+
+
+def _number(value: Any) -> float:
+    return float(value) if type(value) in (int, float) and abs(value) < 1e300 else math.nan
+
+
+def _table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
+    """Return the table of a score of labels, by its state in a checkpoint; None of others."""
+    if name not in TABLES:
+        return None
+    table = TABLES[name](1)  # type: ignore[call-arg]
+    try:
+        further = checked_mapping("scores", metric[-1] if isinstance(metric[-1], Mapping) else metric[3])
+        table.resume(*further["scores"][place - 1])
+    except (CheckpointError, LookupError, TypeError, ValueError):
+        return None
+    return table.table
+
+
+def _experts(learner: Any) -> list[tuple[str, float, float]]:
+    """Return the experts of a committee, each once, by how much the decision listens to its outputs."""
+    weights: dict[str, float] = {}
+    errors: dict[str, float] = {}
+    for report in getattr(learner, "experts", ()):
+        weights[report.name] = weights.get(report.name, 0.0) + abs(report.weight)
+        errors[report.name] = min(errors.get(report.name, math.inf), report.error)
+    total = sum(weights.values())
+    if not (math.isfinite(total) and total):
+        return []
+    order = sorted(weights, key=lambda name: -weights[name])
+    return [(name, weights[name] / total, errors[name]) for name in order]

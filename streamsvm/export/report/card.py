@@ -1,0 +1,74 @@
+"""The report as a model card in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def card(facts: Mapping[str, Any]) -> str:
+    """Return the figures of `facts_of` as Markdown. Names and labels stay text, whatever they are.
+
+    >>> print(card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "", "guesses": []},
+    ...     "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))
+    # A \\<b\\>
+    <BLANKLINE>
+    10 rows
+    <BLANKLINE>
+    **9** \\*
+    <BLANKLINE>
+    - None.
+    <BLANKLINE>
+    *by us*
+    <BLANKLINE>
+    """
+    score = facts["score"]
+    parts = [f"# {_text(facts['title'])}", _text(" · ".join(facts["lead"]))]
+    parts.append(f"**{_text(score['big'])}** {_text(score['what'])}" + (f". {_text(score['sentence'])}" if score["sentence"] else ""))
+    parts += _table(None, [["", ""], *([name, text] for name, text in facts["tiles"])])
+    for name, title in (("confusion", "Which labels it confuses"), ("labels", "Label by label"), ("scores", "Further scores")):
+        if name in facts:
+            parts += _table(title, facts[name]["table"], facts[name]["sentence"])
+    if "calibration" in facts:
+        bins = [[f"{100 * expected:.1f} %", f"{100 * observed:.1f} %", n] for expected, observed, n in facts["calibration"]["bins"]]
+        parts += _table("Can its probabilities be believed?", [["expected", "observed", "rows"], *bins], facts["calibration"]["sentence"])
+    if "importance" in facts:
+        found = facts["importance"]
+        parts += _table("What matters to it", [["column", ""], *([name, text] for name, _, text in found["columns"])], found["sentence"])
+    if "explained" in facts:
+        parts += ["## Why it decides so", _text(facts["explained"]["sentence"])]
+        for row in facts["explained"]["rows"]:
+            lines = [[name, "" if value is None else value, size] for name, value, size in row["parts"]]
+            parts += [f"**{_text(row['title'])}**: {_text(row['decision'])}", *_table(None, [["column", "value", ""], *lines])]
+    if "curve" in facts:
+        found = facts["curve"]
+        points = found["points"][:: max(len(found["points"]) // 8, 1)]
+        head = ["rows", f"{found['metric']}, all rows", f"last {found['window']:,} rows", "guessing", "refused", "drifts"]
+        parts += _table("While it learned", [head, *points], found["sentence"])
+    if "columns" in facts:
+        rows = [
+            [row["name"], row["kind"], row["values"], "" if row["missing"] is None else f"{100 * row['missing']:.1f} %", row["note"]]
+            for row in facts["columns"]["rows"]
+        ]
+        head = ["column", "read as", "values", "missing", "note"]
+        parts += _table("What it learned from", [head, *rows], " ".join((facts["columns"]["sentence"], facts["columns"]["rest"])))
+    if facts["facts"]:
+        parts += _table("Size and speed", [["", ""], *facts["facts"]])
+    parts.append("\n".join(f"- {_text(each)}" for each in facts["notes"]))
+    return "\n\n".join([*filter(None, parts), f"*{facts['foot']}*"]) + "\n"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", "" if value is None else f"{value:,}" if type(value) is int else str(value))
+
+
+def _table(title: str | None, rows: Iterable[Sequence[Any]], about: str = "") -> list[str]:
+    head, *cells = ([_text(cell) for cell in row] for row in rows)
+    if not cells:
+        return []
+    lines = [head, ["---"] * len(head), *cells]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return [f"## {title}", _text(about), text] if title else [text]

@@ -1,0 +1,144 @@
+"""The page that shows what a model does: of a report with its figures in it, of a run that goes on fetched again and again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from streamsvm.files.messages import cut
+from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.scores.curve import LearningCurve
+
+_LONGEST = 60  # letters of a name or a label
+#: Metrics of which less is better.
+_LOWER = {"MAE", "MSE", "RMSE", "RMSLE", "MAPE", "SMAPE", "LogLoss", "CrossEntropy", "BrierScore"}
+
+
+def page(facts: Mapping[str, Any] | None = None) -> str:
+    """Return the page as HTML: a file of its own with these figures in it, or one that asks for ``state.json`` beside it.
+
+    Whatever the figures say, a browser runs nothing but the script of the page, and asks nobody else for anything.
+    """
+    here = files(__package__)
+    page, style, script = (here.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    asks = "'self'" if facts is None else "'none'"
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src {asks}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    given = "" if facts is None else json.dumps(facts, allow_nan=False).replace("<", "\\u003c")
+    for name, text in (("POLICY", policy), ("STYLE", style.rstrip()), ("SCRIPT", script), ("FACTS", given)):  # the last: a stranger's
+        page = page.replace(f"@{name}@", text, 1)
+    return page
+
+
+def plain(value: Any, most: int = _LONGEST) -> str:
+    r"""Return a name or a label as one short line of text, without letters that steer how others are written.
+
+    >>> plain("a\u202eb\n" + "c" * 100, 12)
+    'a\\u202eb ...'
+    """
+    text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut(str(value), most))
+    return cut(text, most)
+
+
+def finite(value: float | None, digits: int = 6) -> float | None:
+    """Return a number as JSON has it; None where it is none."""
+    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
+
+
+def score_of(report: ScoreReport | None, unit: str = "") -> dict[str, Any]:
+    """Return what the page says first: a score in words, beside what guessing gives.
+
+    >>> found = score_of(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
+    >>> found["big"], found["sentence"]
+    ('85.0 %', "Always 'no' is right for 75.0 %: the model makes 40 % fewer errors than that guess.")
+    """
+    if report is None or not math.isfinite(report.value):
+        return {"big": "–", "what": "no row was scored yet", "sentence": "", "value": None, "guesses": []}
+    name, value, percent, lower = report.name, report.value, report.name == "Accuracy", report.name in _LOWER
+    guesses = [(plain(what, 80), each) for what, each in report.guesses if math.isfinite(each)]
+    found: dict[str, Any] = {
+        "big": f"{100.0 * value:.1f} %" if percent else f"{value:,.4g}",
+        "what": "of the rows are predicted right" if percent else f"{_WORDS.get(name, name)}{unit}",
+        "sentence": "",
+        "value": finite(value),
+        "guesses": [[what, finite(each)] for what, each in guesses],
+        "percent": percent,
+        "lower": lower,
+    }
+    if guesses:
+        what, best = (min if lower else max)(guesses, key=lambda guess: guess[1])
+        what = what[0].upper() + what[1:]
+        if percent:
+            gain = (value - best) / (1.0 - best) if best < 1.0 else 0.0
+            better = f"the model makes {100.0 * gain:.0f} % fewer errors than that guess"
+            found["sentence"] = f"{what} is right for {100.0 * best:.1f} %: "
+        else:
+            gain = (best - value) / best if lower and best > 0.0 else value - best
+            better = f"the model's is {100.0 * gain:.0f} % smaller" if lower else "the model is better"
+            found["sentence"] = f"{what} gives {best:,.4g}: "
+        found["sentence"] += f"{better if gain > 0.0 else 'the model is no better than that'}."
+    return found
+
+
+_WORDS = {
+    "MAE": "mean absolute error",
+    "RMSE": "root of the mean squared error",
+    "R2": "R2, the share of the variance that is explained",
+    "LogLoss": "log loss",
+    "ROCAUC": "area under the ROC curve",
+}
+
+
+def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
+    """Return the parts of the page that scores beside the first fill: numbers, and tables of labels."""
+    found: dict[str, Any] = {}
+    numbers = [["score", "value", "guessing gives"]]
+    for report in reports:
+        part = _TABLES.get(report.name)
+        if report.table is not None and report.name == "Calibration":
+            bins = [[finite(expected), finite(right), rows] for _, expected, right, rows in report.table[1:-1]]
+            found |= {"calibration": {"sentence": _CALIBRATED, "bins": bins}} if bins else {}
+        elif report.table is not None and part is not None and len(report.table) > 1:
+            head, *rows = report.table
+            cells = [[_cell(cell) if i else plain(cell) for i, cell in enumerate(row)] for row in rows]
+            found[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
+        elif report.table is None and math.isfinite(report.value):
+            guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.guesses if math.isfinite(value))
+            numbers.append([_WORDS.get(report.name, report.name), finite(report.value), guesses or "–"])  # type: ignore[list-item]
+    if len(numbers) > 1:
+        found["scores"] = {"sentence": "Each beside what guessing would have given on the same rows.", "table": numbers}
+    return found
+
+
+_CALIBRATED = "How often an answer is right, by how probable it was said to be: below the line, it was too sure of itself."
+_TABLES = {
+    "ConfusionMatrix": (
+        "confusion",
+        "A line for each true label, a column for each that was predicted. Blue is right; shares are of the rows of the line.",
+    ),
+    "ClassificationReport": (
+        "labels",
+        "Precision: how many that were called so are. Recall: how many that are so were found. F1 is between them.",
+    ),
+}
+
+
+def _cell(cell: Any) -> Any:
+    return plain(cell) if not isinstance(cell, int | float) else finite(cell) if isinstance(cell, float) else cell
+
+
+def curve_of(curve: LearningCurve | None) -> dict[str, Any] | None:
+    """Return the part of the page that a learning curve fills; None if there is none."""
+    if curve is None or not curve.points:
+        return None
+    points = [[point.rows, *map(finite, point[1:4]), point.refused, point.drifts] for point in curve.points]
+    sentence = "Each row was predicted before it was learned, so these are scores of rows that were not known."
+    return {"metric": plain(curve.metric), "window": curve.window, "points": points, "sentence": sentence}
