@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> bool:
         others = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
         raise CommandError(f"{source.name}: no row has met its label: {others or 'there are none'}")
     if arguments.json:
-        course = {"every": loop.curve.every, "points": [list(point) for point in loop.curve.points]}
+        course = {"every": loop.curve.every, "points": loop.curve.state["points"]}
         facts = {"rows": end.learned, "scores": scores_of(end.scores), "course": course, "left_out": counts}
         print(json.dumps(facts, allow_nan=False, default=str))
         return end.interrupted

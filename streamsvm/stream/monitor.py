@@ -14,13 +14,14 @@ from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
-from importlib.resources import files
 from ipaddress import ip_address
 from itertools import accumulate
 from typing import Any, Self
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.page import finite, page
+from streamsvm.stream.page.live import live_facts
 from streamsvm.stream.prediction import Predicted
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import Progress, StreamLoop
@@ -46,8 +47,8 @@ class Monitor:
     ``/metrics`` has metrics for Prometheus: ``streamsvm_rows_total``, ``streamsvm_refused_rows_total`` by reason,
     ``streamsvm_metric`` over all rows and the last ones, ``streamsvm_consumer_lag`` by partition, ``streamsvm_predict_seconds``
     and ``streamsvm_learn_seconds`` as histograms, ``streamsvm_support_vectors`` and others. ``/healthz`` answers 200 until the
-    loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is a page with curves of ``/state.json``. At most 200
-    clients are served at once, each for 5 seconds at most; where more come, the oldest one that waits has to go.
+    loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is the page of a report, live: it draws ``/state.json``.
+    At most 200 clients are served at once, each for 5 seconds at most; where more come, the oldest one that waits has to go.
 
     Parameters
     ----------
@@ -105,6 +106,7 @@ class Monitor:
         registry.register(self)
         self._text: Callable[[], bytes] = partial(generate_latest, registry)
         self._began = time.monotonic()
+        self._versions: dict[str, tuple[int, float]] = {}  # of each model, and when it was seen first
         self._points: list[dict[str, Any]] = []
         self._seconds = _SECONDS
         self._closing = threading.Event()
@@ -160,17 +162,37 @@ class Monitor:
         return lag
 
     def state(self) -> dict[str, Any]:
-        """Return what the page shows: facts, and points of the run so far."""
-        loop, timings = self._loop, self._loop.timings
-        named = [self._progress(partition, each) for partition, each in self._loops().items()]
+        """Return what the page shows: the parts of a report, and points of the run so far."""
+        loops, timings = self._loops(), self._loop.timings
+        found = [self._progress(partition, each) for partition, each in loops.items()]
+        curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
         return {
             "source": self._source,
-            "state": loop.state,
-            "metric": next((each.metric_name for each in named if isinstance(each, Progress)), None),
-            "predict_seconds": {str(part): _finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
-            "learn_seconds": {str(part): _finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
-            "points": [*self._points, self._point()],
+            "state": self._loop.state,
+            "predict_seconds": {str(part): finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
+            "learn_seconds": {str(part): finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
+            **live_facts(self._source, found, [*self._points, self._point()], curve, self._facts(loops)),
         }
+
+    def _facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return the age and the size of each model, and the times that rows take, with names."""
+        found, now, timings = [], time.monotonic(), self._loop.timings
+        for partition, loop in loops.items():
+            of = f" of partition {partition}" * bool(partition)
+            learner, saved = learner_of(loop.model), loop.saved_rows
+            verb = "saved"
+            if not isinstance(loop, LearningLoop):
+                verb, saved = "in use", getattr(loop, "version", 0) or None
+            if saved is not None:
+                if self._versions.get(partition, (-1, 0.0))[0] != saved:
+                    self._versions[partition] = saved, now
+                found.append((f"model{of}", f"after {saved:,} rows, {verb} for {now - self._versions[partition][1]:,.0f} s"))
+            if hasattr(learner, "nbytes"):
+                found.append((f"memory{of}", f"{learner.nbytes:,} bytes"))
+        for what, each in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
+            if math.isfinite(half := each.quantile(0.5)):
+                found.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * each.quantile(0.99):,.0f} µs"))
+        return found
 
     def _progress(self, partition: str, loop: Any) -> Any:
         """Return a snapshot of a loop, which goes on meanwhile."""
@@ -192,6 +214,7 @@ class Monitor:
             "rows": sum(each.rows for each in found),
             "metric": _mean([(each.metric, each.rows) for each in scored]),
             "windowed": _mean([(each.windowed, 1) for each in scored]),
+            "drifts": sum(each.drifts or 0 for each in scored),
             "lag": None if lag is None else sum(lag.values()),
             "refused": sum(sum(each.refused.values()) for each in found),
             "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
@@ -214,7 +237,7 @@ class Monitor:
             good = state != "failed" if path == "/healthz" else state == "running"
             return (200 if good else 503), "text/plain", f"{state}\n".encode()
         if path == "/":
-            return 200, "text/html; charset=utf-8", files(__package__).joinpath("page.html").read_bytes()
+            return 200, "text/html; charset=utf-8", page().encode()
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
 
 
@@ -422,10 +445,6 @@ def is_served(host: str, names: Collection[str]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean(values: list[tuple[float, int]]) -> float | None:

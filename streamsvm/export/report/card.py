@@ -27,7 +27,9 @@ def card(facts: Mapping[str, Any]) -> str:
     parts = [f"# {_text(facts['title'])}", _text(" · ".join(facts["lead"]))]
     parts.append(f"**{_text(score['big'])}** {_text(score['what'])}" + (f". {_text(score['sentence'])}" if score["sentence"] else ""))
     parts += _table(None, [["", ""], *([name, text] for name, text in facts["tiles"])])
-    for name, title in (("confusion", "Which labels it confuses"), ("labels", "Label by label"), ("scores", "Further scores")):
+    if "scores" in facts:
+        parts += _table("Further scores", [["score", "value", "guessing gives"], *facts["scores"]])
+    for name, title in (("confusion", "Which labels it confuses"), ("labels", "Label by label")):
         if name in facts:
             parts += _table(title, facts[name]["table"], facts[name]["sentence"])
     if "calibration" in facts:

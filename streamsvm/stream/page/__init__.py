@@ -100,7 +100,7 @@ _WORDS = {
 def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
     """Return the parts of the page that scores beside the first fill: numbers, and tables of labels."""
     found: dict[str, Any] = {}
-    numbers = [["score", "value", "guessing gives"]]
+    numbers: list[list[Any]] = []
     for report in reports:
         part = _TABLES.get(report.name)
         if report.table is not None and report.name == "Calibration":
@@ -112,10 +112,8 @@ def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
             found[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
         elif report.table is None and math.isfinite(report.value):
             guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.guesses if math.isfinite(value))
-            numbers.append([_WORDS.get(report.name, report.name), finite(report.value), guesses or "–"])  # type: ignore[list-item]
-    if len(numbers) > 1:
-        found["scores"] = {"sentence": "Each beside what guessing would have given on the same rows.", "table": numbers}
-    return found
+            numbers.append([_WORDS.get(report.name, report.name), finite(report.value), guesses])
+    return found | ({"scores": numbers} if numbers else {})
 
 
 _CALIBRATED = "How often an answer is right, by how probable it was said to be: below the line, it was too sure of itself."

@@ -8,9 +8,7 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const few = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const missing = value => value === null || value === undefined;
 const shown = value => missing(value) ? "–" : Number.isInteger(value) ? whole.format(value) : number.format(value);
-const percent = share => missing(share) ? "–" : `${(100 * share).toFixed(1)} %`;
-const time = seconds => missing(seconds) ? "–" : seconds < 1e-3 ? `${shown(seconds * 1e6)} µs`
-  : seconds < 1 ? `${shown(seconds * 1e3)} ms` : `${shown(seconds)} s`;
+const percent = share => missing(share) ? "–" : `${(100 * share).toFixed(1)}\u00a0%`;
 
 function element(name, attributes = {}, ...children) {
   const made = ["svg", "path", "line", "text", "circle", "rect", "g", "clipPath", "title"].includes(name)
@@ -29,14 +27,14 @@ function ticks(low, high, most) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map(digit => digit * power).find(each => each >= rough);
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9) + 0; i * step <= high + 1e-9 * step; i++) found.push(i * step + 0);
   return found;
 }
 
 /* A chart of lines over one axis. Each line is {name, color, points: [[x, y]], dashed}, marks are [x, text], and bars of a strip
    below, if there is one, [x from, x to, share]. It is drawn again where its place has another width. */
 function chart(about, lines, { format = shown, along = few.format, unit = "", marks = [], strip = null, range = null,
-                               dots = null, height = 230 } = {}) {
+                               dots = null, fromZero = false, height = 230 } = {}) {
   lines = lines.map(line => ({ ...line, points: line.points.filter(([, y]) => !missing(y)) })).filter(line => line.points.length);
   if (!lines.length) return null;
   const xs = lines.flatMap(line => line.points.map(([x]) => x));
@@ -46,6 +44,7 @@ function chart(about, lines, { format = shown, along = few.format, unit = "", ma
   const settled = lines.flatMap(line => line.points.filter(([x]) => x >= left + .04 * (right - left)).map(([, y]) => y));
   const ys = settled.length ? settled : lines.flatMap(line => line.points.map(([, y]) => y));
   let [low, high] = range ? range[1] : [Math.min(...ys), Math.max(...ys)];
+  if (fromZero) low = Math.min(low, 0);
   if (low === high) { low -= Math.abs(low) * .05 || 1; high += Math.abs(high) * .05 || 1; }
   else if (!range) { const room = .06 * (high - low); low -= low >= 0 && low < room ? low : room; high += room; }
   const legend = element("div", { class: "legend" });
@@ -112,7 +111,10 @@ chart.count = 0;
 
 /* ---- parts of the page ---- */
 
-function hero({ score, tiles }) {
+function hero({ score, tiles, scores }) {
+  const figures = element("div", { class: "tiles" }, ...tiles.map(([name, text]) =>
+    element("div", {}, element("b", {}, named(text)), element("small", {}, name))));
+  if (!score) return element("section", {}, figures);
   const words = element("div", {}, element("span", { class: "big" }, score.big), element("p", {}, element("b", {}, score.what)),
     element("p", { class: "verdict" }, score.sentence));
   const values = [["this model", score.value, "--model"], ...score.guesses.map(([what, value]) => [what, value, "--guess"])]
@@ -121,11 +123,11 @@ function hero({ score, tiles }) {
   const bars = element("div", { class: "bars" }, ...values.flatMap(([what, value, color]) =>
     [element("div", {}, named(what)), bar(Math.abs(value) / (most || 1), color),
       element("div", { class: "number" }, score.percent ? percent(value) : shown(value))]));
-  const about = score.percent ? "" : score.lower ? "Smaller is better." : "";
+  const about = score.lower ? "Smaller is better." : "";
+  const further = ([name, value, guesses]) => element("p", { class: "about" }, `${name} `, element("b", {}, shown(value)),
+    guesses ? element("span", {}, " (", named(guesses), ")") : null);
   return element("section", { class: "hero" }, words,
-    values.length > 1 ? element("div", {}, bars, element("p", { class: "about" }, about)) : element("div"),
-    element("div", { class: "tiles" }, ...tiles.map(([name, text]) =>
-      element("div", {}, element("b", {}, named(text)), element("small", {}, name)))));
+    element("div", {}, values.length > 1 ? bars : null, element("p", { class: "about" }, about), ...(scores ?? []).map(further)), figures);
 }
 
 const section = (kind, title, about, ...parts) =>
@@ -169,11 +171,11 @@ function confusion({ confusion: { sentence, table: [head, ...rows] } }) {
 }
 
 function table(title, { sentence, table: [head, ...rows] }, format = shown) {
-  const cell = value => missing(value) ? "–" : typeof value !== "number" ? named(value) : Number.isInteger(value) ? shown(value) : format(value);
+  const cell = (value, i) => missing(value) ? "–" : typeof value !== "number" ? named(value) : format(value, i);
   return section("half", title, sentence, element("div", { class: "scrolls" }, element("table", {},
     element("thead", {}, element("tr", {}, ...head.map(name => element("th", {}, named(name))))),
     element("tbody", {}, ...rows.map(([name, ...values]) =>
-      element("tr", {}, element("td", {}, named(name)), ...values.map(value => element("td", {}, cell(value)))))))));
+      element("tr", {}, element("td", {}, named(name)), ...values.map((value, i) => element("td", {}, cell(value, i)))))))));
 }
 
 function calibration({ calibration: { sentence, bins } }) {
@@ -219,7 +221,7 @@ function facts({ facts: rows }) {
     element("tr", {}, element("td", {}, name), element("td", {}, named(text)))))));
 }
 
-function lately({ points, predict_seconds: predict, learn_seconds: learn }) {
+function lately({ points, metric, curve }) {
   const rates = points.map((point, i) => {
     const before = points[Math.max(i - 1, 0)];
     return [point.seconds, point.seconds > before.seconds ? (point.rows - before.rows) / (point.seconds - before.seconds) : null];
@@ -227,23 +229,22 @@ function lately({ points, predict_seconds: predict, learn_seconds: learn }) {
   const of = name => points.map(point => [point.seconds, point[name]]);
   const along = seconds => seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
   const small = (title, name, line) => {
-    const drawn = chart(title, [{ name, color: "--model", points: line }], { along, height: 150 });
+    const drawn = chart(title, [{ name, color: "--model", points: line }], { along, fromZero: true, height: 150 });
     return drawn && element("div", {}, element("b", {}, title), drawn);
   };
-  const times = [["predicted", predict], ["learned", learn]].filter(([, each]) => each && !missing(each["0.5"]))
-    .map(([what, each]) => `Half of the rows are ${what} within ${time(each["0.5"])}, and 99 % within ${time(each["0.99"])}.`);
-  return section("", "This run", `Since the page was first served. ${times.join(" ")}`, element("div", { class: "cards" },
-    ...[small("Rows a second", "now", rates), small("Rows that wait", "lag", of("lag")), small("Refused rows", "so far", of("refused")),
+  const lines = [["last rows", "windowed", "--late"], ["all rows", "metric", "--model"]].map(([name, key, color]) => ({ name, color, points: of(key) }));
+  const score = curve ? null : chart(metric ?? "", lines, { along, height: 150 });
+  return section("", "This run", "Since it began.", element("div", { class: "cards" },
+    ...[score && element("div", {}, element("b", {}, metric), score), small("Rows a second", "now", rates), small("Rows that wait", "lag", of("lag")), small("Refused rows", "so far", of("refused")),
       small("Support vectors", "now", of("support_vectors"))].filter(Boolean)));
 }
 
 const PARTS = [
-  ["score", hero, ["score", "tiles"]], ["curve", curve, ["curve"]], ["importance", important, ["importance"]],
-  ["confusion", confusion, ["confusion"]], ["labels", state => table("Label by label", state.labels, share => Number.isInteger(share) ? shown(share) : percent(share)), ["labels"]],
-  ["calibration", calibration, ["calibration"]],
-  ["scores", state => table("Further scores", state.scores), ["scores"]],
-  ["explained", explained, ["explained"]], ["points", lately, ["points", "predict_seconds", "learn_seconds"]],
-  ["columns", columns, ["columns"]], ["facts", facts, ["facts"]],
+  ["tiles", hero, ["score", "tiles", "scores"]], ["curve", curve, ["curve"]], ["importance", important, ["importance"]],
+  ["confusion", confusion, ["confusion"]], ["labels", state => table("Label by label", state.labels, (value, i) => i < 3 ? percent(value) : shown(value)), ["labels"]],
+  ["calibration", calibration, ["calibration"]], ["facts", facts, ["facts"]],
+  ["points", lately, ["points", "curve"]],
+  ["explained", explained, ["explained"]], ["columns", columns, ["columns"]],
   ["experts", state => table("Which parts it listens to", state.experts), ["experts"]],
   ["notes", state => section("half", "What is not here", "", ...state.notes.map(each => element("p", { class: "about" }, each))), ["notes"]],
 ];
