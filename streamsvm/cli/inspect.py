@@ -1,4 +1,4 @@
-"""``streamsvm inspect``: show the header of a checkpoint and the figures of its model, and draw what it has learned."""
+"""``streamsvm inspect``: say what a checkpoint holds, first what its user asks, and draw what its model has learned."""
 # ruff: noqa: T201
 
 from __future__ import annotations
@@ -6,8 +6,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.outputs import check_written
@@ -15,16 +19,19 @@ from streamsvm.cli.streams import unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export import plots
 from streamsvm.export.describe import program_of
-from streamsvm.stream import LearningCurve
+from streamsvm.export.report.about import About, about
+from streamsvm.files.messages import cut
 from streamsvm.stream.checkpoint import Checkpoint, read_newest
 from streamsvm.stream.open import open_models
 from streamsvm.stream.rows import learner_of
+from streamsvm.stream.scores.base import ScoreReport
 
 _FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "averaged", "labels", "feature_names"]
+_LONGEST, _MOST_NAMES, _MOST_EXPERTS = 40, 8, 4
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print a checkpoint's facts, one a line, and draw its learning curve and boundary where ``plot`` says.
+    """Print what is known of a model, and draw its learning curve and boundary where ``plot`` says.
 
     Raises
     ------
@@ -37,14 +44,87 @@ def run(arguments: argparse.Namespace) -> None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
         _check(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
-    learner, header = learner_of(checkpoint.model), checkpoint.header
-    curve, corrupt = None, ""
-    if "curve" in header:
-        try:
-            curve = LearningCurve.of(header["curve"], header.get("rows"))
-        except ValueError as error:
-            corrupt = str(error)
-    facts = header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
+    known = about(checkpoint)
+    if arguments.json:
+        print(json.dumps(_facts(checkpoint), default=str, sort_keys=True))
+    else:
+        _print(_lines(known))
+        if arguments.all:
+            print()
+            _print(_facts(checkpoint))
+    if arguments.plot is None:
+        return
+    if known.corrupt:
+        raise CommandError(f"--plot: {known.corrupt}")
+    try:
+        with unwinding():
+            left_out = plots.draw(arguments.plot, checkpoint.model, known.curve)
+    except plots.DrawingError as error:
+        raise CommandError(f"--plot: {error}") from None
+    # Standard output may be JSON for scripts.
+    print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
+
+
+def _print(facts: Mapping[str, Any]) -> None:
+    """Print facts, one a line."""
+    named = {printable(str(name)): value for name, value in facts.items()}
+    width = max(map(len, named)) + 2
+    for name, value in named.items():
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), True)
+        print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
+
+
+def _lines(known: About) -> dict[str, str]:
+    """Return what a user asks of a model, in words."""
+    found = {"predicts": known.label or ("a number" if known.regression else "labels")}
+    if known.labels:
+        found["labels"] = _listed(known.labels)
+    if known.source is not None:
+        found["learned from"] = known.source
+    rows = [f"{known.learned or 0:,} learned"]
+    rows += [f"{known.unlabelled:,} without a label"] * bool(known.unlabelled)
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in known.refused.items())
+    rows.append(f"{known.n_refused:,} refused" + f" ({counts})" * bool(counts))
+    rows += [f"{known.drifts or 0:,} drifts"] * (known.drifts is not None)
+    found["rows"] = ", ".join(rows)
+    for number, report in enumerate(each for each in known.reports if math.isfinite(each.value)):
+        found["score" if not number else f"score {number + 1}"] = _score(report)
+    columns = [column for column in known.columns if column.kind not in ("label", "target")]
+    if columns:
+        kinds = Counter(column.kind for column in columns)
+        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        found["columns"] = f"{told}\n{_listed([column.name for column in columns if column.kind != 'dropped'])}"
+    found["learner"] = f"{known.learner}: {known.words[:1].lower()}{known.words[1:]}"
+    if known.experts:
+        heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in known.experts[:_MOST_EXPERTS])
+        found["listens to"] = ", ".join(heard) + (", ..." if len(known.experts) > _MOST_EXPERTS else "")
+    if known.support_vectors is not None:
+        n, budget = known.support_vectors
+        found["support vectors"] = f"{n:,}" + (f" of {budget:,}" if budget is not None else "")
+    if known.nbytes is not None:
+        found["memory"] = f"{known.nbytes:,} bytes"
+    found["export"] = known.export
+    if known.corrupt or known.curve is not None:
+        drawn = "" if known.curve is None else f"{len(known.curve.points)} points, one every {known.curve.every:,} rows"
+        found["learning curve"] = known.corrupt or f"{drawn}; --plot draws them, and streamsvm report shows it all"
+    return found
+
+
+def _score(report: ScoreReport) -> str:
+    guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
+    last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
+    return f"{report.name} {report.value:.4f}{last}" + f" ({', '.join(guesses)})" * bool(guesses)
+
+
+def _listed(names: list[Any]) -> str:
+    shown = [cut(str(name), _LONGEST) for name in names[:_MOST_NAMES]]
+    return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MOST_NAMES else "")
+
+
+def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return all that a checkpoint says, and the figures of its model."""
+    learner = learner_of(checkpoint.model)
+    facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     try:
         program = program_of(checkpoint.model)
         facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.do for step in program.steps]}
@@ -54,32 +134,7 @@ def run(arguments: argparse.Namespace) -> None:
     if experts:
         del facts["averaged"]  # each expert has two outputs, and both are asked
         facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
-    if arguments.json:
-        print(json.dumps(facts, default=str, sort_keys=True))
-    else:
-        if "curve" in header:
-            facts["curve"] = corrupt if curve is None else f"{len(curve.points)} points, one every {curve.every:,} rows"
-        if isinstance(facts["export"], dict):
-            facts["export"] = "{bytes:,} bytes of numbers, from rows of {columns:,} numbers".format(**facts["export"])
-        if experts:
-            lines = ("{weight:7.3f} of {name}, {output}; error {error:.3f}".format(**report) for report in experts)
-            facts["experts"] = "\n".join(lines)
-        facts = {printable(str(name)): value for name, value in facts.items()}
-        width = max(map(len, facts)) + 2
-        for name, value in facts.items():
-            text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), True)
-            print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
-    if arguments.plot is None:
-        return
-    if corrupt:
-        raise CommandError(f"--plot: {corrupt}")
-    try:
-        with unwinding():
-            left_out = plots.draw(arguments.plot, checkpoint.model, curve)
-    except plots.DrawingError as error:
-        raise CommandError(f"--plot: {error}") from None
-    # Standard output may be JSON for scripts.
-    print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
+    return facts
 
 
 def newest(place: Path | str, trusted: bool) -> Checkpoint:

@@ -274,11 +274,13 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add_trusted(merge, "a model")
 
     inspect = commands.add_parser(
-        "inspect", help="show what is in a checkpoint: the model, its score, its position", usage="%(prog)s PLACE [flags]"
+        "inspect", help="say what a checkpoint holds: labels, columns, score, rows, sizes", usage="%(prog)s PLACE [flags]"
     )
     text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
     inspect.add_argument("path", type=place, metavar="PLACE", help=text)
-    inspect.add_argument("--json", action="store_true", help="print one JSON object")
+    text = "print all that the checkpoint says: also positions, digests, parameters, and each expert"
+    inspect.add_argument("--all", action="store_true", help=text)
+    inspect.add_argument("--json", action="store_true", help="print all of it as one JSON object")
     add_trusted(inspect, "the file")
     plot_help = "also draw the learning curve, and for a model of two features its decision boundary (.png, .svg, .pdf)"
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)

@@ -5,7 +5,7 @@ from streamsvm import __version__
 OVERVIEW = f"""\
 streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
 
-Seven things you can do. rows.csv is any table with the label in a column y.
+Eight things you can do. rows.csv is any table with the label in a column y.
 
 Learn a file or a stream (stop with Ctrl-C; run it again to continue):
   streamsvm learn rows.csv --label y --checkpoint state
@@ -13,10 +13,11 @@ Learn a file or a stream (stop with Ctrl-C; run it again to continue):
 Predict with the model:
   streamsvm predict rows.csv --model state --to -
 
-See how well it predicts other rows, what it has learned, and what matters:
+See how well it predicts, what is in it, what matters; or all on one page:
   streamsvm score rows.csv --model state
   streamsvm inspect state
   streamsvm explain state rows.csv
+  streamsvm report state rows.csv --to report.html
 
 Run the model without streamsvm, as C, ONNX, JSON or a file for numpy:
   streamsvm export state --to c --out device

@@ -1,4 +1,4 @@
-"""``streamsvm inspect --plot``: the picture of a checkpoint, and what is said where there is none."""
+"""``streamsvm inspect``: what it says to users, and ``--plot``: the picture of a checkpoint, and what is said where there is none."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call, scale):
     done = call("inspect", state, "--plot", picture)
     assert done.last == f"drawn: {picture}"  # matplotlib may say before it that it looks for fonts
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "curve            150 points, one every 4 rows\n" in done.stdout
+    assert "learning curve   150 points, one every 4 rows; --plot draws them" in done.stdout
     done = call("inspect", state, "--plot", picture, "--json")  # over the picture that is there
     assert done.last == f"drawn: {picture}"
     assert len(json.loads(done.stdout)["curve"]["points"]) == 150
@@ -68,3 +68,33 @@ def test_a_corrupt_curve_is_said(tmp_path, call):
     assert done.stderr == "streamsvm: --plot: the learning curve is corrupt: {'points': [1, 2]}\n"
     done = call("inspect", path)
     assert "the learning curve is corrupt: {'points': [1, 2]}\n" in done.stdout
+
+
+def test_users_come_first_and_hashes_behind_all(csv_file, tmp_path, call):
+    path = tmp_path / "bad.csv"
+    path.write_text(csv_file.read_text() + "600,x,0.5,True\n601,0.1,0.2,\n")
+    learn(call, path, tmp_path / "state", "--columns", "id:drop", "--on-error", "skip", "--drift", "ADWIN")
+    lines = [line.split(None, 1) for line in call("inspect", tmp_path / "state").stdout.splitlines()]
+    said = dict(line for line in lines if len(line) == 2)
+    assert said["predicts"] == "y"
+    assert set(said["labels"].split(", ")) == {"True", "False"}
+    assert said["rows"].startswith("600 learned, 1 without a label, 1 refused (1 ")
+    assert said["rows"].endswith("), 0 drifts")
+    assert said["score"].startswith("Accuracy 0.")
+    assert "(always " in said["score"]
+    assert said["columns"] == "1 dropped, 2 number"
+    assert said["learner"] == "BSGDClassifier: a kernel SVM that learns row by row by gradient descent, within a budget of support vectors"
+    assert said["memory"].endswith(" bytes")
+    assert not said.keys() & {"digest", "position", "parameters"}
+    facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)
+    shown = call("inspect", tmp_path / "state", "--all").stdout
+    assert all(f"\n{name} " in shown for name in facts)
+
+
+def test_experts_are_said_in_words(csv_file, tmp_path, call):
+    call("learn", csv_file, "--label", "y", "--learner", "auto,effort=low", "--checkpoint", tmp_path / "state", "--quiet")
+    (line,) = [line for line in call("inspect", tmp_path / "state").stdout.splitlines() if line.startswith("listens to")]
+    shares = [int(part.rpartition("(")[2]) for part in line.split(" %)")[:-1]]
+    assert len(shares) == 4
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) <= 100

@@ -95,7 +95,7 @@ def test_what_a_file_names_is_printed_escaped(file, tmp_path, call):
     position = {"rows": 1, f"at{WILD}": WILD, "label": None}
     with CheckpointFolder(tmp_path / "state") as folder:
         folder.save(model, None, rows=1, position=position, source=f"rows{WILD}.csv", **{f"more{WILD}": f"one\n{WILD}"})
-    shown = call("inspect", tmp_path / "state").stdout
+    shown = call("inspect", tmp_path / "state", "--all").stdout
     assert r"rows\x1b[2J\x07.csv" in shown
     assert r"more\x1b[2J\x07" in shown
     assert shown.replace("\n", "").isprintable()

@@ -60,9 +60,9 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path,
     assert "last 30 rows" in last
     assert last.endswith(" s")
     assert all("rows/s" in line and line.endswith("merges") for line in between)  # on a slow machine
-    shown = call("inspect", state).stdout
+    shown = call("inspect", state, "--all").stdout
     assert "['[b]', '[red]a[/red]']" in shown
-    assert any(line.startswith("source ") and line.endswith(str(path)) for line in shown.splitlines())
+    assert any(line.startswith("learned from ") and line.endswith(str(path)) for line in shown.splitlines())
     assert 'scaling="auto"' in shown
 
 

@@ -21,7 +21,7 @@ def test_without_arguments_the_overview_is_shown(call):
     done = call()
     assert (done.stdout, done.stderr) == (OVERVIEW, "")
     lines = OVERVIEW.splitlines()
-    assert len(lines) <= 25
+    assert len(lines) <= 26
     assert max(map(len, lines)) <= 80
     assert streamsvm.__version__ in lines[0]
 
@@ -29,7 +29,7 @@ def test_without_arguments_the_overview_is_shown(call):
 def test_the_commands_are_those_that_exist():
     parser, known = _parser()
     words = commands()
-    assert len(words) == 7
+    assert len(words) == 8
     assert {first for first, *_ in words} == known.keys() - {"compile", "merge"}
     for each in words:
         parser.parse_args(each)
@@ -46,6 +46,7 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, call):
             said[words[0]] = done.stdout
     assert len(said["predict"].splitlines()) == 300
     assert "rows" in said["inspect"]
+    assert "report.html" in said["report"]
     assert sorted(path.name for path in (tmp_path / "device").iterdir()) == ["model.c", "model.h"]
 
 

@@ -266,7 +266,7 @@ def test_more_functions_than_there_is_room_for_are_not_computed():
 @pytest.mark.skipif(config.DISABLE_JIT, reason="the command line is not tested once more without compiled code")
 def test_inspect_shows_the_experts(model, tmp_path, capsys):
     save(model, tmp_path / "model")
-    main(["inspect", str(tmp_path / "model")])
+    main(["inspect", str(tmp_path / "model"), "--all"])
     shown = capsys.readouterr().out
     assert "follows" in shown
     assert all(report.name in shown for report in model.experts)

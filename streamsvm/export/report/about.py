@@ -23,7 +23,7 @@ from streamsvm.stream.scores.several import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.table_reading import SeenColumn
 
-_SMALL = 256 * 1024  # bytes of memory for constants that a usual small device has
+_SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ def _export(model: Any) -> str:
     try:
         program = program_of(model)
     except ProgramError as error:
-        return f"cannot be exported: {error}"
+        return str(error)
     size = f"{program.nbytes:,} bytes of numbers"
-    return f"{size}, which fit a small device" if program.nbytes <= _SMALL else f"{size}: --max-bytes and --bits make it smaller"
+    return f"{size}, which fit a small device" if program.nbytes <= _SMALL else f"{size}; export --max-bytes makes it smaller"
 
 
 def _reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
