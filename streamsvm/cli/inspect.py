@@ -76,7 +76,8 @@ def _print(facts: Mapping[str, Any]) -> None:
 
 def _lines(known: About) -> dict[str, str]:
     """Return what a user asks of a model, in words."""
-    found = {"predicts": known.label or ("a number" if known.regression else "labels")}
+    usual = "a number" if known.regression else "how odd a row is" if known.anomalies else "labels"
+    found = {"predicts": known.label or usual}
     if known.labels:
         found["labels"] = _listed(known.labels)
     if known.source is not None:

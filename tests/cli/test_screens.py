@@ -21,7 +21,7 @@ def test_without_arguments_the_overview_is_shown(call):
     done = call()
     assert (done.stdout, done.stderr) == (OVERVIEW, "")
     lines = OVERVIEW.splitlines()
-    assert len(lines) <= 26
+    assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
     assert streamsvm.__version__ in lines[0]
 

@@ -37,6 +37,8 @@ class About:
     words: str
     """What the class is, in a sentence."""
     regression: bool
+    anomalies: bool
+    """Whether it detects anomalies, and needs no labels."""
     source: str | None
     """What was learned from."""
     rows: int | None
@@ -91,6 +93,7 @@ def about(checkpoint: Checkpoint) -> About:
         learner=type(learner).__name__,
         words=(inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix("."),
         regression=isinstance(learner, base.Regressor),
+        anomalies=isinstance(learner, base.AnomalyDetector),
         source=header["source"] if isinstance(header.get("source"), str) else None,
         rows=rows,
         learned=_count(header.get("learned")) if "learned" in header else n_learned,

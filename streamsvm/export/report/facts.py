@@ -64,6 +64,10 @@ def facts_of(checkpoint: Checkpoint, given: Given | None = None, file_bytes: int
         which = f"On {given.n_scored:,} rows of {plain(given.name)}. " if given is not None and scored else ""
         which = which or "On the rows of the run, each predicted before it was learned. "
         facts["score"]["sentence"] = which + facts["score"]["sentence"]
+    elif not known.learned:
+        facts["score"]["what"] = "It has learned nothing yet."
+    elif known.anomalies:
+        facts["score"]["what"] = "It tells usual rows from odd ones, and has no labels by which it could be scored."
     facts |= _explained(checkpoint.model, known, given, notes)
     notes += _notes(known, given, facts)
     return {name: value for name, value in facts.items() if value is not None} | {"notes": notes}
@@ -218,16 +222,14 @@ def _value(value: Any) -> str:
 
 def _notes(known: About, given: Given | None, facts: Mapping[str, Any]) -> list[str]:
     found = []
-    if not known.learned:
-        found.append("The model has learned nothing yet, so there is little to say of it.")
-    elif len(known.labels) == 1:
+    if known.learned and len(known.labels) == 1:
         found.append(f"It has met one label, {plain(known.labels[0])}, so it predicts nothing else.")
     if facts["curve"] is None:
-        reason = plain(known.corrupt, 300) if known.corrupt else "a model that was saved by itself has none"
-        found.append(f"There is no score over time: {reason}. streamsvm learn --checkpoint records one.")
+        reason = plain(known.corrupt, 300) if known.corrupt else "checkpoints of streamsvm learn have one, saved models have none"
+        found.append(f"There is no score over time: {reason}.")
     if given is None:
-        found.append(f"Which labels it confuses, which columns matter, and why rows are decided so: give rows with labels. {_HOW}")
-    elif not given.n_scored:
+        found.append(f"Which columns matter, why rows are decided so, and how well other rows are predicted: give rows. {_HOW}")
+    elif not (given.n_scored or known.anomalies):
         found.append(f"No row of {plain(given.name)} has a label to score, so scores are those of the run.")
     if given is not None and given.left_out:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in given.left_out.items())

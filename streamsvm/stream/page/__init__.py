@@ -61,7 +61,7 @@ def score_of(report: ScoreReport | None, unit: str = "") -> dict[str, Any]:
     ('85.0 %', "Always 'no' is right for 75.0 %: the model makes 40 % fewer errors than that guess.")
     """
     if report is None or not math.isfinite(report.value):
-        return {"big": "–", "what": "no row was scored yet", "sentence": "", "value": None, "guesses": []}
+        return {"big": "", "what": "No row was scored yet.", "sentence": "", "value": None, "guesses": []}
     name, value, percent, lower = report.name, report.value, report.name == "Accuracy", report.name in _LOWER
     guesses = [(plain(what, 80), each) for what, each in report.guesses if math.isfinite(each)]
     found: dict[str, Any] = {

@@ -47,6 +47,7 @@ function chart(about, lines, { format = shown, along = few.format, unit = "", ma
   if (fromZero) low = Math.min(low, 0);
   if (low === high) { low -= Math.abs(low) * .05 || 1; high += Math.abs(high) * .05 || 1; }
   else if (!range) { const room = .06 * (high - low); low -= low >= 0 && low < room ? low : room; high += room; }
+  if (format === percent) { low = Math.max(low, 0); high = Math.min(high, 1); }
   const legend = element("div", { class: "legend" });
   const place = element("div"), box = element("div", {}, legend, place);
   const say = x => legend.replaceChildren(...lines.map(line => {
@@ -115,7 +116,7 @@ function hero({ score, tiles, scores }) {
   const figures = element("div", { class: "tiles" }, ...tiles.map(([name, text]) =>
     element("div", {}, element("b", {}, named(text)), element("small", {}, name))));
   if (!score) return element("section", {}, figures);
-  const words = element("div", {}, element("span", { class: "big" }, score.big), element("p", {}, element("b", {}, score.what)),
+  const words = element("div", {}, score.big ? element("span", { class: "big" }, score.big) : null, element("p", {}, element("b", {}, score.what)),
     element("p", { class: "verdict" }, score.sentence));
   const values = [["this model", score.value, "--model"], ...score.guesses.map(([what, value]) => [what, value, "--guess"])]
     .filter(([, value]) => !missing(value));
@@ -162,7 +163,8 @@ function confusion({ confusion: { sentence, table: [head, ...rows] } }) {
     return element("tr", {}, element("th", {}, named(label)), ...counts.map((count, j) => {
       const share = total ? count / total : 0;
       const color = `color-mix(in srgb, var(${i === j ? "--model" : "--bad"}) ${Math.round(count ? 8 + 52 * share : 0)}%, transparent)`;
-      return element("td", { style: `background: ${color}` }, shown(count), element("small", {}, total ? `${Math.round(100 * share)} %` : ""));
+      return element("td", count ? { style: `background: ${color}` } : { class: "none" }, shown(count),
+        count ? element("small", {}, `${Math.round(100 * share)}\u00a0%`) : null);
     }));
   });
   const kind = rows.length > 4 ? "" : "half";
@@ -246,7 +248,7 @@ const PARTS = [
   ["points", lately, ["points", "curve"]],
   ["explained", explained, ["explained"]], ["columns", columns, ["columns"]],
   ["experts", state => table("Which parts it listens to", state.experts), ["experts"]],
-  ["notes", state => section("half", "What is not here", "", ...state.notes.map(each => element("p", { class: "about" }, each))), ["notes"]],
+  ["notes", state => section("half", "Good to know", "", ...state.notes.map(each => element("p", { class: "about" }, each))), ["notes"]],
 ];
 const drawn = {};
 

@@ -1,0 +1,161 @@
+"""The page in a real browser: nothing overlaps, nothing is wider than the screen, and no name or label is more than text."""
+
+import itertools
+import json
+import random
+
+import pandas as pd
+import pytest
+from river import drift
+
+import streamsvm
+from browser import browser, needs_browser
+from patience import until
+from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
+from streamsvm.export.report.facts import Given, facts_of
+from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, Row
+from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.monitor import Monitor
+from streamsvm.stream.page import page
+
+pytestmark = [pytest.mark.thorough, needs_browser]
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "x" * 10_000,
+    "\u202egnp.exe\u202c \x1b[2J",
+    "\u0627\u0644\u062a\u0633\u0645\u064a\u0629 " * 40,
+    "{{7*7}}&amp;'\"`",
+]
+TABLES = ["Accuracy", "LogLoss", "ClassificationReport", "ConfusionMatrix", "Calibration"]
+NUMBERS = ["MAE", "RMSE", "R2"]
+
+#: Texts that lie on each other, where neither is within the other; and parts that stick out of the page.
+OVERLAPS = """(() => {
+  const boxes = [...document.querySelectorAll("body *")].filter(each => !["SCRIPT", "STYLE", "NOSCRIPT"].includes(each.tagName)
+    && [...each.childNodes].some(child => child.nodeType === 3 && child.data.trim())).flatMap(each => {
+      const range = document.createRange();
+      range.selectNodeContents(each);
+      const within = each.closest(".scrolls")?.getBoundingClientRect();
+      return [...range.getClientRects()].map(box => ({ each, left: box.left, top: box.top, bottom: box.bottom,
+        right: within ? Math.min(box.right, within.right) : box.right })).filter(box => box.right - box.left > 1);
+    });
+  const found = [];
+  for (const [i, a] of boxes.entries()) {
+    if (a.right > document.documentElement.clientWidth + 1 || a.left < -1) found.push(["out", a.each.textContent.slice(0, 40)]);
+    for (const b of boxes.slice(i + 1))
+      if (!a.each.contains(b.each) && !b.each.contains(a.each) && Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+          && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4)
+        found.push([a.each.textContent.slice(0, 40), b.each.textContent.slice(0, 40)]);
+  }
+  return found.slice(0, 5);
+})()"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as found:
+        yield found
+
+
+def run(model, rows, metric, folder, **options):
+    with CheckpointFolder(folder) as checkpoints:
+        LearningLoop(IterableSource(rows), model, metric, checkpoints=checkpoints, on_error="skip", error_share=1.0, **options).run()
+        return checkpoints.newest()
+
+
+def scored(model, rows, metric):
+    end = LearningLoop(IterableSource(rows), model, metric, learns=False).run()
+    return Given(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.learned, end.scores, {"refused": 3}, 0.25)
+
+
+def of_labels(labels, tmp_path, n=1500):
+    rng = random.Random(0)
+    rows = [({name[:200]: rng.random() for name in HOSTILE}, labels[i % len(labels)][:200]) for i in range(n)]
+    for i, (x, _) in enumerate(rows):
+        x[HOSTILE[0]] = (i % len(labels)) / len(labels)
+        if i % 90 == 5:
+            x[HOSTILE[1]] = "no number"
+    found = run(BSGDClassifier(30), rows, TABLES, tmp_path, drift=DriftWatch(drift.ADWIN(delta=0.9)))
+    return facts_of(found, scored(found.model, rows[6:80], TABLES), 12345)
+
+
+def of_table(tmp_path):
+    rng = random.Random(0)
+    rows = [{"<b>": rng.choice(HOSTILE), "when": f"2026-0{1 + i % 9}-11", "size": "" if i % 3 else i, "y": i % 7 > 2} for i in range(400)]
+    model = streamsvm.table_model(rows, label="y")
+    model.learn_many(pd.DataFrame(rows))
+    return facts_of(Checkpoint(model, None, {}), Given("rows", rows[:200], [row["y"] for row in rows[:200]]))
+
+
+def of_numbers(tmp_path):
+    rows = [({"a": i % 9, "b": i % 5}, 3.5 * (i % 9) + i % 5) for i in range(900)]
+    found = run(BSGDRegressor(30), rows, NUMBERS, tmp_path)
+    return facts_of(found, scored(found.model, rows[:100], NUMBERS))
+
+
+def of_anomalies(tmp_path):  # noqa: ARG001
+    model = OneClassBSGD(20)
+    rows = [{"a": i % 9 / 9, "b": i % 5 / 5} for i in range(300)]
+    for x in rows:
+        model.learn_one(x)
+    return facts_of(Checkpoint(model, None, {}), Given("rows", rows, [None] * len(rows)))
+
+
+def of_an_earlier_version(tmp_path):
+    found = run(SVMClassifier("low"), [({"a": i % 9}, i % 9 > 4) for i in range(300)], "Accuracy", tmp_path)
+    curve = found.header["curve"]
+    header = found.header | {"curve": curve | {"points": [point[:3] for point in curve["points"]]}}
+    header["scores"] = [{"name": "Accuracy", "value": 0.875}]
+    return facts_of(found._replace(header=header))
+
+
+CASES = {
+    "hostile labels": lambda path: of_labels(HOSTILE, path),
+    "one label": lambda path: of_labels(["only"], path),
+    "many labels": lambda path: of_labels([f"label {i}" for i in range(100)], path),
+    "a table": of_table,
+    "numbers": of_numbers,
+    "anomalies": of_anomalies,
+    "earlier": of_an_earlier_version,
+    "nothing": lambda _: facts_of(Checkpoint(BSGDClassifier(), None, {})),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_drawn_on_every_screen(case, chromium, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page(CASES[case](tmp_path)), "utf-8")
+    chromium.said.clear()
+    for width, dark in itertools.product((400, 1400), (False, True)):
+        chromium.show(path.as_uri(), width, dark=dark)
+        assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
+        assert chromium.run(OVERLAPS) == []
+        assert chromium.run("document.querySelectorAll('img, iframe, script:not([type]) ~ script').length") == 0
+    assert chromium.run("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 25)"
+    assert chromium.said == []
+    assert "undefined" not in (text := chromium.run("document.body.innerText"))
+    assert "NaN" not in text
+
+
+def test_the_page_of_a_run_follows_it(chromium):
+    rows = ([Row({"a": i % 7 / 7, "b": i % 5 / 5}, i % 7 > 3) for i in range(400)] for _ in itertools.count())
+    loop = LearningLoop(IterableSource(itertools.chain.from_iterable(rows)), BSGDClassifier(10), TABLES)
+    with Monitor(loop) as server:
+        loop.run(400)
+        chromium.said.clear()
+        chromium.show(f"http://127.0.0.1:{server.port}/")
+        assert "400 rows" in chromium.run("document.getElementById('lead').innerText")
+        kept = chromium.run("(document.querySelector('main').children[2].kept = 7)")
+        loop.run(500)
+        until(lambda: "900 rows" in chromium.run("document.getElementById('lead').innerText"), every=0.1)
+        assert chromium.run("document.querySelector('main').children.length") > 4
+        for width in (400, 1400):
+            chromium.show(f"http://127.0.0.1:{server.port}/", width)
+            assert chromium.run(OVERLAPS) == []
+            assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
+    assert kept == 7
+    until(lambda: "no answer" in chromium.run("document.getElementById('gone').innerText"), every=0.1)
+    assert not [text for text in chromium.said if "Refused to" in text or "violates" in text]
+    assert json.loads(json.dumps(chromium.run("document.title"))).startswith("ended")
