@@ -73,15 +73,11 @@ def browser():
     out, to = os.pipe()
     answers, back = os.pipe()
 
-    def connect():
-        os.dup2(out, 3)
-        os.dup2(back, 4)
-
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         words = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
-        process = subprocess.Popen(
-            [CHROMIUM, *words], preexec_fn=connect, pass_fds=(3, 4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        script = f'exec "$@" 3<&{out} 4>&{back}'  # where the browser looks for them
+        pipes = {"pass_fds": (out, back), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(["sh", "-c", script, "sh", CHROMIUM, *words], **pipes)
         os.close(out)
         os.close(back)
         try:

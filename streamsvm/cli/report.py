@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from streamsvm.cli.inspect import newest
 from streamsvm.cli.job import Job
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.score import metrics_of
-from streamsvm.cli.streams import first_rows, read_by_model, stopping, unwinding
+from streamsvm.cli.streams import read_by_model, stopping, unwinding
 from streamsvm.export.report.card import card
 from streamsvm.export.report.facts import Given, facts_of
-from streamsvm.files.model_file import write
-from streamsvm.stream import LearningLoop, StreamError
+from streamsvm.files.model_file import ModelFileError, write
+from streamsvm.stream import BadRow, LearningLoop, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.open import format_of
 from streamsvm.stream.page import page
@@ -50,22 +51,24 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         with unwinding():
             write(path, write_form(facts).encode())
-    except OSError as error:
-        raise CommandError(f"--to {path}: {error.strerror}") from error
+    except ModelFileError as error:
+        raise CommandError(f"--to {path}: {error}") from error
     print(printable(f"{path}: {path.stat().st_size:,} bytes"))
 
 
 def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
     place: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     name = place if isinstance(place, str) else f"{len(place)} files"
-    first = list(first_rows(place, checkpoint, _ROWS, arguments.label))
+    job = Job(place=place, format=format_of(place), label=arguments.label)
+    with read_by_model(job, checkpoint) as source:
+        first = [row for row in itertools.islice(source, _ROWS) if not isinstance(row, BadRow)]
     if not first:
         raise CommandError(f"{name} has no rows")
     xs, ys = [row.x for row in first], [row.y for row in first]
     model: Any = checkpoint.model
     if not isinstance(learner_of(model), base.Classifier | base.Regressor):
         return Given(name, xs, ys)
-    with read_by_model(Job(place=place, format=format_of(place), label=arguments.label), checkpoint) as source:
+    with read_by_model(job, checkpoint) as source:
         loop = LearningLoop(source, model, metrics_of(model), learns=False, on_error="skip", error_share=1.0)
         began = time.process_time()
         try:

@@ -209,9 +209,9 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
 
 
-def first_rows(place: str | list[str], checkpoint: Checkpoint, most: int, label: str | None = None) -> Iterator[Row]:
+def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
-    with read_by_model(Job(place=place, format=format_of(place), label=label), checkpoint) as source:
+    with read_by_model(Job(place=place, format=format_of(place)), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")

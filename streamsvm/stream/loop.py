@@ -512,7 +512,7 @@ class LearningLoop(StreamLoop[Progress]):
 
 
 def _rounded(report: ScoreReport) -> dict[str, Any]:
-    """Return the name and the value of a score as the header of a checkpoint has them, with what guessing gives, if that is known."""
+    """Return a score as the header of a checkpoint has it: its name and value, and what guessing gives, if that is known."""
 
     def saved(value: float) -> float | None:
         return round(value, 12) if math.isfinite(value) else None

@@ -180,4 +180,6 @@ def test_inspect_says_whether_it_can_be_exported(saved, tmp_path, call):
     assert facts["export"] == {"columns": 2, "bytes": size, "steps": ["scale", "fill", "kernel", "linear"]}
     streamsvm.save(BSGDClassifier(), tmp_path / "new")
     shown = call("inspect", tmp_path / "new").stdout
-    assert any(line.split(None, 1) == ["export", "it has not learned yet: there is nothing to predict by"] for line in shown.splitlines())
+    assert any(
+        line.split(None, 1) == ["export", "it has not learned yet: there is nothing to predict by"] for line in shown.splitlines()
+    )

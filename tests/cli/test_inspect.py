@@ -1,4 +1,4 @@
-"""``streamsvm inspect``: what it says to users, and ``--plot``: the picture of a checkpoint, and what is said where there is none."""
+"""``streamsvm inspect``: what it says to users, and the picture that ``--plot`` draws, or why there is none."""
 
 import json
 
@@ -83,7 +83,10 @@ def test_users_come_first_and_hashes_behind_all(csv_file, tmp_path, call):
     assert said["score"].startswith("Accuracy 0.")
     assert "(always " in said["score"]
     assert said["columns"] == "1 dropped, 2 number"
-    assert said["learner"] == "BSGDClassifier: a kernel SVM that learns row by row by gradient descent, within a budget of support vectors"
+    assert (
+        said["learner"]
+        == "BSGDClassifier: a kernel SVM that learns row by row by gradient descent, within a budget of support vectors"
+    )
     assert said["memory"].endswith(" bytes")
     assert not said.keys() & {"digest", "position", "parameters"}
     facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)

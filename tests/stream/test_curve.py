@@ -114,7 +114,9 @@ def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
 def test_whatever_the_points_are_it_is_a_curve_or_a_value_error(points):
     state = {"metric": "Accuracy", "window": 1, "every": 1, "points": points}
     try:
-        assert [point[: len(given)] for point, given in zip(LearningCurve.of(state, 9).state["points"], points, strict=True)] == points
+        assert [
+            point[: len(given)] for point, given in zip(LearningCurve.of(state, 9).state["points"], points, strict=True)
+        ] == points
     except ValueError as error:
         assert "corrupt" in str(error)
 

@@ -175,7 +175,9 @@ def _reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[Score
         if not (known or place or last is None):
             known = [("guessing", last.guess)]
         windowed = math.nan if place or last is None else last.windowed
-        found.append(ScoreReport(name, _number(score.get("value")), windowed, tuple(known), _table(checkpoint.metric, name, place)))
+        found.append(
+            ScoreReport(name, _number(score.get("value")), windowed, tuple(known), _table(checkpoint.metric, name, place))
+        )
     return tuple(found)
 
 

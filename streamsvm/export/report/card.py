@@ -8,15 +8,15 @@ from typing import Any
 
 
 def card(facts: Mapping[str, Any]) -> str:
-    """Return the figures of `facts_of` as Markdown. Names and labels stay text, whatever they are.
+    r"""Return the figures of `facts_of` as Markdown. Names and labels stay text, whatever they are.
 
     >>> print(card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "", "guesses": []},
     ...     "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))
-    # A \\<b\\>
+    # A \<b\>
     <BLANKLINE>
     10 rows
     <BLANKLINE>
-    **9** \\*
+    **9** \*
     <BLANKLINE>
     - None.
     <BLANKLINE>
@@ -25,7 +25,9 @@ def card(facts: Mapping[str, Any]) -> str:
     """
     score = facts["score"]
     parts = [f"# {_text(facts['title'])}", _text(" · ".join(facts["lead"]))]
-    parts.append(f"**{_text(score['big'])}** {_text(score['what'])}" + (f". {_text(score['sentence'])}" if score["sentence"] else ""))
+    parts.append(
+        f"**{_text(score['big'])}** {_text(score['what'])}" + (f". {_text(score['sentence'])}" if score["sentence"] else "")
+    )
     parts += _table(None, [["", ""], *([name, text] for name, text in facts["tiles"])])
     if "scores" in facts:
         parts += _table("Further scores", [["score", "value", "guessing gives"], *facts["scores"]])
@@ -33,11 +35,17 @@ def card(facts: Mapping[str, Any]) -> str:
         if name in facts:
             parts += _table(title, facts[name]["table"], facts[name]["sentence"])
     if "calibration" in facts:
-        bins = [[f"{100 * expected:.1f} %", f"{100 * observed:.1f} %", n] for expected, observed, n in facts["calibration"]["bins"]]
-        parts += _table("Can its probabilities be believed?", [["expected", "observed", "rows"], *bins], facts["calibration"]["sentence"])
+        bins = [
+            [f"{100 * expected:.1f} %", f"{100 * observed:.1f} %", n] for expected, observed, n in facts["calibration"]["bins"]
+        ]
+        parts += _table(
+            "Can its probabilities be believed?", [["expected", "observed", "rows"], *bins], facts["calibration"]["sentence"]
+        )
     if "importance" in facts:
         found = facts["importance"]
-        parts += _table("What matters to it", [["column", ""], *([name, text] for name, _, text in found["columns"])], found["sentence"])
+        parts += _table(
+            "What matters to it", [["column", ""], *([name, text] for name, _, text in found["columns"])], found["sentence"]
+        )
     if "explained" in facts:
         parts += ["## Why it decides so", _text(facts["explained"]["sentence"])]
         for row in facts["explained"]["rows"]:
@@ -50,7 +58,13 @@ def card(facts: Mapping[str, Any]) -> str:
         parts += _table("While it learned", [head, *points], found["sentence"])
     if "columns" in facts:
         rows = [
-            [row["name"], row["kind"], row["values"], "" if row["missing"] is None else f"{100 * row['missing']:.1f} %", row["note"]]
+            [
+                row["name"],
+                row["kind"],
+                row["values"],
+                "" if row["missing"] is None else f"{100 * row['missing']:.1f} %",
+                row["note"],
+            ]
             for row in facts["columns"]["rows"]
         ]
         head = ["column", "read as", "values", "missing", "note"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamsvm import __version__
 from streamsvm.core.explaining import Explanation
-from streamsvm.explanations import explain_one, importance
+from streamsvm.explanations import Importance, explain_one, importance
 from streamsvm.export.report.about import About, about, missing_share
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import curve_of, finite, plain, score_of, scores_of
@@ -160,13 +160,14 @@ def _explained(model: Any, known: About, given: Given | None, notes: list[str]) 
     """Return which columns matter and why the first rows are decided so, with the rows that were given."""
     if given is None or not given.xs:
         return {}
-    labelled = [i for i, y in enumerate(given.ys) if y is not None] if hasattr(model, "predict_one") else []
+    pairs = list(zip(given.xs, given.ys, strict=True))
     try:
-        if labelled:
-            found = importance(model, [given.xs[i] for i in labelled], [given.ys[i] for i in labelled])
-        else:
-            found = importance(model, given.xs)
-        rows = [_row(explain_one(model, x), y, known) for x, y in zip(given.xs[:_EXPLAINED], given.ys, strict=False)]
+        try:
+            found = _importance(model, pairs)
+        except ValueError:  # of a row that is refused, perhaps
+            pairs = [(x, y) for x, y in pairs if _is_explained(model, x)]
+            found = _importance(model, pairs)
+        rows = [_row(explain_one(model, x), y, known) for x, y in pairs[:_EXPLAINED]]
     except ValueError as error:
         notes.append(f"Which columns matter is not known: {plain(error, 300)}.")
         return {}
@@ -176,13 +177,28 @@ def _explained(model: Any, known: About, given: Given | None, notes: list[str]) 
     }
 
 
+def _importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
+    labelled = [(x, y) for x, y in pairs if y is not None] if hasattr(model, "predict_one") else []
+    if labelled:
+        return importance(model, [x for x, _ in labelled], [y for _, y in labelled])
+    return importance(model, [x for x, _ in pairs])
+
+
+def _is_explained(model: Any, x: Mapping[Any, Any]) -> bool:
+    try:
+        explain_one(model, x)
+    except ValueError:
+        return False
+    return True
+
+
 _WHY = (
     "Each line is what a column moves the decision by, against that of a typical row: to the right for the answer, to the left "
     "against it."
 )
 
 
-def _important(found: Any, known: About) -> dict[str, Any]:
+def _important(found: Importance, known: About) -> dict[str, Any]:
     names = sorted(found.sizes, key=lambda name: -found.losses.get(name, 0.0)) if found.losses else list(found.sizes)
     shown = []
     for name in names[:_MOST_IMPORTANT]:

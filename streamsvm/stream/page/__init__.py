@@ -33,7 +33,12 @@ def page(facts: Mapping[str, Any] | None = None) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     given = "" if facts is None else json.dumps(facts, allow_nan=False).replace("<", "\\u003c")
-    for name, text in (("POLICY", policy), ("STYLE", style.rstrip()), ("SCRIPT", script), ("FACTS", given)):  # the last: a stranger's
+    for name, text in (
+        ("POLICY", policy),
+        ("STYLE", style.rstrip()),
+        ("SCRIPT", script),
+        ("FACTS", given),
+    ):  # the last: a stranger's
         page = page.replace(f"@{name}@", text, 1)
     return page
 

@@ -34,7 +34,8 @@ def live_facts(
     if alone is not None and alone.scores:
         report = alone.scores[0]
     else:
-        report = ScoreReport(metric or "", *(math.nan if points[-1][each] is None else points[-1][each] for each in _SCORED))
+        value, windowed = (math.nan if points[-1][each] is None else points[-1][each] for each in ("metric", "windowed"))
+        report = ScoreReport(metric or "", value, windowed)
     drawn = curve_of(curve)
     sentences = [text for each in found if isinstance(each, Predicted) for text in each.unfamiliar.sentences]
     return {
@@ -50,9 +51,6 @@ def live_facts(
         "foot": f"served by streamsvm {version('streamsvm')}",
         **(scores_of(alone.scores[1:]) if alone is not None else {}),
     }
-
-
-_SCORED = ("metric", "windowed")
 
 
 def _lead(found: Sequence[Any]) -> list[str]:

@@ -121,7 +121,8 @@ class LearningCurve:
             if not before < point[0] <= rows or point[0] % every:
                 raise _corrupt(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
             before = point[0]
-            curve.points.append(CurvePoint(before, *(math.nan if x is None else float(x) for x in point[1:4]), *point[4:]))
+            metric, windowed, guess = (math.nan if x is None else float(x) for x in (*point[1:4], None)[:3])
+            curve.points.append(CurvePoint(before, metric, windowed, guess, *point[4:]))
         return curve
 
 

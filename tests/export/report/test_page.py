@@ -61,7 +61,9 @@ def chromium():
 
 def run(model, rows, metric, folder, **options):
     with CheckpointFolder(folder) as checkpoints:
-        LearningLoop(IterableSource(rows), model, metric, checkpoints=checkpoints, on_error="skip", error_share=1.0, **options).run()
+        LearningLoop(
+            IterableSource(rows), model, metric, checkpoints=checkpoints, on_error="skip", error_share=1.0, **options
+        ).run()
         return checkpoints.newest()
 
 
@@ -83,7 +85,10 @@ def of_labels(labels, tmp_path, n=1500):
 
 def of_table(tmp_path):
     rng = random.Random(0)
-    rows = [{"<b>": rng.choice(HOSTILE), "when": f"2026-0{1 + i % 9}-11", "size": "" if i % 3 else i, "y": i % 7 > 2} for i in range(400)]
+    rows = [
+        {"<b>": rng.choice(HOSTILE), "when": f"2026-0{1 + i % 9}-11", "size": "" if i % 3 else i, "y": i % 7 > 2}
+        for i in range(400)
+    ]
     model = streamsvm.table_model(rows, label="y")
     model.learn_many(pd.DataFrame(rows))
     return facts_of(Checkpoint(model, None, {}), Given("rows", rows[:200], [row["y"] for row in rows[:200]]))
@@ -95,7 +100,7 @@ def of_numbers(tmp_path):
     return facts_of(found, scored(found.model, rows[:100], NUMBERS))
 
 
-def of_anomalies(tmp_path):  # noqa: ARG001
+def of_anomalies(tmp_path):
     model = OneClassBSGD(20)
     rows = [{"a": i % 9 / 9, "b": i % 5 / 5} for i in range(300)]
     for x in rows:

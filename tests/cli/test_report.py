@@ -1,0 +1,138 @@
+"""``streamsvm report``: what the page and the card say is what `score`, `explain` and the checkpoint say."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+
+import pytest
+
+import streamsvm
+from streamsvm import OneClassBSGD
+from streamsvm.stream.page import page
+
+WILD = "</script><script>alert('\u202e')//"
+
+
+def table(n, seed=0):
+    for i in range(n):
+        city = ("Oslo", "Paris", WILD)[(i // 2 + seed) % 3]
+        yield f"{i},{city},{'' if i % 10 == 3 else i % 9},{'yes' if (city == 'Oslo') ^ (i % 5 == 0) else 'no'}"
+
+
+@pytest.fixture
+def state(file, tmp_path, call):
+    path = file("rows.csv", "id,city,size,y", *table(250), "500,Oslo,1,", "501,Oslo", *list(table(500))[250:])
+    words = ["--learner", "bsgd,budget=30", "--on-error", "skip", "--drift", "ADWIN"]
+    call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state", "--quiet", *words)
+    return tmp_path / "state"
+
+
+def facts(path):
+    """The figures in a page, of which a parser of HTML finds no other scripts than those of the page."""
+    text = path.read_text("utf-8")
+    scripts = []
+
+    class Parser(html.parser.HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            if tag == "script":
+                scripts.append(dict(attributes))
+
+    Parser().feed(text)
+    assert scripts == [{"type": "application/json", "id": "facts"}, {}]
+    return json.loads(re.search(r'id="facts">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_scores_are_those_of_score_and_importance_that_of_explain(state, file, tmp_path, call):
+    rows = file("new.csv", "id,city,size,y", *table(200, 1), "200,Oslo", "201,Oslo,2,", "202,Oslo,big,no")
+    assert call("report", state, rows, "--to", tmp_path / "out.html").stdout.startswith(f"{tmp_path / 'out.html'}: ")
+    found = facts(tmp_path / "out.html")
+    due = json.loads(call("score", rows, "--model", state, "--json").stdout)
+    scores = {score["name"]: score for score in due["scores"]}
+    assert found["score"]["value"] == pytest.approx(scores["Accuracy"]["value"], rel=1e-5)
+    assert found["score"]["guesses"][0][1] == pytest.approx(next(iter(scores["Accuracy"]["guesses"].values())), rel=1e-5)
+    assert "On 200 rows of" in found["score"]["sentence"]
+    assert found["confusion"]["table"] == scores["ConfusionMatrix"]["table"]
+    assert sum(rows for _, _, rows in found["calibration"]["bins"]) == 200
+    assert "Not scored of" in " ".join(found["notes"])
+    why = json.loads(call("explain", state, file("some.csv", "id,city,size,y", *table(200, 1)), "--json").stdout)
+    assert {name for name, _, _ in found["importance"]["columns"]} == why["sizes"].keys() == {"city", "size"}
+    assert [row["parts"][0][0] for row in found["explained"]["rows"]] == [
+        next(iter(row["contributions"])) for row in why["explained"]
+    ]
+    assert dict(found["tiles"])["a row"].endswith(" µs")
+
+
+def test_without_rows_it_says_what_the_run_recorded(state, tmp_path, call):
+    call("report", state, "--to", tmp_path / "out.html")
+    found, header = facts(tmp_path / "out.html"), json.loads(call("inspect", state, "--json").stdout)
+    assert found["title"] == "A model that predicts y"
+    assert found["score"]["value"] == pytest.approx(header["scores"][0]["value"], rel=1e-5)
+    assert found["score"]["guesses"][0][0].startswith("always '")
+    assert sum(sum(row[1:]) for row in found["confusion"]["table"][1:]) == 499  # the first row is not predicted
+    assert [point[0] for point in found["curve"]["points"]] == [point[0] for point in header["curve"]["points"]]
+    assert found["curve"]["points"][-1][4:] == [1, 0]
+    columns = {row["name"]: row for row in found["columns"]["rows"]}
+    assert [columns[name]["kind"] for name in ("id", "city", "size", "y")] == ["dropped", "category", "number", "label"]
+    assert columns["size"]["missing"] == pytest.approx(0.1, abs=0.01)
+    assert WILD[:9] in columns["city"]["values"]
+    assert "importance" not in found
+    assert "report STATE ROWS" in " ".join(found["notes"])
+
+
+def test_the_card_has_the_same_in_markdown(state, file, tmp_path, call):
+    rows = file("new.csv", "id,city,size,y", *table(200, 1))
+    call("report", state, rows, "--to", tmp_path / "card.md")
+    text = (tmp_path / "card.md").read_text("utf-8")
+    for title in ("Which labels it confuses", "Label by label", "What matters to it", "Why it decides so", "While it learned"):
+        assert f"\n## {title}\n" in text
+    assert "<script" not in text.replace("\\<", "")
+    assert not re.search(r"(?<!\\)<", text)
+    lengths = [
+        {len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines()} for part in text.split("\n\n") if part[0] == "|"
+    ]
+    assert all(len(each) == 1 for each in lengths)
+
+
+def test_files_of_others_stay(state, file, tmp_path, call):
+    path = tmp_path / "out.html"
+    call("report", state, "--to", path)
+    call("report", state, "--to", path)
+    path.write_text("<p>mine</p>")
+    call("report", state, "--to", path, status=2, says="streamsvm did not write it")
+    call("report", state, "--to", path, "--overwrite")
+    call("report", state, "--to", tmp_path / "card.md")
+    call("report", state, "--to", tmp_path / "card.md")
+    call("report", state, "--to", tmp_path / "out.pdf", status=2, says="name an .html file for a page, or an .md file")
+    rows = file("rows.md", "id,city,size,y", *table(9))
+    call("report", state, rows, "--to", rows, status=2, says="would overwrite ROWS")
+    call("report", state, file("none.csv", "id,city,size,y"), "--to", path, status=1, says="has no rows")
+    call("report", state, "--to", tmp_path / "no" / "out.html", status=1, says="No such file or directory")
+
+
+def test_rows_without_labels_and_models_of_anomalies(state, file, tmp_path, call):
+    path = tmp_path / "out.html"
+    call("report", state, file("bare.csv", "id,city,size", "1,Oslo,3", "2,Paris,4"), "--to", path)
+    found = facts(path)
+    assert "so scores are those of the run" in " ".join(found["notes"])
+    assert "moves a decision" in found["importance"]["sentence"]
+    model = OneClassBSGD(10)
+    for i in range(50):
+        model.learn_one({"a": i % 7 / 7})
+    streamsvm.save(model, tmp_path / "odd")
+    call("report", tmp_path / "odd", file("a.csv", "a", "0.1", "0.9"), "--to", path)
+    assert facts(path)["score"]["what"].startswith("It tells usual rows from odd ones")
+
+
+def test_the_page_runs_its_own_script_alone():
+    text = page({"title": WILD})
+    (digest,) = re.findall(r"script-src 'sha256-([^']+)'", text)
+    assert (
+        base64.b64encode(hashlib.sha256(text.rpartition("<script>")[2].partition("</script>")[0].encode()).digest()).decode()
+        == digest
+    )
+    assert "connect-src 'none'" in text
+    assert "connect-src 'self'" in page()
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.findall(r"<(?:link|img|iframe|object)|\bsrc=|@import|url\((?!#)", text)
