@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from river import base, compose
 
+from streamsvm.core.bars import axes_for, draw_bars
 from streamsvm.core.checks import check_number
 from streamsvm.core.explaining import Explanation, explanation
 from streamsvm.core.frames import as_columns, plain_list
@@ -16,8 +17,12 @@ from streamsvm.files.messages import cut
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Table, is_absent
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _EXPLAINED = 200  # rows whose contributions are averaged
 _LONGEST = 40  # characters of a name
+_MOST_BARS = 15
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,18 @@ class Importance:
             loss = f"  {self.losses[name]:+.4f}" if self.losses else ""
             lines.append(f"{cut(str(name), _LONGEST):{width}}  {size:21.4f}{loss}")
         return "\n".join(lines)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw a bar for each of the 15 columns that matter most, and return the axes, by default the current ones of pyplot.
+
+        A bar is how much larger the error is where the values of the column are shuffled; without labels, the mean size of its
+        contribution. You need matplotlib (extra ``plot``).
+        """
+        axes, found = axes_for(axes), self.losses or self.sizes
+        names = sorted(found, key=lambda name: -found[name])[:_MOST_BARS]
+        draw_bars(axes, names, [found[name] for name in names], _MOST_BARS)
+        axes.set(xlabel=f"Error when shuffled, above {self.error:.4g}" if self.losses else "Mean size of its contribution")
+        return axes
 
 
 def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: int = 0) -> Importance:

@@ -77,7 +77,7 @@ def browser():
         words = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
         script = f'exec "$@" 3<&{out} 4>&{back}'  # where the browser looks for them
         pipes = {"pass_fds": (out, back), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(["sh", "-c", script, "sh", CHROMIUM, *words], **pipes)
+        process = subprocess.Popen(["bash", "-c", script, "bash", CHROMIUM, *words], **pipes)
         os.close(out)
         os.close(back)
         try:

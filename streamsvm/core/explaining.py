@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.core.bars import axes_for, draw_bars, plain
 from streamsvm.files.messages import cut
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _LONGEST = 40  # characters of a name or a value
+_MOST_BARS = 12
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,19 @@ class Explanation:
             text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
             lines.append(f"  {size:+10.4f}  {cut(str(name), _LONGEST)} = {text}")
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw a bar for each of the 12 largest contributions, and return the axes, by default the current ones of pyplot.
+
+        You need matplotlib (extra ``plot``).
+        """
+        axes = axes_for(axes)
+        given = {name: self.values.get(name) for name in self.contributions}
+        texts = [f"{name} = {'missing' if x is None else f'{x:g}' if isinstance(x, float) else x}" for name, x in given.items()]
+        draw_bars(axes, [*texts, "several together"], [*self.contributions.values(), self.remainder], _MOST_BARS)
+        what = "" if self.prediction is None else f"{plain(self.prediction)}: "
+        axes.set(xlabel="Contribution to the decision", title=f"{what}{self.decision:.3g}, a typical row {self.typical:.3g}")
+        return axes
 
 
 def contributions(

@@ -1,4 +1,4 @@
-"""Pictures of a run: its learning curve, and the decision boundary of a model of two features.
+"""Pictures of a run: its learning curve, its scores, and the decision boundary of a model of two features.
 
 You need matplotlib.
 """
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base, compose
 
+from streamsvm.core.bars import AGAINST, FOR, plain
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import ModelFileError, write
 from streamsvm.stream.rows import learner_of, steps_of
+from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.tables import TableEncoder
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 _GRID = 150  # points along each side
 _DEVIATIONS = 3.0  # of each feature, around its mean, are drawn at least
-_LONGEST_NAME = 40
-_NEGATIVE, _POSITIVE = "#b2182b", "#2166ac"
 
 _Moments = tuple[np.ndarray, np.ndarray]
 Rows = Iterable[tuple[Mapping[Any, Any], Any]]
@@ -147,13 +147,62 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     """
     rows, metric, windowed, guess = np.reshape([point[:4] for point in curve.points], (-1, 4)).T
     axes.plot(rows, metric, color="black", label="all rows so far")
-    axes.plot(rows, windowed, color=_POSITIVE, alpha=0.8, label=f"last {curve.window:,} rows")
+    axes.plot(rows, windowed, color=FOR, alpha=0.8, label=f"last {curve.window:,} rows")
     if np.isfinite(guess).any():
         axes.plot(rows, guess, color="grey", linestyle="--", label="guessing")
-    axes.set(xlabel="row", ylabel=_plain(curve.metric), title="Each row is predicted before it is learned")
+    axes.set(xlabel="row", ylabel=plain(curve.metric), title="Each row is predicted before it is learned")
     axes.xaxis.set_major_formatter(lambda row, _: f"{row:,.0f}")
     axes.grid(alpha=0.3)
     axes.legend()
+
+
+def draw_confusion(axes: Axes, report: ScoreReport) -> None:
+    """Draw a confusion matrix: a line for each true label, shaded by the shares of its rows that were predicted so.
+
+    Parameters
+    ----------
+    axes
+        Axes of matplotlib.
+    report
+        The report of the metric ``"ConfusionMatrix"``, one of the ``scores`` of a loop's `Progress`.
+    """
+    table = _table_of(report, "ConfusionMatrix")
+    counts = np.array([row[1:] for row in table], np.float64)
+    axes.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0), cmap="Blues", vmin=0.0, vmax=1.0)
+    for (i, j), count in np.ndenumerate(counts):
+        dark = count > 0.5 * counts[i].sum()
+        axes.text(j, i, f"{count:,.0f}", ha="center", va="center", color="white" if dark else "black")
+    names = [plain(row[0]) for row in table]
+    axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 4 else 0, ha="right" if len(names) > 4 else "center")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="Predicted label", ylabel="True label")
+
+
+def draw_calibration(axes: Axes, report: ScoreReport) -> None:
+    """Draw how often answers are right, by how probable they were said to be: on the line, they can be believed.
+
+    Parameters
+    ----------
+    axes
+        Axes of matplotlib.
+    report
+        The report of the metric ``"Calibration"``, one of the ``scores`` of a loop's `Progress`.
+    """
+    *bins, _ = _table_of(report, "Calibration")
+    _, expected, right, rows = zip(*bins, strict=True)
+    axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="expected")
+    axes.plot(expected, right, color=FOR, label="right")
+    axes.scatter(expected, right, s=20.0 + 200.0 * np.array(rows) / max(rows), color=FOR, alpha=0.7)
+    axes.set(xlabel="Probability that was said", ylabel="Share that was right", xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _table_of(report: ScoreReport, name: str) -> list[list[Any]]:
+    """Return the rows of the table of a metric; a DrawingError where the report is of another one, or empty."""
+    if report.name != name or report.table is None or len(report.table) < 2:
+        raise DrawingError(f"it takes the report of {name} of rows that were scored, not {shown(report.name)}")
+    return report.table[1:]
 
 
 def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:
@@ -289,10 +338,10 @@ class _Boundary:
             colours = [palette[(2 * i + i // 10) % 20] for i in range(len(self.labels))]  # the strong ones first
             self._draw_regions(axes, colours)
         else:
-            colours = [_NEGATIVE, _POSITIVE]
+            colours = [AGAINST, FOR]
             self._draw_values(axes)
         of = dict(zip(self.labels, colours, strict=False))
-        handles: list[Any] = [Patch(color=of[label], alpha=0.6, label=f"label {_plain(label)}") for label in of]
+        handles: list[Any] = [Patch(color=of[label], alpha=0.6, label=f"label {plain(label)}") for label in of]
         for label, colour in of.items():
             x, y = np.reshape([point for point, other in self.rows if other == label], (-1, 2)).T
             axes.scatter(x, y, s=3, color=colour, alpha=0.35)
@@ -303,11 +352,11 @@ class _Boundary:
         if handles:
             axes.legend(handles=handles, loc="upper right")
         (left, *_, right), (bottom, *_, top) = self.sides
-        title = _plain(type(self._learner).__name__)
+        title = plain(type(self._learner).__name__)
         if hasattr(self._learner, "n_support"):
             title += f", {self._learner.n_support:,} support vectors, {self._learner.nbytes / 1024:,.0f} KiB"
         axes.set(xlim=(left, right), ylim=(bottom, top), title=title)
-        axes.set(xlabel=f"feature {_plain(self.names[0])}", ylabel=f"feature {_plain(self.names[1])}")
+        axes.set(xlabel=f"feature {plain(self.names[0])}", ylabel=f"feature {plain(self.names[1])}")
 
     def _draw_values(self, axes: Axes) -> None:
         values = self.values
@@ -363,9 +412,3 @@ def _in_order(labels: Iterable[Any]) -> list[Any]:
         return sorted(labels)
     except TypeError:  # of several types
         return sorted(labels, key=str)
-
-
-def _plain(text: Any) -> str:
-    """Return a text from anywhere as one short line, without the signs of formulas."""
-    text = " ".join(str(text).split())
-    return (text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...").replace("$", r"\$")

@@ -436,8 +436,7 @@ class LearningLoop(StreamLoop[Progress]):
             first = end
 
     def _add_point(self, rows: int) -> None:
-        score = self._scores.first
-        if score.counted:
+        if (score := self._scores.first).counted:
             drifts = None if self.drift is None else self.drift.drifts
             self.curve.add(rows, score.value, score.windowed_value, self._guess(score), self._refusals.total, drifts)
 
@@ -513,9 +512,6 @@ class LearningLoop(StreamLoop[Progress]):
 
 def _rounded(report: ScoreReport) -> dict[str, Any]:
     """Return a score as the header of a checkpoint has it: its name and value, and what guessing gives, if that is known."""
-
-    def saved(value: float) -> float | None:
-        return round(value, 12) if math.isfinite(value) else None
-
-    guesses = {"guesses": [[what, saved(value)] for what, value in report.guesses]} if report.guesses else {}
-    return {"name": report.name, "value": saved(report.value), **guesses}
+    value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (report.value, *(x for _, x in report.guesses)))
+    found = [[what, guess] for (what, _), guess in zip(report.guesses, guesses, strict=True)]
+    return {"name": report.name, "value": value} | ({"guesses": found} if found else {})

@@ -9,14 +9,15 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from river import datasets, feature_extraction, linear_model, preprocessing, tree
 
+import streamsvm
 from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.export import plots
-from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_curve
+from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_calibration, draw_confusion, draw_curve
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.stream import LearningCurve
+from streamsvm.stream import IterableSource, LearningCurve, LearningLoop
 from streamsvm.stream.tables import TableEncoder
 
 SCALERS = {
@@ -173,6 +174,50 @@ def test_the_curve():
     assert np.nanmax(all_rows.get_ydata()) == 0.75
     assert np.isnan(all_rows.get_ydata()[:3]).all()
     assert (last_rows.get_label(), axes.get_ylabel()) == ("last 100 rows", "F1")
+    curve = LearningCurve("F1", 100)
+    curve.add(1, 0.5, 0.5, 0.25)
+    axes = Figure().add_subplot()
+    draw_curve(axes, curve)
+    assert [(line.get_label(), line.get_ydata().tolist()) for line in axes.lines[2:]] == [("guessing", [0.25])]
+
+
+def test_tables_of_scores():
+    rows = [(x, f"{y}$x") for x, y in datasets.Bananas().take(300)]
+    metric = ["Accuracy", "ConfusionMatrix", "Calibration"]
+    accuracy, matrix, calibration = LearningLoop(IterableSource(rows), BSGDClassifier(20), metric).run().scores
+    axes = Figure().add_subplot()
+    draw_confusion(axes, matrix)
+    assert [text.get_text() for text in axes.texts] == [f"{count:,}" for row in matrix.table[1:] for count in row[1:]]
+    assert [text.get_text() for text in axes.get_yticklabels()] == [row[0].replace("$", r"\$") for row in matrix.table[1:]]
+    np.testing.assert_allclose(np.asarray(axes.images[0].get_array()).sum(axis=1), 1.0)
+    axes = Figure().add_subplot()
+    draw_calibration(axes, calibration)
+    assert axes.lines[1].get_ydata().tolist() == [row[2] for row in calibration.table[1:-1]]
+    refused(
+        "the report of ConfusionMatrix of rows that were scored, not 'Accuracy'",
+        draw_confusion,
+        axes,
+        accuracy,
+        error=DrawingError,
+    )
+
+
+def test_bars_of_what_matters():
+    model = BSGDClassifier(30)
+    rows = [({f"f{j}": float((i * (j + 3)) % 7) for j in range(20)}, "yes" if i % 7 > 3 else "no") for i in range(200)]
+    learned_by(model, rows)
+    found = streamsvm.importance(model, [x for x, _ in rows], [y for _, y in rows])
+    axes = found.plot(Figure().add_subplot())
+    assert [bar.get_width() for bar in axes.patches] == sorted(found.losses.values(), reverse=True)[:15]
+    bare = streamsvm.importance(model, [x for x, _ in rows])
+    axes = bare.plot(Figure().add_subplot())
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(bare.sizes)[:15]
+    why = model.explain_one(rows[5][0])
+    axes = why.plot(Figure().add_subplot())
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths[:12] == list(why.contributions.values())[:12]
+    assert why.typical + sum(widths) == pytest.approx(why.decision)
+    assert axes.get_yticklabels()[-1].get_text() == "9 others"
 
 
 @pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("JPG", b"\xff\xd8")])
