@@ -43,3 +43,4 @@ def draw_bars(axes: Axes, names: Sequence[Any], sizes: Sequence[float], most: in
     axes.invert_yaxis()
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
