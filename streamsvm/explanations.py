@@ -14,8 +14,10 @@ from streamsvm.core.checks import check_number
 from streamsvm.core.explaining import Explanation, explanation
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut
+from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
-from streamsvm.stream.tables.chunk import Table, is_absent
+from streamsvm.stream.tables.chunk import Row, RowsChunk, Table, is_absent
+from streamsvm.stream.together import takes_many, together
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,6 +235,9 @@ class _Rows:
             ys = None
         self._model, self._xs, self.y = model, xs, ys
         self._is_number = isinstance(model, base.Regressor) or isinstance(getattr(model, "_last_step", None), base.Regressor)
+        if self.y is not None:
+            self._guarded = GuardedModel(model, learns=False)
+            self._at_once = takes_many(self._guarded, False)
 
     @property
     def n_rows(self) -> int:
@@ -249,7 +254,19 @@ class _Rows:
                 {**x, name: other} if other is not None else {key: value for key, value in x.items() if key != name}
                 for x, other in zip(xs, others, strict=True)
             ]
-        return _error(self.y or [], [self._model.predict_one(x) for x in xs], self._is_number)
+        return _error(self.y or [], self._predicted(xs), self._is_number)
+
+    def _predicted(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
+        """Return the predictions of rows, many of them in one call where the model can."""
+        found: list[Any] = []
+        chunk = RowsChunk([Row(x) for x in xs], str)
+        while len(found) < len(xs):
+            rows = together(chunk, len(found), len(xs), self._guarded, False, bool, self._is_number) if self._at_once else None
+            if rows is None:
+                found.append(self._model.predict_one(xs[len(found)]))
+            else:
+                found += self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * len(rows.X), False)[0]
+        return found
 
 
 class _Machine:
