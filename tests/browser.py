@@ -74,7 +74,14 @@ def browser():
     answers, back = os.pipe()
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        words = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
+        words = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={folder}",
+        ]
         script = f'exec "$@" 3<&{out} 4>&{back}'  # where the browser looks for them
         pipes = {"pass_fds": (out, back), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(["bash", "-c", script, "bash", CHROMIUM, *words], **pipes)

@@ -192,6 +192,7 @@ def _is_explained(model: Any, x: Mapping[Any, Any]) -> bool:
     return True
 
 
+_POINTS = "By how many points the error, now {:.1f} % of the rows,"
 _WHY = (
     "Each line is what a column moves the decision by, against that of a typical row: to the right for the answer, to the left "
     "against it."
@@ -203,15 +204,13 @@ def _important(found: Importance, known: About) -> dict[str, Any]:
     shown = []
     for name in names[:_MOST_IMPORTANT]:
         loss = found.losses.get(name)
-        text = f"{found.sizes[name]:.3g}" if loss is None else f"{loss:+.3g}" if known.regression else f"{100.0 * loss:+.1f} %"
+        text = f"{found.sizes[name]:.3g}" if loss is None else f"{loss:+.3g}" if known.regression else f"{100.0 * loss:+.1f}"
         shown.append([plain(name), finite(found.sizes[name] if loss is None else max(loss, 0.0)), text])
     rest = len(names) - len(shown)
     sentence = f"How much each column moves a decision, in the mean over {found.n_rows:,} rows."
     if found.losses:
-        error = f"{found.error:.4g}" if known.regression else f"{100.0 * found.error:.1f} % of the rows"
-        sentence = (
-            f"How much larger the error is, of {error}, where the values of a column change places among {found.n_rows:,} rows."
-        )
+        by = f"How much the error, now {found.error:.4g}," if known.regression else _POINTS.format(100.0 * found.error)
+        sentence = f"{by} grows where the values of a column change places among {found.n_rows:,} rows."
     more = f"And {rest:,} further columns, which matter less." if rest else ""
     return {"sentence": sentence, "columns": shown, "rest": more}
 
