@@ -259,7 +259,7 @@ class _Rows:
     def _predicted(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
         """Return the predictions of rows, many of them in one call where the model can."""
         found: list[Any] = []
-        chunk = RowsChunk([Row(x) for x in xs], str)
+        chunk = RowsChunk([Row(dict(x)) for x in xs], str)
         while len(found) < len(xs):
             rows = together(chunk, len(found), len(xs), self._guarded, False, bool, self._is_number) if self._at_once else None
             if rows is None:
