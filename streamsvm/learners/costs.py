@@ -60,7 +60,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         if not isinstance(classifier, base.Classifier):
             raise ValueError(f"the classifier must be one of river, not {shown(classifier)}")
         self.classifier = classifier
-        self.costs = checked_costs(costs)
+        self.costs: dict[Any, float] = checked_costs(costs)
 
     @property
     def _multiclass(self) -> bool:

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from river import base, compose
 
-from streamsvm.core.checks import check_number, checked_count
+from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
-from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.answers import probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source
 from streamsvm.stream.parameters import as_now, differing, parameters_of
 from streamsvm.stream.rows import (
     MOST_LABELS,
-    SETTLED,
     GuardedModel,
-    LabelRules,
-    RowError,
     checked_number,
     gives_probabilities,
-    listed,
 )
-from streamsvm.stream.scores.base import Both, Columns, Score, ScoreReport
+from streamsvm.stream.scored_loop import Metric, ScoredLoop
+from streamsvm.stream.scores.base import Both, ScoreReport
 from streamsvm.stream.scores.curve import LearningCurve
-from streamsvm.stream.scores.positive import ScoreError
-from streamsvm.stream.scores.several import Scores
-from streamsvm.stream.stream_loop import LoopOptions, Progress, StreamLoop
+from streamsvm.stream.stream_loop import LoopOptions, Progress
 from streamsvm.stream.tables.chunk import Chunk, Weighted
 from streamsvm.stream.together import Together
 from streamsvm.stream.weights import check_takes_weights
 
-#: A metric of river, or a name.
-Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
 
-
-_MOST_PROBABILITIES = 2**21  # of rows that are taken together
-
-
-class LearningLoop(StreamLoop[Progress]):
+class LearningLoop(ScoredLoop):
     """Learns a stream row by row, and scores each prediction before the row is learned (prequentially).
 
     If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
@@ -155,49 +143,15 @@ class LearningLoop(StreamLoop[Progress]):
         abstain: float = 0.0,
         **options: Unpack[LoopOptions[Progress]],
     ) -> None:
-        super().__init__(source, model, learns=learns, sink=sink, **options)
-        check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
-        if abstain and (learns or self._regression or not gives_probabilities(self._guarded.last)):
-            raise ValueError("abstain is of a loop that does not learn, and of a classifier with probabilities: leave it out")
-        self._abstain = abstain
+        super().__init__(source, model, metric, positive, window, classes, drift, abstain, learns=learns, sink=sink, **options)
         if not learns and (self._checkpoints is not None or drift is not None):
             raise ValueError("a loop that does not learn has neither checkpoints nor a detector of drift: leave them out")
-        last = self._guarded.last
-        self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
-        self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
-        self.learned: int = 0
-        self.unlabelled: int = 0
-        self.empty: int = 0
-        self.abstained: int = 0
-        self._warned = False
-        if classes is not None and self._regression:
-            raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
-        if not self._regression and (wanting := self._scores.wants_probabilities) and not gives_probabilities(last):
-            raise ValueError(f"{wanting} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1")
         self._weight = source.weight
         if self._weight is not None:
             check_takes_weights(model, self._weight)
-        self._labels = LabelRules(classes)
-        most = getattr(last, "max_classes", math.inf)
-        if self._labels.classes is not None and len(self._labels.classes) > most:
-            raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
         self._parameters = parameters_of(model)
-        if drift is not None:
-            drift.begin(model, self._regression, source.name)
-            self._at_once = self._at_once and not drift.renews  # for the next row is for another model
-        self.drift = drift
         if self._checkpoints is not None:
             self._resume(self._checkpoints)
-
-    @property
-    def metric(self) -> Any:
-        """The metric over all rows."""
-        return self._scores.first.metric
-
-    @property
-    def windowed(self) -> Any:
-        """The metric over the last ``window`` rows."""
-        return self._scores.first.windowed
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
@@ -258,26 +212,6 @@ class LearningLoop(StreamLoop[Progress]):
         """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
         if facts is not None or parts:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
-
-    def _predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
-        """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""
-        scores, prepare, predictor = self._scores, guarded.prepare, guarded.last
-        wanted = self.sink is not None and not self._regression
-        wants_probability = scores.wants_probabilities or self._abstain or (wanted and gives_probabilities(predictor))
-
-        def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
-            seen = x if prepare is None else prepare(x)
-            if not wants_probability:
-                label = predictor.predict_one(seen)
-                return seen, label, label, None
-            probabilities = predictor.predict_proba_one(seen)
-            label = predictor.predict_one(seen)
-            probability = probabilities.get(label, max(probabilities.values(), default=None))
-            if self._abstain and probability is not None and probability < self._abstain:
-                label, self.abstained = None, self.abstained + 1
-            return seen, label, scores.scored_of(label, probabilities), probability
-
-        return predict
 
     def _learner(self, guarded: GuardedModel) -> Callable[..., Any]:
         """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
@@ -356,12 +290,6 @@ class LearningLoop(StreamLoop[Progress]):
     def _knows(self, y: Any) -> bool:
         return y in self._labels.known
 
-    def _most(self, last: int | None) -> int:
-        most = super()._most(last)
-        if self._scores.wants_probabilities:  # of all labels, which may be many
-            most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._guarded.last, "labels", ())), 1), 1))
-        return most
-
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
         ys = rows.y if self._learns else self._scored_labels(rows.y)
         if ys is None:
@@ -388,28 +316,6 @@ class LearningLoop(StreamLoop[Progress]):
         self._score_many(ys, predicted, each)
         return predicted, ys, probabilities or [None] * len(ys)
 
-    def _scored_labels(self, ys: list[Any]) -> list[Any] | None:
-        """Return labels as they are scored where nothing is learned; None where one of them is refused."""
-        try:
-            if self._regression:
-                return [None if y is None else checked_number(y) for y in ys]
-            new = {y: self._labels.check(y) for y in set(ys) - {None}}
-        except (RowError, TypeError):  # a TypeError of a label that is none
-            return None
-        for y, is_new in new.items():
-            if self._scores.binary:
-                self._admit(y)
-            if is_new:
-                self._labels.add(y)
-        return ys
-
-    def _admit(self, y: Any) -> None:
-        """Raise a StreamError where a score cannot count rows with that label."""
-        try:
-            self._scores.admit(y)
-        except ScoreError as error:
-            raise StreamError(f"{self._place}: {error}") from error
-
     def _take_one(self, chunk: Chunk, i: int) -> None:
         super()._take_one(chunk, i)
         if self.rows % self.curve.every == 0:
@@ -419,53 +325,9 @@ class LearningLoop(StreamLoop[Progress]):
             self._guarded = GuardedModel(self.model.clone())
             self._take = self._taker(self._guarded)
 
-    def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
-        """Score predictions and watch them for drift, with the points of the curve that are due between them."""
-        first, n = 0, len(ys)
-        while first < n:
-            point = self.curve.next_after(self.rows + first) - self.rows
-            end = min(point, n)
-            part = None if probabilities is None else {label: column[first:end] for label, column in probabilities.items()}
-            self._scores.update_many(ys[first:end], predicted[first:end], part)
-            if self.drift is not None:
-                for i in range(first, end):
-                    if ys[i] is not None:
-                        self.drift.update(ys[i], predicted[i], self.rows + i)
-            if end == point:
-                self._add_point(self.rows + end)
-            first = end
-
-    def _add_point(self, rows: int) -> None:
-        if (score := self._scores.first).counted:
-            drifts = None if self.drift is None else self.drift.drifts
-            self.curve.add(rows, score.value, score.windowed_value, self._guess(score), self._refusals.total, drifts)
-
-    def _guess(self, score: Score) -> float:
-        """Return what the best guess would have given, without the time that a report takes; NaN if there is none."""
-        if (majority := self._scores.majority) is not None:
-            return majority[1]
-        guesses = self._scores.reports()[0].guesses if self._regression else score.guesses
-        best = max if getattr(score.metric, "bigger_is_better", False) else min
-        return best((value for _, value in guesses if math.isfinite(value)), default=math.nan)
-
     @property
     def _worth_saving(self) -> bool:
         return self.learned > 0
-
-    def _check_end(self) -> None:
-        if self.learned:
-            return
-        if not self.rows:
-            raise StreamError(f"{self.source.name} has no rows: there is nothing to {'learn' if self._learns else 'score'}")
-        end, done = f"{self.source.name} ended, and none of its {self.rows:,} rows", "learned" if self._learns else "scored"
-        if self._weight is not None and self.rows > self.unlabelled + self._refusals.total:
-            raise StreamError(f"{end} was learned: those with a label have the weight 0, in column {self._weight!r}")
-        if self.refused:
-            counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
-            raise StreamError(f"{end} was {done}: {self.unlabelled:,} had no label, and refused were {counted}")
-        raise StreamError(
-            f"{end} had a label: nothing was {done}. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
-        )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
         reports = self._scores.reports()
@@ -486,28 +348,6 @@ class LearningLoop(StreamLoop[Progress]):
         if self.drift is None:
             return self.model, state, facts
         return self.model, (*state, self.drift.detector), facts | {"drift": self.drift.facts}
-
-    @property
-    def _delayed_counts(self) -> Mapping[str, int] | None:
-        return None
-
-    def _take_all(self, chunk: Chunk) -> None:
-        super()._take_all(chunk)
-        if not (self.learned or self._warned or self._refusals.total) and self.unlabelled >= SETTLED:
-            self._warned, done = True, "learned" if self._learns else "scored"
-            text = (
-                f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. Is its name right?"
-            )
-            warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
-
-    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
-        reports = self._scores.reports()
-        scores = *reports[0][:3], self._scores.first.window
-        interrupted = ended and self._stopped
-        counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
-        drifts = None if self.drift is None else self.drift.drifts
-        now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
-        return Progress(*now, ended, interrupted, *counts, drifts, self._scores.majority, reports, self.abstained)
 
 
 def _rounded(report: ScoreReport) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
-from streamsvm.stream.loop import LearningLoop, Metric
+from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.rows import GuardedModel, reason_of
+from streamsvm.stream.scored_loop import Metric
 from streamsvm.stream.stream_loop import LoopOptions, Progress
 
 
