@@ -5,18 +5,21 @@ import math
 import socket
 import threading
 from contextlib import ExitStack
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from river import metrics
+from river import drift, metrics
 
 from patience import until
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import (
+    CheckpointFolder,
     DelayedLabels,
     DelayedLearningLoop,
+    DriftWatch,
     IterableSource,
     JoinedSource,
     LearningLoop,
@@ -25,6 +28,7 @@ from streamsvm.stream import (
     monitor,
 )
 from streamsvm.stream.monitor import Monitor, MonitorError
+from streamsvm.stream.page import page
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.timings import BOUNDS, Histogram
 
@@ -147,6 +151,52 @@ def test_health_and_the_page_while_rows_come(monkeypatch):
     assert points == sorted(points, key=lambda point: point["rows"])
     assert points[-1]["rows"] == 200
     assert len(points) > 10
+
+
+def test_the_page_has_the_parts_of_a_report(tmp_path):
+    source = [*rows(), ({"a": "x"}, 1), *rows(1700)]
+    metric = ["Accuracy", "LogLoss", "ConfusionMatrix", "Calibration"]
+    with CheckpointFolder(tmp_path) as folder:
+        loop = loop_of(source, metric=metric, on_error="skip", checkpoints=folder, drift=DriftWatch(drift.ADWIN()))
+        with Monitor(loop) as server:
+            end = loop.run()
+            state = json.loads(got(server, "/state.json"))
+            content = got(server, "/")
+    assert content == page()
+    assert "Content-Security-Policy" in content
+    assert state["score"]["value"] == pytest.approx(end.metric, rel=1e-5)
+    assert state["score"]["guesses"][0][1] == pytest.approx(end.majority[1], rel=1e-5)
+    assert [point[:2] for point in state["curve"]["points"]] == [list(point[:2]) for point in loop.curve.points]
+    assert state["confusion"]["table"][1:] == [[str(label), *counts] for label, *counts in end.scores[2].table[1:]]
+    assert sum(rows for *_, rows in state["calibration"]["bins"]) == end.scores[3].table[-1][-1]
+    tiles, facts = dict(state["tiles"]), dict(state["facts"])
+    assert (tiles["rows"], tiles["refused"], tiles["drifts"]) == ("2,001", "1", "0")
+    assert tiles["last 1,000 rows"] == f"{100.0 * end.windowed:.1f} %"
+    assert facts["model"] == "after 2,001 rows, saved for 0 s"
+    assert facts["memory"] == f"{loop.model.nbytes:,} bytes"
+    assert facts["to predict a row"].startswith("half within ")
+
+
+def test_the_page_of_several_loops_and_of_one_that_predicts(tmp_path):
+    group = SimpleNamespace(name="topic", state="running", timings=None, lag=lambda: {0: 3, 1: 4}, loops={})
+    for partition in range(2):
+        group.loops[partition] = loop_of(rows(), on_error="skip", window=50)
+        group.loops[partition].run()
+    with Monitor(group) as server:
+        state = server.state()
+    assert state["curve"] is None
+    assert state["score"]["value"] == pytest.approx(group.loops[0].metric.get(), rel=1e-5)
+    assert dict(state["tiles"])["rows that wait"] == "7"
+    assert [name for name, _ in state["facts"]] == ["memory of partition 0", "memory of partition 1"]
+    with FileSink(tmp_path / "out.csv") as sink:
+        loop = PredictionLoop(IterableSource([({"z": 1.0, "a": 0.5}, None)]), group.loops[0].model, sink, version=300)
+        with Monitor(loop) as server:
+            loop.run()
+            state = server.state()
+    assert state["score"] is None
+    assert state["lead"] == ["1 row", "1 predicted"]
+    assert dict(state["facts"])["model"] == "after 300 rows, in use for 0 s"
+    assert any("z" in each for each in state["notes"])
 
 
 def test_a_loop_that_fails_is_not_healthy():

@@ -54,7 +54,8 @@ def live_facts(
 
 
 def _lead(found: Sequence[Any]) -> list[str]:
-    lead = [f"{sum(each.rows for each in found):,} rows"]
+    rows = sum(each.rows for each in found)
+    lead = [f"{rows:,} row{'s' * (rows != 1)}"]
     if learned := sum(each.learned for each in found if isinstance(each, Progress)):
         lead.append(f"{learned:,} learned")
     if predicted := sum(each.predicted for each in found if isinstance(each, Predicted)):

@@ -17,6 +17,7 @@ function element(name, attributes = {}, ...children) {
   made.append(...children.filter(child => !missing(child)));
   return made;
 }
+const flowing = text => text.replaceAll(" %", "\u00a0%");
 const named = text => element("bdi", {}, String(text));
 const bar = (share, color) => element("div", { class: "track" },
   element("i", { style: `background: var(${color}); width: ${100 * Math.min(Math.max(share, 0), 1)}%` }));
@@ -117,7 +118,7 @@ function hero({ score, tiles, scores }) {
     element("div", {}, element("b", {}, named(text)), element("small", {}, name))));
   if (!score) return element("section", {}, figures);
   const words = element("div", {}, score.big ? element("span", { class: "big" }, score.big) : null, element("p", {}, element("b", {}, score.what)),
-    element("p", { class: "verdict" }, score.sentence));
+    element("p", { class: "verdict" }, flowing(score.sentence)));
   const values = [["this model", score.value, "--model"], ...score.guesses.map(([what, value]) => [what, value, "--guess"])]
     .filter(([, value]) => !missing(value));
   const most = score.percent ? 1 : Math.max(...values.map(([, value]) => Math.abs(value)));
@@ -132,7 +133,7 @@ function hero({ score, tiles, scores }) {
 }
 
 const section = (kind, title, about, ...parts) =>
-  element("section", { class: kind }, element("h2", {}, title), element("p", { class: "about" }, about), ...parts);
+  element("section", { class: kind }, element("h2", {}, title), element("p", { class: "about" }, flowing(about)), ...parts);
 
 function curve({ curve: { metric, window, points, sentence } }) {
   const rows = i => points.map(point => [point[0], point[i]]), isShare = metric === "Accuracy";
