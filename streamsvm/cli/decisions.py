@@ -7,12 +7,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from river import base, compose, metrics
+from river import base, compose
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.parsing import make_metrics, parse_positive
 from streamsvm.explanations import explain_one
 from streamsvm.files.messages import names_of
+from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, checked_costs, costs_of_threshold
 from streamsvm.learners.thresholds import TunedThresholdClassifier
