@@ -5,7 +5,7 @@ import pytest
 
 IMPORTS = """
 import sys
-import streamsvm.cli.learn, streamsvm.cli.predict, streamsvm.cli.score, streamsvm.learners.thresholds
+import streamsvm.cli.learn, streamsvm.cli.predict, streamsvm.learners.thresholds
 from streamsvm.files.river_metrics import metrics
 assert not {"scipy.stats", "scipy.integrate"} & {*sys.modules}
 mean = metrics.GeometricMean()
