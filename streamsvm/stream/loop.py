@@ -86,7 +86,8 @@ class LearningLoop(ScoredLoop):
         not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
         messages have many rows.
     answers
-        What predictions say beside the label, each an `Answer`, such as `PROBABILITIES`. Rows are then taken one by one.
+        What predictions say beside the label, each a `streamsvm.stream.answers.Answer`. Rows are then taken
+        one by one.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
@@ -127,6 +128,11 @@ class LearningLoop(ScoredLoop):
     >>> round(loop.metric.get(), 2)
     0.88
     """
+
+    learned: int
+    unlabelled: int
+    empty: int
+    abstained: int
 
     def __init__(
         self,

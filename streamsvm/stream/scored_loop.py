@@ -67,7 +67,7 @@ class ScoredLoop(StreamLoop[Progress]):
         if drift is not None:
             drift.begin(model, self._regression, source.name)
             self._at_once = self._at_once and not drift.renews  # for the next row is for another model
-        self.drift = drift
+        self.drift: DriftWatch | None = drift
 
     @property
     def metric(self) -> Any:
