@@ -481,3 +481,23 @@ def test_a_mark_may_be_that_of_one_column(file, call, tmp_path):
     assert "marks" not in TableEncoder().__getstate__()
     assert "marks" not in parameters_of(TableEncoder() | BSGDClassifier())
     assert encoder.clone().marks == encoder.marks
+
+
+@pytest.mark.parametrize(
+    ("usual", "mark", "flag"),
+    [
+        (lambda i: 20 + i * i % 61, "-999", "--columns a:number=-999"),
+        (lambda i: 20_000 + 997 * i % 60_000, "99999", "--columns a:number=99999"),
+        (lambda i: round(math.sin(i), 3), "1e38", "--columns a:number=1e+38"),
+        (lambda i: 1_000 + 37 * i, "0", "--columns a:number=0"),
+        (lambda i: f"20{18 + i % 8}-03-{1 + i % 28:02d}", "9999-12-31", "--missing 9999-12-31"),
+        (lambda i: 20 + i * i % 61, "95", ""),  # near the others
+        (lambda i: 10 * (i % 7), "0", ""),
+    ],
+)
+def test_what_lies_far_from_all_others_may_mean_missing(file, call, usual, mark, flag):
+    path = file("rows.csv", "a,y", *(f"{mark if i % 9 == 4 else usual(i)},{i % 2}" for i in range(100)))
+    said = call("learn", path, "--label", "y").stderr
+    assert (f"{flag})" in said and "far from all others" in said) if flag else "far from" not in said
+    if flag:
+        call("learn", path, "--label", "y", *flag.split(), says="missing in 11")

@@ -24,6 +24,7 @@ from streamsvm.stream.look.column_kinds import (
     not_read,
     parted,
 )
+from streamsvm.stream.look.far_values import as_mark, far_dates, far_values
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.options import TableOptions
 from streamsvm.stream.tables.reading import plain_value
@@ -223,6 +224,7 @@ def _described(
             columns.append(Column(name, "date", most_common(values, 1), *not_read(name, values, answered["dates"][name])))
         else:
             columns.append(column_of(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
+        columns[-1] = _or_far(columns[-1], values, answered)
         marks = [text for flag, texts in columns[-1].answers if flag == "missing" for text in texts if text.lower() in labels]
         if marks and name != label:  # which would mark labels as missing, too
             kind = "categorical" if len({str(value) for value in values}) <= _MOST_NAMES else "drop"
@@ -230,6 +232,24 @@ def _described(
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
     return _compared(_with_own_marks(columns, rows), rows, label)
+
+
+def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) -> Column:
+    """Return a column of numbers or dates with a note on those that are repeated far outside all others, if there are such ones."""
+    answers = dict(column.answers)
+    known = list(dict.fromkeys([*answered.get("missing", ()), *answers.get("missing", ())]))
+    if column.kind == "date":
+        form = answers["dates"][1] if "dates" in answers else answered.get("dates", {}).get(column.name)
+        marks = far_dates(values, form)
+    elif column.kind in ("number", "target") and column.name not in answered.get("marks", ()):
+        marks = list(map(as_mark, far_values([value for value in values if isinstance(value, int | float) and value == value])))
+    else:
+        return column
+    if not marks or column.otherwise:
+        return column
+    otherwise = {"marks": {column.name: [*known, *marks]}} if column.kind == "number" else {"missing": [*known, *marks]}
+    note = f"{' and '.join(marks)}, far from all others, may mean missing"
+    return _noted(column, note)._replace(otherwise=otherwise)
 
 
 def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]) -> list[Column]:
