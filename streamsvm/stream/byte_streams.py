@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import os
@@ -18,12 +19,21 @@ from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import StreamError
 
 _CHUNK_BYTES, _PACKED_BYTES = 2**18, 2**12
+#: How files that are no text begin, what they are, and what to do about it.
+_UNLIKE_TEXT = {
+    b"\x1f\x8b\x08": ("compressed by gzip", "Give it a name that ends in .gz, or unpack it: gzip -d"),
+    b"BZh": ("compressed by bzip2", "Give it a name that ends in .bz2, or unpack it: bzip2 -d"),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Give it a name that ends in .zst, or unpack it: zstd -d"),
+    b"\xfd7zXZ\0": ("compressed by xz", "Unpack it: xz -d"),
+    b"PK\x03\x04": ("a zip archive, as spreadsheets are too", "Unpack it, or save the spreadsheet as CSV"),
+    b"PAR1": ("a Parquet file", "Give it a name that ends in .parquet"),
+}
 #: Whether a wait for a pipe can be ended: not on Windows.
 _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
 
 class ByteStream:
-    """The bytes of a file (``.gz`` and ``.zst``: unpacked), a FIFO or standard input (``"-"``).
+    """The bytes of a file (``.gz``, ``.bz2`` and ``.zst``: unpacked), a FIFO or standard input (``"-"``).
 
     A StreamError says that the stream cannot be opened or, while reading, is corrupt or cannot be read, a MissingPackageError
     that zstandard is not installed, which ``.zst`` needs.
@@ -82,8 +92,15 @@ class ByteStream:
                 chunk = self._file.read(_CHUNK_BYTES) if self._unpacked is None else self._unpacked.read1(_CHUNK_BYTES)
             except (OSError, EOFError, zlib.error) as error:
                 raise StreamError(f"{self.name}, after byte {self._read:,}: {error}") from error
+        if not self._read:
+            self._check_text(chunk)
         self._read += len(chunk)
         return chunk
+
+    def _check_text(self, first: bytes) -> None:
+        for begin, (what, advice) in _UNLIKE_TEXT.items():
+            if first.startswith(begin) and (begin != b"BZh" or first[4:10] == b"1AY&SY"):
+                raise StreamError(f"{self.name} is {what}, and no text. {advice}")
 
     def _comes(self, seconds: float | None) -> bool:
         """Wait for bytes, or the end, at most so long; whether there are some."""
@@ -152,10 +169,12 @@ class ByteStream:
         self._wakes = None
 
 
-def _unpacked(file: io.FileIO, name: str) -> gzip.GzipFile | _ZstdFile | None:
+def _unpacked(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
     """Return what unpacks a file, by its name; None where it is not packed."""
     if name.lower().endswith(".gz"):
         return gzip.GzipFile(fileobj=file)
+    if name.lower().endswith(".bz2"):
+        return bz2.BZ2File(file)
     return _ZstdFile(file, name) if name.lower().endswith(".zst") else None
 
 

@@ -102,6 +102,8 @@ class CSVSource(TextSource):
         self._table = self._reader_of_rows()
         names = self._cells()
         if self._fault:
+            if "new-line character" in self._fault:
+                raise self._error(r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv")
             raise self._error(self._fault)
         if names is None and not self._reader.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
@@ -109,7 +111,10 @@ class CSVSource(TextSource):
         problem = self._reading.problem(self._names, self._label if self._label_needed else None)
         if problem and names is not None:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
-            raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
+            hint = "" if mark is None else f". Is {mark!r} the delimiter?"
+            if 2 * sum(isinstance(_cell(name), float) for name in self._names) >= len(self._names) > 1:
+                hint = ". Is its first line a row? Put a line with names before it"
+            raise self._error(problem + hint)
         if names is not None and (missing := [name for name in self.kept_names if name not in self._names]):
             raise self._error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
         self._reader.header = self._reader.offset

@@ -43,7 +43,7 @@ class JSONLinesSource(TextSource):
     def _fields(self, line: str) -> dict[str, Any]:
         hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
         try:
-            x = json.loads(line)
+            x = _DECODER.decode(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
         if not isinstance(x, dict):
@@ -89,3 +89,14 @@ class ObjectsChunk(LinesChunk):
 
 
 _OPEN = ord("{")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"two values have the name {shown(next(name for name in found if names.count(name) > 1))}")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)

@@ -29,6 +29,9 @@ _SUFFIXES = (
     | {".parquet": "parquet"}
     | dict.fromkeys((".arrow", ".feather"), "arrow")
 )
+_PACKED = (".gz", ".bz2", ".zst")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".7z", ".rar", ".xz")
+_SPREADSHEETS = (".xls", ".xlsx", ".ods")
 _TEXTS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSource, "libsvm": LIBSVMSource}
 _FORMATS = (*_TEXTS, *KINDS)
 
@@ -56,6 +59,10 @@ def format_of(spec: str | Sequence[str], format: str | None = None) -> str | Non
     if format is None:
         format = _SUFFIXES.get(_suffix(spec))  # noqa: A001
     if format not in _FORMATS:
+        if (suffix := _suffix(spec)) in _ARCHIVES:
+            raise StreamError(f"{spec}: files that end in {suffix} are not read. Unpack it, and name what was in it")
+        if suffix in _SPREADSHEETS:
+            raise StreamError(f"{spec}: spreadsheets are not read. Save it as CSV")
         raise StreamError(
             f"{spec}: what is its format? A name may end in {', '.join(_SUFFIXES)}; otherwise name the format: "
             f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
@@ -84,7 +91,8 @@ def _as_texts(spec: str | PathLike[str] | Sequence[str | PathLike[str]]) -> str 
 
 
 def _suffix(name: str) -> str:
-    return PurePath(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
+    path = PurePath(name.lower())
+    return PurePath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
 
 class FileOptions(TextOptions, total=False):

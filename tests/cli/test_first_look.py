@@ -501,3 +501,27 @@ def test_what_lies_far_from_all_others_may_mean_missing(file, call, usual, mark,
     assert (f"{flag})" in said and "far from all others" in said) if flag else "far from" not in said
     if flag:
         call("learn", path, "--label", "y", *flag.split(), says="missing in 11")
+
+
+@pytest.mark.parametrize("names", ["NA EMEA APAC", "NA EU", "NA ZA BW"])
+@pytest.mark.parametrize("flags", ["", "--columns region:category"])
+def test_a_mark_of_numbers_may_be_a_name_elsewhere(file, call, names, flags):
+    names = names.split()
+    path = file(
+        "rows.csv", "region,a,y", *(f"{names[i % len(names)]},{'NA' if i % 9 == 4 else i * i % 31},{i % 2}" for i in range(90))
+    )
+    said = call("learn", path, "--label", "y", *flags.split()).stderr
+    assert "read with --columns region:category,a:number=NA (" in said
+
+
+@pytest.mark.parametrize(
+    ("lines", "label", "words"),
+    [
+        (["5.1,3.5,a", *(f"{i % 7}.5,{i % 5}.5,{'ab'[i % 2]}" for i in range(40))], "a", "its first line looks like a row"),
+        (["0,1,2", *(f"{i % 7}.5,{i % 5}.5,{i % 2}" for i in range(40))], "2", ""),
+        (["a,y", *(f"{i % 7},{['Yes', 'yes', 'no'][i % 3]}" for i in range(40))], "y", "'Yes' and 'yes' are two labels"),
+    ],
+)
+def test_a_first_look_warns_once(file, call, lines, label, words):
+    said = call("learn", file("rows.csv", *lines), "--label", label, "--quiet").stderr
+    assert said.count("warning: ") == said.count(words or "warning: ") == bool(words)

@@ -1,6 +1,8 @@
 """Rows of CSV text: whatever the cells hold, quotes that are not closed, and the options of tables."""
 
+import bz2
 import csv
+import gzip
 import io
 import tracemalloc
 
@@ -36,7 +38,13 @@ def test_it_resumes_after_any_row_whatever_the_cells_hold(tmp_path_factory, tabl
     ("text", "words"),
     [
         (b"", ["is empty"]),
-        (b"a,a,y\n", ["line 1", "one name"]),
+        (b"a,a,y\n", ["line 1", "one name, 'a'"]),
+        (b"5.1,3.5,1\n4.9,3.5,0\n", ["no column 'y'", "Is its first line a row?"]),
+        (b"a,b,y\r1,2,0\r", ["carriage return alone", "tr "]),
+        (gzip.compress(b"a,y\n"), ["compressed by gzip", "gzip -d"]),
+        (bz2.compress(b"a,y\n"), ["compressed by bzip2", ".bz2"]),
+        (b"PK\x03\x04", ["a zip archive"]),
+        (b"PAR1", ["a Parquet file"]),
         (b"a,b\n1,2\n", ["no column 'y'", "a, b"]),
         (b"a,\xff\n", ["line 1", "not UTF-8"]),
         (b'a,"y\n', ["line 1", "unexpected end"]),

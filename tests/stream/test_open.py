@@ -1,5 +1,6 @@
 """Names of sources and sinks that say nothing, or contradict their options."""
 
+import bz2
 import gzip
 
 import pytest
@@ -16,6 +17,8 @@ from streamsvm.stream import StreamError, open_sink, open_source
         ("-", {}, "name the format: csv, jsonl, libsvm"),
         ("-", {"format": "parquet"}, "standard input"),
         ("amqp://host/queue", {}, "no installed package knows amqp"),
+        ("rows.csv.zip", {}, "end in .zip are not read. Unpack it"),
+        ("rows.xlsx", {}, "Save it as CSV"),
         ("rows.libsvm", {"drop": "a"}, "drop means nothing for a libsvm"),
         ("kafka://localhost:9092/rows", {"drop": "a"}, r"drop means nothing for a stream with a URL. Put a .*TableEncoder"),
     ],
@@ -36,7 +39,8 @@ def test_sinks_that_cannot_be(tmp_path, name, reason):
     raises(reason, open_sink, name.format(folder=tmp_path), error=StreamError)
 
 
-def test_a_suffix_may_have_capitals(tmp_path):
-    (tmp_path / "ROWS.CSV.GZ").write_bytes(gzip.compress(b"a,y\n1,0\n"))
-    with open_source(tmp_path / "ROWS.CSV.GZ", label="y") as source:
+@pytest.mark.parametrize(("suffix", "packed"), [("GZ", gzip.compress), ("bz2", bz2.compress)])
+def test_a_packed_file_is_known_by_its_suffix(tmp_path, suffix, packed):
+    (tmp_path / f"ROWS.CSV.{suffix}").write_bytes(packed(b"a,y\n1,0\n"))
+    with open_source(tmp_path / f"ROWS.CSV.{suffix}", label="y") as source:
         assert [(row.x, row.y) for row in source] == [({"a": 1.0}, 0)]

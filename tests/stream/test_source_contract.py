@@ -129,6 +129,8 @@ BAD = [
     ("csv", b"\xff,1\n", "not UTF-8: invalid start byte at byte 0 of the line"),
     ("csv", b"1" * (2**24 + 2**18) + b",1\n", "longer than 16,777,216 bytes"),
     ("jsonl", b'{"a": \n', "not JSON"),
+    ("jsonl", b'{"a": 1, "y": 1, "a": 2}\n', "two values have the name 'a'"),
+    ("jsonl", b'{"b": {"c": 1, "c": 1}}\n', "two values have the name 'c'"),
     ("jsonl", b"[\n", "in a list of rows, write each on a line of its own"),
     ("jsonl", b'{"a": 1' + b"0" * 5000 + b"}\n", "not JSON"),
     ("jsonl", b"[1, 2]\n", "not a JSON object"),

@@ -14,7 +14,7 @@ from streamsvm.files.messages import cut
 from streamsvm.stream.look.codes import ID, are_codes
 from streamsvm.stream.look.units import money_of, unit_of
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number
+from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed, zone_names
 from streamsvm.stream.tables.values import unit_of as time_unit_of
 
 #: So many rows at least make a constant or an id of a column.
@@ -114,9 +114,12 @@ def column_of(
         return Column(name, "number", _range(numbers), f"not a number in {len(others)} rows")
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
-        note = f"looks like a date{either}{_beside(marks)}"
+        note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside(marks)}"
         answers = (("dates", (name, forms[0])), *missing)
         return Column(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
+    if not numbers and rest and (zones := zone_names(texts)):
+        note = f"times with the zone names {' and '.join(zones)}, of which no format tells the offset: write it, such as +01:00"
+        return Column(name, "text", most_common(values), note + _beside(marks), (("drop", name), *missing), is_open=True)
     distinct = len({str(value) for value in values})
     note = _of_units(texts)
     if distinct == len(values) >= ENOUGH:
@@ -124,6 +127,15 @@ def column_of(
         return Column(name, "text", most_common(values), note, (("drop", name),))
     note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else note
     return Column(name, "text", most_common(values), note, (("categorical", name),))
+
+
+def _zones_of(texts: Sequence[str], form: str | None) -> str:
+    """Return what is odd about the time zones of dates."""
+    if form is None:
+        have_zones = {parsed(text).tzinfo is not None for text in texts}
+        return ", in some rows without a time zone, which is UTC then" if len(have_zones) > 1 else ""
+    zones = zone_names(texts[:1])
+    return f" with the zone name {zones[0]}, which is not read" if zones else ""
 
 
 def parted(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:

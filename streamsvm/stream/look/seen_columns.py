@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from streamsvm.files.messages import cut
+from streamsvm.files.messages import cut, shown
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import (
@@ -37,6 +38,7 @@ LONGEST_NAME = 40
 _MANY_CLASSES = 100
 _POINTED = "or with points between thousands"
 _MOST_NAMES = 64  # of a column that is learned as names
+_LONGEST_CODE = 6  # of regions and the like, in letters
 _SECONDS = 0.9  # for which a file is read from its beginning
 _AT_ONCE, _SOME = 1000, 5  # rows that are read together beyond the first ones, and how many of them are looked at
 _LATER = 4  # times in the middle and at the end of a file
@@ -83,10 +85,45 @@ def look(
         rows, forms = _seen(source, label, {label, *table.encoder.get("dates", ())}, later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
+    if beginning.format == "csv":
+        _warn_of_header(beginning.name, columns, rows)
+    _warn_of_spellings(beginning.name, label, rows)
     if beginning.format == "csv" and "decimal" not in options:
         pointed = _pointed(beginning, label, options, rows, columns)
         columns = [_or_pointed(column) if column.name in pointed else column for column in columns]
     return len(rows), columns
+
+
+def _warn_of_header(name: str, columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]) -> None:
+    """Warn where all names of columns look like values of them, though not where they count the columns."""
+    names = [column.name for column in columns]
+    numbers = [float(name) for name in names if is_number(name)]
+    counted = numbers and [number - numbers[0] for number in numbers] == list(range(len(names)))
+    if len(names) > 1 and rows and not counted and all(_is_like_values(name, rows) for name in names):
+        warnings.warn(
+            f"{name}: its first line looks like a row, and is taken for the names of the columns: {cut(', '.join(names), 80)}. "
+            "If it is one, put a line with names before it",
+            stacklevel=2,
+        )
+
+
+def _is_like_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
+    values = {row[name] for row in rows if row.get(name) is not None}
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return bool(values) and is_number(name)
+    texts = {str(value).strip() for value in values}
+    return name in texts or any(all(is_date(text, form) for text in texts) for form in date_formats([name]))
+
+
+def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any, Any]]) -> None:
+    """Warn where two labels differ in nothing but capital letters."""
+    texts = dict.fromkeys(y for row in rows if isinstance(y := row.get(label), str))
+    spelled: dict[str, str] = {}
+    for text in texts:
+        if (other := spelled.setdefault(text.casefold(), text)) != text:
+            both = f"{shown(other)} and {shown(text)}"
+            warnings.warn(f"{name}: {both} are two labels. If they mean one, write them alike", stacklevel=2)
+            return
 
 
 def _pointed(
@@ -235,7 +272,7 @@ def _described(
 
 
 def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) -> Column:
-    """Return a column of numbers or dates with a note on those that are repeated far outside all others, if there are such ones."""
+    """Return a column of numbers or dates with a note on those that are repeated far outside all others."""
     answers = dict(column.answers)
     known = list(dict.fromkeys([*answered.get("missing", ()), *answers.get("missing", ())]))
     if column.kind == "date":
@@ -253,12 +290,12 @@ def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) 
 
 
 def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]) -> list[Column]:
-    """Return columns with marks of their own, where a mark is a name in another column, as ``NA`` is among codes of countries."""
+    """Return columns with marks of their own, where a mark is a name in another column, as ``NA`` is among codes of regions."""
     names: set[str] = set()
     for column in columns:
-        if column.kind == "text" and dict(column.answers).keys() == {"categorical"}:
+        if column.kind == "category" or (column.kind == "text" and dict(column.answers).keys() == {"categorical"}):
             values = {str(value).strip() for row in rows if (value := row.get(column.name)) is not None}
-            if len(values) > 2 and len({len(value) for value in values}) == 1 and all(value.isupper() for value in values):
+            if len(values) > 1 and all(value.isupper() and 1 < len(value) <= _LONGEST_CODE for value in values):
                 names |= values
     found = []
     for column in columns:

@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
 from streamsvm.stream.tables.values import LEAST_EPOCH, iso_seconds, number, seconds, seconds_of
 
@@ -156,7 +157,7 @@ class Reading:
         columns are in, which can be dropped, too.
         """
         if len(set(columns)) < len(columns):
-            return "two columns have one name"
+            return f"two columns have one name, {shown(next(name for name in columns if columns.count(name) > 1))}"
         unknown = [
             name
             for name in [*([] if label is None else [label]), *map(str, self._kinds)]

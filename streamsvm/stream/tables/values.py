@@ -243,11 +243,34 @@ def unit_of(value: float) -> str:
 def parsed(text: str, form: str | None = None) -> datetime:
     """Return the date in a text, in the formats that `seconds` reads; ValueError if there is none.
 
+    The name of a zone in brackets after its offset says nothing more, 24:00 is the end of a day, and of nanoseconds the last
+    three digits are left out.
+
     Examples
     --------
-    >>> parsed("31.12.2024", "%d.%m.%Y")
-    datetime.datetime(2024, 12, 31, 0, 0)
+    >>> parsed("31.12.2024", "%d.%m.%Y"), parsed("2024-12-30T24:00")
+    (datetime.datetime(2024, 12, 31, 0, 0), datetime.datetime(2024, 12, 31, 0, 0))
     """
+    if text[-1:] in _CLOSING and not (form or "").endswith(_CLOSING):
+        text = _NAMED_OFFSET.sub(r"\1", text)
+    try:
+        return _parsed(text, form)
+    except ValueError:
+        midnight, fine = _MIDNIGHT.search(text), _NANOSECONDS.search(text)
+        if midnight is not None:
+            return _parsed(f"{text[: midnight.start()]}00{text[midnight.start() + 2 :]}", form) + timedelta(days=1)
+        if fine is None or "%f" not in (form or ""):
+            raise
+        return _parsed(text[: fine.start()] + text[fine.end() :], form)
+
+
+_CLOSING = ("]", ")")
+_NAMED_OFFSET = re.compile(r"([+-]\d\d:?\d\d|Z)\s?(?:\[[^\[\]]+\]|\([^()]+\))$")
+_MIDNIGHT = re.compile(r"(?<![\d:.])24(?=(?::00){1,2}(?:[.,]0+)?(?![\d:.,]))")
+_NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
+
+
+def _parsed(text: str, form: str | None) -> datetime:
     if form is None:
         if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _DIGITS):  # Python takes some epochs for dates
             raise ValueError(f"{text!r} is not ISO 8601")
@@ -269,11 +292,15 @@ _WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _TOKEN = re.compile(
     rf"(?P<A>(?i:{_WEEKDAYS}))|(?P<a>(?i:Mon|Tue|Wed|Thu|Fri|Sat|Sun))|(?P<B>(?i:{_MONTHS}))"
     r"|(?P<b>(?i:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec))"
-    r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,6})?)(?!\d)|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
-    r"|(?P<z>(?<=[\d ])[+-]\d\d:?\d\d\b)|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
+    r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,9})?)(?!\d)|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
+    r"|(?P<z>(?<=[\dTC ])[+-]\d\d:?\d\d\b)|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
 )
 _BETWEEN = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bde\b)*")
-_MACHINES = ("%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H.%M.%S.%f", "%Y-%m-%d-%H.%M.%S")  # of cameras and of DB2
+_ZONE = re.compile(r"(?<=[\dMm] )(?!UTC\b|GMT\b)[A-Z]{3,5}\b")
+_MACHINES = (
+    *("%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H.%M.%S.%f", "%Y-%m-%d-%H.%M.%S"),  # of cameras and of DB2
+    *("%d-%b-%y %I.%M.%S.%f %p", "%d-%b-%y %I.%M.%S %p", "%d-%b-%y %I.%M.%S.%f %p %z", "%d-%b-%y %H.%M.%S.%f"),  # of Oracle
+)
 _LONGEST = 64  # characters of a date
 _ORDERS = {
     ("Y", "n", "n"): ("Ymd",),
@@ -311,6 +338,7 @@ def formats_of(texts: Sequence[str]) -> list[str | None]:
 
 def _guesses(text: str) -> Iterable[str]:
     """The formats that a text may have, in the order of their likelihood."""
+    text = _NAMED_OFFSET.sub(r"\1", text)
     if len(text) > _LONGEST:
         return
     yield from (form for form in _MACHINES if is_date(text, form))
@@ -323,7 +351,9 @@ def _guesses(text: str) -> Iterable[str]:
         half_days = half_days or kind == "p"
         end = token.end()
     parts.append(text[end:])
-    if not all(_BETWEEN.fullmatch(between) for between in parts[::2]):
+    zone = _ZONE.search(text)
+    named = "" if zone is None else zone[0]
+    if not all(_BETWEEN.fullmatch(between.replace(f" {named}", "", 1) if named else between) for between in parts[::2]):
         return
     tokens = parts[1::2]
     places = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
@@ -337,6 +367,20 @@ def _guesses(text: str) -> Iterable[str]:
         yield form
         if "may" in text.lower():  # which is short and long
             yield form.replace("%b", "%B")
+
+
+def zone_names(texts: Iterable[str]) -> list[str]:
+    """Return the names of time zones, but UTC, that stand in texts which are dates but for them.
+
+    >>> zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), zone_names(["5 ABC"])
+    (['CEST', 'CET'], [])
+    """
+    plain, names = [], set()
+    for text in texts:
+        zone = _ZONE.search(text)
+        names.update([] if zone is None else [zone[0]])
+        plain.append(_ZONE.sub("", text, count=1).strip())
+    return sorted(names) if names and formats_of(plain) else []
 
 
 def _clock(token: re.Match[str]) -> str:

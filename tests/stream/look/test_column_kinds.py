@@ -21,6 +21,7 @@ from streamsvm.stream.look.column_kinds import column_of
         (["a", "b", "a"], "text", ("categorical", "c")),
         ([f"n{i}" for i in range(30)], "text", ("drop", "c")),
         (["2024-01-01", "2024-01-02T03:04:05Z"], "date", ("dates", ("c", None))),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "text", ("drop", "c")),
         (["31.12.2024", "01.02.2024"], "date", ("dates", ("c", "%d.%m.%Y"))),
         (["12/31/2024"], "date", ("dates", ("c", "%m/%d/%Y"))),
         ([datetime(2024, 1, 1)], "date", ("dates", ("c", None))),
@@ -57,3 +58,17 @@ def test_units_of_numbers(values, note, answer):
     """No reading knows the unit of a column: two of them would be one number, as would a later row with another."""
     column = column_of("c", values)
     assert (column.note, column.answers) == (note, (answer,))
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "is_open"),
+    [
+        (["2024-01-01T00:00", "2024-01-02T00:00Z"], "in some rows without a time zone, which is UTC then", False),
+        (["2024-01-01 00:00 CET"], "with the zone name CET, which is not read", False),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "zone names CEST and CET, of which no format tells the offset", True),
+    ],
+)
+def test_what_is_odd_about_time_zones(values, words, is_open):
+    column = column_of("c", values)
+    assert words in column.note
+    assert column.is_open == is_open

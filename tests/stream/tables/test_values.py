@@ -163,13 +163,39 @@ def test_a_format_reads_what_it_has_written(day, clock, times):
         (["2024-03-01-10.00.00.000000"], "%Y-%m-%d-%H.%M.%S.%f"),
         (["2024-03-01-10.00.00"], "%Y-%m-%d-%H.%M.%S"),
         (["2024:03:01 10:00:00"], "%Y:%m:%d %H:%M:%S"),
+        (["27-NOV-26 10.00.00.000000 AM", "27-NOV-26 10.00.00.000000000 PM"], "%d-%b-%y %I.%M.%S.%f %p"),
+        (["2024-03-01 10:00:00 CET"], "%Y-%m-%d %H:%M:%S CET"),
+        (["Fri Mar 01 10:00:00 EST 2024"], "%a %b %d %H:%M:%S EST %Y"),
+        (["Fri Mar 01 2024 10:00:00 GMT+0100 (CET)", "Fri Apr 19 2024 10:00:00 GMT+0200 (CEST)"], "%a %b %d %Y %H:%M:%S GMT%z"),
+        (["2024-03-01T10:00:00+01:00[Europe/Berlin]", "2024-07-01T10:00:00Z[UTC]"], None),
+        (["2024-03-01 24:00:00"], None),
+        (["31.03.2024 24:00"], "%d.%m.%Y %H:%M"),
     ],
 )
 def test_dates_of_databases_and_cameras(texts, form):
     assert formats_of(texts) == [form]
 
 
-@pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 PST", "5 to 10", "1-2", "", "x"])
+@pytest.mark.parametrize(
+    ("text", "form", "time"),
+    [
+        ("Fri Nov 27 2026 10:00:00 GMT+0100 (CET)", "%a %b %d %Y %H:%M:%S GMT%z", "2026-11-27T09:00Z"),
+        ("2026-11-27T10:00:00+01:00[Europe/Berlin]", None, "2026-11-27T09:00Z"),
+        ("27-NOV-26 10.00.00.250000000 PM", "%d-%b-%y %I.%M.%S.%f %p", "2026-11-27T22:00:00.25"),
+        ("2026-12-31 24:00:00", None, "2027-01-01"),
+        ("28.02.2024 24:00", "%d.%m.%Y %H:%M", "2024-02-29"),
+    ],
+)
+def test_moments_of_other_systems(text, form, time):
+    assert seconds(text, form) == seconds(time)
+
+
+@pytest.mark.parametrize("text", ["2024-03-01 24:00:01", "2024-03-01 24:30", "2024-03-01 [Berlin]", "2024-03-01 25:00"])
+def test_moments_that_are_none(text):
+    raises(".", parsed, text)
+
+
+@pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"])
 def test_what_is_no_date_has_no_format(text):
     assert formats_of([text]) == []
 
