@@ -90,6 +90,8 @@ class _Writer:
             return obj if abs(obj) < _LONG else {"int": hex(obj)}
         if kind is float:
             return obj if math.isfinite(obj) else {"float": str(obj)}
+        if kind is np.str_:  # river keeps such names of features
+            return obj.item()
         if depth > _DEEPEST:
             raise UnsupportedError(f"tuples are nested more than {_DEEPEST} deep")
         if kind is tuple:

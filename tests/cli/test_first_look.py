@@ -7,6 +7,7 @@ import math
 import random
 import re
 import shlex
+import warnings
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -507,9 +508,8 @@ def test_what_lies_far_from_all_others_may_mean_missing(file, call, usual, mark,
 @pytest.mark.parametrize("flags", ["", "--columns region:category"])
 def test_a_mark_of_numbers_may_be_a_name_elsewhere(file, call, names, flags):
     names = names.split()
-    path = file(
-        "rows.csv", "region,a,y", *(f"{names[i % len(names)]},{'NA' if i % 9 == 4 else i * i % 31},{i % 2}" for i in range(90))
-    )
+    cells = ((names[i % len(names)], "NA" if i % 9 == 4 else i * i % 31, i % 2) for i in range(90))
+    path = file("rows.csv", "region,a,y", *(f"{a},{b},{y}" for a, b, y in cells))
     said = call("learn", path, "--label", "y", *flags.split()).stderr
     assert "read with --columns region:category,a:number=NA (" in said
 
@@ -523,5 +523,6 @@ def test_a_mark_of_numbers_may_be_a_name_elsewhere(file, call, names, flags):
     ],
 )
 def test_a_first_look_warns_once(file, call, lines, label, words):
-    said = call("learn", file("rows.csv", *lines), "--label", label, "--quiet").stderr
+    with warnings.catch_warnings(action="default"):
+        said = call("learn", file("rows.csv", *lines), "--label", label, "--quiet").stderr
     assert said.count("warning: ") == said.count(words or "warning: ") == bool(words)

@@ -9,6 +9,7 @@ from uuid import UUID
 import numpy as np
 import pandas as pd
 import pytest
+from river.preprocessing import StandardScaler
 
 from refused import refused
 from saved import dumps, loads
@@ -65,3 +66,12 @@ def test_what_is_learned_can_be_saved(make, given, plain_ones):
 def test_what_no_file_can_hold_is_refused_at_once(value):
     refused("which no file can hold", BSGDClassifier().learn_one, {"a": 1.0}, value)
     refused("the name of a feature, .* which no file can hold", BSGDClassifier().learn_one, {value: 1.0}, True)
+
+
+def test_names_of_numpy_in_a_scaler_of_river_can_be_saved():
+    of_numpy, plainly = (StandardScaler() | BSGDClassifier(budget=5, seed=0) for _ in range(2))
+    for i in range(20):
+        of_numpy.learn_one({np.str_("a"): float(i % 7), np.str_("b"): 1.0}, i % 2)
+        plainly.learn_one({"a": float(i % 7), "b": 1.0}, i % 2)
+    assert dumps(of_numpy) == dumps(plainly)
+    assert loads(dumps(of_numpy)).predict_one({np.str_("a"): 1.0, "b": 1.0}) == plainly.predict_one({"a": 1.0, "b": 1.0})
