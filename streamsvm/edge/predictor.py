@@ -364,9 +364,11 @@ def load(path: str | Path) -> Predictor:
         The message names the file, and says what to do.
     """
     try:
-        data = read_file(Path(path))
+        data = read_file(Path(path), zipped=True)
     except OSError as error:
         raise ProgramError(f"{path}: {error.strerror}") from error
+    except CorruptError as error:
+        raise ProgramError(f"{path}: it is corrupt: {error}") from error
     return loads(data, str(path))
 
 

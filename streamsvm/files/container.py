@@ -16,7 +16,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,8 @@ _LONGEST_HEADER = 2**26
 _MOST_DIMENSIONS = 32
 _ALIGNMENT = 64
 _KIND = "streamsvm"
+_ZIP = b"PK\x03\x04"
+_LARGE = 2**27  # bytes
 
 
 class CorruptError(ValueError):
@@ -101,12 +103,38 @@ def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
     return b"".join([*parts, checksum.digest()])  # the only copy
 
 
-def read_file(path: Path) -> bytes:
-    """Return the bytes of a file. OSError where it cannot be read, or is a device, which may never end."""
-    with path.open("rb") as file:
-        if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is a device, and no file")
+def read_file(path: Path, zipped: bool = False) -> bytes:
+    """Return the bytes of a file, of which a large one is read only if it is as long as its header says, or ``zipped``.
+
+    OSError where it cannot be read, or is a device or a pipe, which may never end. CorruptError where it has another length.
+    """
+    with open(path, "rb", opener=_without_wait) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is a device or a pipe, and no file")
+        if status.st_size > _LARGE and not (zipped and file.read(len(_ZIP)) == _ZIP):
+            file.seek(0)
+            if _length_in(file) != status.st_size:
+                raise CorruptError("it is cut off, or not a file of streamsvm")
+        file.seek(0)
         return file.read()
+
+
+def _without_wait(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # else a FIFO waits for its writer
+
+
+def _length_in(file: BinaryIO) -> int | None:
+    """Return how many bytes a container has according to its header; None where it has none."""
+    n_header = int.from_bytes(file.read(8), "little")
+    if n_header > _LONGEST_HEADER:
+        return None
+    try:
+        header = json.loads(file.read(n_header))
+        is_ours = header.pop("__metadata__")["format"] == _KIND
+        return 8 + n_header + max(int(entry["data_offsets"][1]) for entry in header.values()) if is_ours else None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return None
 
 
 def unpack(data: bytes) -> Container:
@@ -117,7 +145,7 @@ def unpack(data: bytes) -> Container:
     """
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 + _DIGEST_BYTES or n_header > min(_LONGEST_HEADER, len(data) - 8 - _DIGEST_BYTES):
-        if data[:4] == b"PK\x03\x04":
+        if data[:4] == _ZIP:
             raise CorruptError("it is a zip file, and only streamsvm.edge.load reads an .npz that `streamsvm export` wrote")
         raise CorruptError("it is cut off, or not a file of streamsvm")
     if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:

@@ -126,6 +126,8 @@ def read_container(path: Path) -> Container:
         data = read_file(path)
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from error
+    except CorruptError as error:
+        raise CorruptFileError(f"{path} is corrupt: {error}") from error
     return container_of(path, data)
 
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 import inspect
 import random
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from functools import cache
 from numbers import Number
+from types import MethodType
 from typing import Any
 
 import numpy as np
-from river import base, compose
+from river import base, compose, stats
 
 from streamsvm.files.container import CorruptError
 from streamsvm.files.messages import shown
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_KINDS = (base.Estimator, base.DriftDetector, stats.base.Statistic)
 _MAY_END = ("_buffer", "_init_buffer")  # which are None, or gone, once they were used
 
 
@@ -46,8 +49,54 @@ def check(made: Any) -> None:
     if wrong := _unlike(made, _expected(kind)):  # switches, or rows of text, may make it another object: some work once more
         given = ((name, vars(made).get(name, ...)) for name in inspect.signature(kind).parameters)
         switches = tuple(pair for pair in given if pair[1] is None or isinstance(pair[1], bool | str))
-        if all(_unlike(made, _expected(kind, switches, value)) for value in (1.0, "a")):
+        as_text = _expected(kind, switches, "a")
+        if _unlike(made, _expected(kind, switches)) and (not as_text or _unlike(made, as_text)):
             raise CorruptError(wrong)
+    if isinstance(made, base.Ensemble):
+        _check_sizes(made, _expected(kind))
+
+
+def check_nesting(objects: Iterable[Any]) -> None:
+    """Raise a CorruptError where a model of river lies within itself, and would ask itself without end."""
+    done: set[int] = set()
+    for start in objects:
+        if not isinstance(start, base.Estimator) or id(start) in done:
+            continue
+        above: list[int] = []  # the models that lie around what is looked at
+        seen: set[int] = set()  # what is not a model, and was looked at below them
+        left: list[Any] = [start]
+        while left:
+            found = left.pop()
+            if found is None:  # the end of a model
+                done.add(above.pop())
+                continue
+            if isinstance(found, base.Estimator):
+                if id(found) in above:
+                    raise CorruptError(f"a {type(found).__name__} lies within itself")
+                if id(found) in done:
+                    continue
+                above.append(id(found))
+                left.append(None)
+            elif id(found) in seen:
+                continue
+            seen.add(id(found))
+            left += [part for part in _parts(found) if not isinstance(part, _PLAIN)]
+
+
+def _parts(found: Any) -> Iterable[Any]:
+    if isinstance(found, dict):
+        return found.values()
+    if isinstance(found, list | tuple | deque | set):
+        return found
+    return vars(found).values() if type(found).__module__.startswith("river.") and hasattr(found, "__dict__") else ()
+
+
+def _check_sizes(made: Any, expected: Mapping[str, Any]) -> None:
+    """Raise a CorruptError where a list of an ensemble is not as long as that of its models, as it was when it was made."""
+    n_usual, n_models = len(expected.get("data", ())), len(made.data)
+    for name, usual in expected.items():
+        if isinstance(usual, list) and len(usual) == n_usual > 0 and len(vars(made)[name]) != n_models:
+            raise CorruptError(f"{name} of a {type(made).__name__} are {len(vars(made)[name])}, not one for each model")
 
 
 def _unlike(made: Any, expected: Mapping[str, Any]) -> str:
@@ -81,8 +130,13 @@ def _is_like(found: Any, usual: Any, within: bool = False) -> bool:
         return isinstance(found, str)
     if isinstance(usual, Number):
         return found is not None and not isinstance(found, str | bytes | dict | list | set | tuple)
-    if isinstance(usual, base.Estimator):
-        return isinstance(found, base.Estimator)
+    for kind in _KINDS:
+        if isinstance(usual, kind):
+            return isinstance(found, kind)
+    if isinstance(usual, defaultdict) and isinstance(next(iter(usual.values()), 0), Number | stats.base.Statistic):
+        return isinstance(found, defaultdict) and callable(found.default_factory) and _is_like(found, dict(usual))
+    if isinstance(usual, MethodType):
+        return callable(found)
     if isinstance(usual, dict | list):
         if isinstance(found, dict | list):
             if isinstance(found, dict) != isinstance(usual, dict):
@@ -105,7 +159,7 @@ def _expected(cls: Any, switches: tuple[tuple[str, Any], ...] = (), value: float
     """Return the attributes of an object that the class makes itself; None stands for parameters, which are of many kinds.
 
     ``switches`` are parameters that are None, True, False or text: others could ask for any amount of memory. A transformer has
-    learned a row with the ``value``.
+    learned a row with the ``value``; there are none where it does not learn text.
     """
     if not cls.__module__.startswith("river."):
         return {}
@@ -116,7 +170,7 @@ def _expected(cls: Any, switches: tuple[tuple[str, Any], ...] = (), value: float
             made = cls(**{**chosen, **dict(switches)})
             attributes = vars(made)
             if isinstance(made, base.Transformer) and not made._supervised:
-                with suppress(Exception):  # of one that learns other rows
+                with suppress(Exception) if value == 1.0 else nullcontext():  # of one that learns other rows
                     made.learn_one({"a": value, "b": value})
                     made.transform_one({"a": value, "b": value})
         except Exception:  # noqa: BLE001 - of a class that others make

@@ -40,6 +40,7 @@ from streamsvm.files.container import DTYPES, CorruptError
 from streamsvm.files.messages import shown
 from streamsvm.files.names import METHODS, UntrustedError, find_class, find_function, name_of
 from streamsvm.files.river_objects import check as check_object
+from streamsvm.files.river_objects import check_nesting
 from streamsvm.files.river_state import check_scaler, check_wrapper
 
 _DEEPEST = 100  # tuples in tuples
@@ -265,6 +266,7 @@ class _Reader:
             check_wrapper(made)
             check_scaler(made)
             check_object(made)
+        check_nesting(self._made.values())
         return self._value(root)
 
     def _make(self, number: int) -> Any:

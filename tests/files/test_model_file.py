@@ -8,11 +8,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import streamsvm
 from refused import raises
 from streamsvm import BSGDClassifier, edge
+from streamsvm.files import container
+from streamsvm.files.container import pack
 from streamsvm.files.model_file import ModelFileError, container_of, facts_of, to_bytes, write, write_all
 
 
@@ -104,9 +107,25 @@ def test_paths_that_name_no_file(path, model):
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
-def test_devices_are_not_read():
-    raises("/dev/zero: it is a device, and no file", streamsvm.load, "/dev/zero", error=ModelFileError)
-    raises("/dev/zero: it is a device, and no file", edge.load, "/dev/zero", error=edge.ProgramError)
+def test_devices_and_pipes_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # which nobody writes to
+    for path in ("/dev/zero", tmp_path / "pipe"):
+        raises(f"{path}: it is a device or a pipe, and no file", streamsvm.load, path, error=ModelFileError)
+        raises(f"{path}: it is a device or a pipe, and no file", edge.load, path, error=edge.ProgramError)
+
+
+def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    for begin in (b"", b"\2\0\0\0\0\0\0\0{}", pack({"a": np.zeros(3)}, {})):
+        path.write_bytes(begin)
+        os.truncate(path, 200 * 2**30)  # a file with holes
+        raises("it is cut off, or not a file of streamsvm", streamsvm.load, path, error=ModelFileError)
+        raises("it is cut off, or not a file of streamsvm", edge.load, path, error=edge.ProgramError)
+    monkeypatch.setattr(container, "_LARGE", 0)
+    model = streamsvm.BSGDClassifier(budget=5)
+    model.learn_one({"a": 1.0}, True)
+    model.save(path)
+    assert streamsvm.load(path).predict_one({"a": 1.0}) is edge.load(path).predict_one({"a": 1.0}) is True
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")

@@ -30,6 +30,41 @@ CHANGES = {
 }
 
 
+def of_many(kind):
+    model = kind(multiclass.OneVsRestClassifier(linear_model.LogisticRegression()))
+    for i in range(9):
+        model.learn_one({"a": float(i)}, i % 3)
+    return model
+
+
+def scaled(kind):
+    scaler = kind()
+    scaler.learn_one({"a": 1.0})
+    return scaler
+
+
+#: Objects, and changes after which they would fail only when they are used.
+LATE = {
+    "a largest value that is none": (scaled(preprocessing.MinMaxScaler), lambda model: model.max.update(a=None)),
+    "a smallest value that is a list": (scaled(preprocessing.MinMaxScaler), lambda model: model.min.update(a=[1])),
+    "nothing for a new feature": (scaled(preprocessing.MaxAbsScaler), lambda model: vars(model).update(abs_max={})),
+    "a range that is text": (scaled(preprocessing.RobustScaler), lambda model: model.iqr.update(a="x")),
+    "itself within itself": (of_many(multiclass.OneVsRestClassifier), lambda model: model.classifiers.update({0: model})),
+    "no watches": (of_many(ensemble.ADWINBaggingClassifier), lambda model: model._drift_detectors.clear()),
+    "another watch": (of_many(ensemble.ADWINBaggingClassifier), lambda model: model._drift_detectors.__setitem__(0, model.model)),
+    "itself among its models": (of_many(ensemble.BaggingClassifier), lambda model: model.data.append({"a": [model]})),
+    "no way to bag": (of_many(ensemble.LeveragingBaggingClassifier), lambda model: vars(model).update(_bagging_fct=1)),
+}
+
+
+@pytest.mark.parametrize(("model", "change"), LATE.values(), ids=LATE)
+def test_what_would_fail_later_is_refused(model, change):
+    loads(dumps(model))
+    change(model)
+    with pytest.raises(ModelFileError, match="could not be loaded again"):
+        dumps(model)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_river_would_not_make_is_refused(change):
     model = learned()
