@@ -239,7 +239,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         "source",
         metavar="SOURCE",
         nargs="*",
-        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz or .zst; Parquet, Arrow), - for standard input, or "
+        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz, .bz2 or .zst; Parquet, Arrow), - for standard input, or "
         "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
     )
     streams.add_argument("--label", metavar="NAME", help=label)

@@ -22,10 +22,12 @@ from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.quantise import quantised
+from streamsvm.files.messages import cut
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.rows import learner_of
 
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
+_SHOWN = 20  # names of columns
 _SAMPLE = 10_000  # rows, of which there are no more in memory
 
 
@@ -81,6 +83,8 @@ def run(arguments: argparse.Namespace) -> None:
         _compare(program, written, rows_near_vectors(program), "near its support vectors", single)
     if sample is not None:
         _compare(program, written, sample, f"of {arguments.sample}", single)
+    if arguments.form in ("c", "onnx"):
+        print(printable(_order_of(written)))
     for path in paths:
         print(printable(f"{path}: {path.stat().st_size:,} bytes"))
     if written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
@@ -107,6 +111,13 @@ def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     if np.isnan(rows).all():
         raise CommandError(f"--sample {place} has none of the columns that the model has learned")
     return np.array(rows)
+
+
+def _order_of(program: Program) -> str:
+    """Return the order in which a written program takes the numbers of a row."""
+    names = [cut(str(column.name), 40) for column in program.columns]
+    n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
+    return f"takes numbers in this order: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
 
 
 def _bits_of(program: Program) -> str:
