@@ -32,6 +32,8 @@ import numpy as np
 MOST_AT_ONCE = 2**21
 
 LARGEST_KERNEL = 1e30
+#: Kernel values of distances below this are 0 in every form, as in the models: the least normal number of float32.
+LEAST_KERNEL = 2.0**-126
 _LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
 #: What is added to distances when they are compared, in float32; what they count as at least.
 ROUNDING, NEAREST_DISTANCE = np.float32(8192.0), 2.0**-15
@@ -293,17 +295,23 @@ def vectors_of(step: Step) -> np.ndarray:
     return vectors + step.arrays["middle"] if "middle" in step.arrays else vectors
 
 
+def _flushed(values: np.ndarray) -> np.ndarray:
+    """Return kernel values of which those below `LEAST_KERNEL` are 0, as they are to a learner: rows far away get one answer."""
+    values[values < LEAST_KERNEL] = 0.0
+    return values
+
+
 def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return the values of a step's kernel between rows x [n, width] and vectors [m, width], float64 [n, m]."""
     kind, gamma = step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         if len(x) == 1:
             ways = vectors - x
-            return np.exp(-gamma * np.einsum("ij,ij->i", ways, ways))[None]
+            return _flushed(np.exp(-gamma * np.einsum("ij,ij->i", ways, ways)))[None]
         middle = vectors.mean(axis=0) if len(vectors) else 0.0  # distances are most exact from there
         x, vectors = x - middle, vectors - middle
         squares = np.square(x).sum(axis=1)[:, None] + np.square(vectors).sum(axis=1) - 2.0 * (x @ vectors.T)
-        return np.exp(-gamma * np.maximum(squares, 0.0))
+        return _flushed(np.exp(-gamma * np.maximum(squares, 0.0)))
     products = x @ vectors.T
     if kind == "linear":
         return products

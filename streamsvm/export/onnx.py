@@ -15,7 +15,17 @@ import numpy as np
 
 from streamsvm.core.checks import OnnxInputs, OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import ALIKE, LARGEST_KERNEL, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER, Step, vectors_of
+from streamsvm.edge.steps import (
+    ALIKE,
+    LARGEST_KERNEL,
+    LEAST_KERNEL,
+    NEAREST_DISTANCE,
+    ROUNDING,
+    SAID,
+    SAID_NUMBER,
+    Step,
+    vectors_of,
+)
 from streamsvm.export.onnx_graph import Graph, as_given, made
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
@@ -179,7 +189,8 @@ def _bend(graph: Graph, step: Step, x: str) -> str:
 def _kernel(graph: Graph, step: Step, x: str) -> str:
     vectors, kind, gamma = vectors_of(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
-        return graph.op("Exp", graph.op("Mul", _distances(graph, vectors, gamma, x), -gamma))
+        values = graph.op("Exp", graph.op("Mul", _distances(graph, vectors, gamma, x), -gamma))
+        return graph.op("ThresholdedRelu", values, alpha=LEAST_KERNEL)
     products = graph.op("MatMul", x, _single(vectors.T))
     if kind == "linear":
         return products

@@ -6,10 +6,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+from river.preprocessing import MinMaxScaler
 
 from c_compilers import needs_compiler
-from streamsvm import learners
+from streamsvm import BSCAClassifier, learners
+from streamsvm.edge.predictor import Predictor
+from streamsvm.export.c import CModel
+from streamsvm.export.describe import program_of
+from streamsvm.export.forms import export
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Largest difference of a value, in deviations of all, that is rounding: float32 has decision values to 1e-6 of their terms.
@@ -71,3 +77,25 @@ def test_tables_and_a_file_are_written(parity, monkeypatch, tmp_path, capsys):
     assert "RBP, 2 labels" in printed
     assert "HierarchicalSVR: a step 'trees' has no form in C" in printed
     assert [model["model"] for model in json.loads(out.read_text())["models"]] == ["RBP", "HierarchicalSVR"]
+
+
+@needs_compiler
+def test_rows_far_from_all_vectors_get_one_label(tmp_path):
+    """Each kernel value is 0 in every form, though not all of them compute in the same precision."""
+    rng = np.random.default_rng(0)
+    centres, k = rng.normal(size=(6, 8)) * 2.0, rng.integers(6, size=600)
+    X = centres[k] + 0.4 * rng.normal(size=(600, 8))
+    model = MinMaxScaler() | BSCAClassifier(budget=30, gamma=8.0, scaling=None)
+    for x, label in zip(X.tolist(), k % 3, strict=True):
+        model.learn_one({f"f{i}": value for i, value in enumerate(x)}, f"k{label}")
+    program = program_of(model)
+    [path] = export(program, "onnx", tmp_path)
+    session = onnxruntime.InferenceSession(path)
+    for times in (3.0, 6.0, 20.0):
+        far = X.mean(axis=0) + (X[:100] - X.mean(axis=0)) * times
+        rows = [{f"f{i}": value for i, value in enumerate(x)} for x in far.tolist()]
+        expected = [model.predict_one(x) for x in rows]
+        assert [Predictor(program).predict_one(x) for x in rows] == expected
+        assert Predictor(program).predict_many(far).tolist() == expected
+        assert CModel(program).predict_many(far).tolist() == expected
+        assert session.run(["label"], {"X": far.astype(np.float32)})[0].tolist() == expected

@@ -16,14 +16,14 @@ LANES = 16
 
 # No branches, so that compilers make SIMD code of a loop round it.
 _FADE = """
-/* e^-x for x >= 0; at x > 87 as there. */
+/* e^-x for x >= 0; 0 where that is below 2^-126. */
 static inline float @_fade(float x)
 {
     union { int32_t i; float f; } t, power;
     int32_t n;
     float r;
     t.f = x * 1.44269504f;
-    t.i = t.i < 0x42fa0000 ? t.i : 0x42fa0000; /* at most 125: floats from 0 on are ordered as their bits are */
+    t.i = t.i < 0x42fc0000 ? t.i : 0x42fe0000; /* from 126 on 127: floats from 0 on are ordered as their bits are */
     n = (int32_t)(t.f + 0.5f);
     r = ((float)n - t.f) * 0.693147181f;
     r = 1.0f + r * (1.0f + r * (0.5f + r * (0.166666667f + r * (0.0416666667f + r * (0.00833333333f + r * 0.00138888889f)))));
@@ -35,6 +35,7 @@ static inline float @_fade(float x)
 _EXP = """
 static float @_exp(float x)
 {
+    x = x > 86.0f ? 86.0f : x < -86.0f ? -86.0f : x;
     return x < 0.0f ? @_fade(-x) : 1.0f / @_fade(x);
 }
 """
