@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.text_rows import read_objects
+from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table, Values
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import label_of
@@ -277,3 +278,15 @@ class _Rows:
 
 
 _QUOTE = ord('"')
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"two values have the name {shown(next(name for name in found if names.count(name) > 1))}")
+    return found
+
+
+#: A parser that refuses an object in which a name stands twice, of which others take the last value.
+STRICT = json.JSONDecoder(object_pairs_hook=_object)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.byte_streams import ByteStream
-from streamsvm.stream.json_objects import JSONObjects
+from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.sources import LinesChunk, TextSource
 from streamsvm.stream.tables.chunk import BadRow, Row, Table
 from streamsvm.stream.tables.reading import TextOptions
@@ -28,7 +27,7 @@ class JSONLinesSource(TextSource):
 
     def __init__(self, path: str | Path | ByteStream, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
         super().__init__(path, label, **reading)
-        self._objects = JSONObjects(label, json.loads, self._reading if self._reads else None)
+        self._objects = JSONObjects(label, STRICT.decode, self._reading if self._reads else None)
 
     def _lines_at_hand(self, most: int) -> LinesChunk | None:
         lines = self._reader.whole_lines(most)
@@ -43,7 +42,7 @@ class JSONLinesSource(TextSource):
     def _fields(self, line: str) -> dict[str, Any]:
         hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
         try:
-            x = _DECODER.decode(line)
+            x = STRICT.decode(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
         if not isinstance(x, dict):
@@ -89,14 +88,3 @@ class ObjectsChunk(LinesChunk):
 
 
 _OPEN = ord("{")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"two values have the name {shown(next(name for name in found if names.count(name) > 1))}")
-    return found
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.json_objects import JSONObjects
+from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path, flat, label_of
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, Codec, fields_of
@@ -67,6 +67,8 @@ class JSONCodec(Codec):
         if b"[" in value and list in set(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) is list)
             raise ValueError(f"field {shown(name)} holds an array; a row has one value a field")
+        if value.count(b":") >= len(fields) + value.count(b"{"):  # in a text, or after a name that stands twice
+            STRICT.decode(value.decode())
         y = label_of(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}

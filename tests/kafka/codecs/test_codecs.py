@@ -57,6 +57,8 @@ NOT_READ = [
     (JSON, b"3", "got int"),
     (JSON, b"null", "got NoneType"),
     (JSON, b'{"y": [1]}', "'y' holds an array"),
+    (JSON, b'{"a": 1, "y": 1, "a" : "10:00"}', "two values have the name 'a'"),
+    (JSON, b'{"b": {"c": 1, "c": 1}}', "two values have the name 'c'"),
     (JSON, b" " * (MAX_MESSAGE_BYTES + 1), f"{MAX_MESSAGE_BYTES + 1} bytes"),
     *((FLOAT32, bytes(size), f"{size} bytes; 2 features and a label as float32 take 12") for size in (0, 8, 11, 13, 24)),
     (NPY, b"", "does not begin with its mark"),
