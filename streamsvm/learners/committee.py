@@ -61,6 +61,8 @@ class Expert(NamedTuple):
             return Place(self.kind, 2, landmarks=self.budget, corrects=self.corrects)
         if self.kind == kinds.NEIGHBOURS:
             return Place(self.kind, 1, rows=(self.budget, 2 * self.budget))
+        if self.kind == kinds.FOREST:
+            return Place(self.kind, 2, grown_of=self.budget)
         if self.kind == kinds.LAST_LABEL:
             return Place(self.kind, 2)
         return Place(self.kind, 1, second_order=self.kind in (kinds.NEWTON, kinds.SLOW_NEWTON, kinds.ADDITIVE))
@@ -70,6 +72,8 @@ class Expert(NamedTuple):
         """The names of its inputs to the stack."""
         if self.kind == kinds.LAST_LABEL:
             return ["last", "what follows it"]
+        if self.kind == kinds.FOREST:
+            return ["share", "logarithm"]
         return ["last", "average"] if self.place.inputs == 2 else ["last"]
 
 
@@ -100,6 +104,7 @@ _SECOND_ORDER = (
 )
 _ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
 _NEIGHBOURS = Expert("nearest neighbours", kinds.NEIGHBOURS, budget=2000)
+_FOREST = Expert("rolling forest", kinds.FOREST, budget=2400)
 
 
 def _of_labels(budget: int) -> tuple[Expert, ...]:
@@ -112,6 +117,7 @@ def _of_labels(budget: int) -> tuple[Expert, ...]:
         _SECOND_ORDER[1],
         _ADDITIVE,
         _NEIGHBOURS,
+        _FOREST,
         Expert("last label", kinds.LAST_LABEL),
     )
 
@@ -162,6 +168,9 @@ def states(store: Any, kind: int) -> tuple[np.ndarray, np.ndarray]:
 def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None:
     """Set the state of an expert's new store; ``number`` is its place, from which its random numbers follow."""
     if expert.kind == kinds.NEIGHBOURS:  # which begins with no rows
+        return
+    if expert.kind == kinds.FOREST:
+        store.views.header["random"] = (seed + number) % 2**64
         return
     common, own = states(store, expert.kind)
     common["scale"] = common["average_v"] = 1.0
@@ -365,7 +374,7 @@ class Committee(ScalingEstimator):
                 self._check_expert(expert, store, others[0])
 
     def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
-        if expert.kind == kinds.NEIGHBOURS:
+        if expert.kind in (kinds.NEIGHBOURS, kinds.FOREST):
             return
         learned = {**LEARNED, **least_squares.LEARNED} if expert.kind == kinds.LANDMARKS else LEARNED
         for record, other in zip(states(store, expert.kind), states(fresh, expert.kind), strict=True):

@@ -114,6 +114,9 @@ class SVMClassifier(OnlineClassifier, Committee):
                 targets = stores[0].views.targets[: stores[0].held]
                 if before == 1:
                     targets[:] = np.where(targets == 1.0, positive, negative)
+            elif expert.kind == kinds.FOREST:
+                if before == 1 and positive == 0:
+                    stores[0].swap_labels()
             elif stores:
                 if before == 1:
                     split_output(stores[0].views, positive)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, room_for
+from streamsvm.core.memory.forest import ForestStore
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 from streamsvm.core.memory.neighbours import NeighbourStore
@@ -25,8 +26,9 @@ LARGEST_ERROR = 20.0
 
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, a linear learner of first order, one
 #: of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order too, the last label
-#: and what followed it before, recursive least squares on kernel values with landmarks, the last target, and a memory of rows.
-ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS = range(10)
+#: and what followed it before, recursive least squares on kernel values with landmarks, the last target, a memory of rows, and a
+#: rolling forest.
+ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS, FOREST = range(11)
 
 #: Labels that the table of which label follows which has room for: the first ones.
 MOST_FOLLOWED = 64
@@ -144,6 +146,8 @@ class Place(NamedTuple):
     """The most that it has."""
     rows: tuple[int, int] = (0, 0)
     """Those that it remembers at most, of up to two outputs and of more; 0: none."""
+    grown_of: int = 0
+    """The rows that it has room for to grow trees of; 0: it has no trees."""
     linear: bool = False
     """Whether it has a weight for each feature, and each output."""
     second_order: bool = False
@@ -153,7 +157,7 @@ class Place(NamedTuple):
 
     def stores(self, outputs: int) -> int:
         """The number of its stores: support vectors and landmarks are shared by all outputs."""
-        return 1 if self.budget or self.landmarks or self.rows[0] else outputs if self.linear else 0
+        return 1 if self.budget or self.landmarks or self.rows[0] or self.grown_of else outputs if self.linear else 0
 
     def nbytes(self, columns: int, outputs: int) -> int:
         """The bytes of one of them with so many columns; 0 where it has none."""
@@ -163,6 +167,8 @@ class Place(NamedTuple):
             return LandmarkStore.nbytes_of(self.landmarks, columns, outputs)
         if self.rows[0]:
             return NeighbourStore.nbytes_of(self.rows[outputs > 1], columns)
+        if self.grown_of:
+            return ForestStore.nbytes_of(self.grown_of, columns, max(outputs, 2))
         return WeightStore.nbytes_of(columns, takes_rows=False) if self.linear else 0
 
     def make(self, max_features: int, columns: int, outputs: int, within: np.ndarray) -> Sequence[Any]:
@@ -175,6 +181,8 @@ class Place(NamedTuple):
             return [LandmarkStore(self.landmarks, max_features, outputs, within[0], columns)]
         if self.rows[0]:
             return [NeighbourStore(self.rows[outputs > 1], max_features, within[0], columns)]
+        if self.grown_of:
+            return [ForestStore(self.grown_of, max_features, max(outputs, 2), within[0], columns)]
         return []
 
 

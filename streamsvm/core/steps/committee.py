@@ -23,6 +23,7 @@ from streamsvm.core.kernels import LARGEST_NORM
 from streamsvm.core.memory.committee import (
     ADDITIVE,
     ASCENT,
+    FOREST,
     LANDMARKS,
     LAST_LABEL,
     LAST_TARGET,
@@ -38,7 +39,7 @@ from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.neighbours import MOST_COLUMNS, neighbour_views
 from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps import kernel_rls, least_squares, linear_step, neighbours
+from streamsvm.core.steps import forest, kernel_rls, least_squares, linear_step, neighbours
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
@@ -91,11 +92,11 @@ LARGEST_WEIGHT = 1e4
 
 # Places in `calls`, those of experts and of what combines them, and how what is there is called.
 _ASCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(8)
-_NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS = range(8, 11)
+_NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS, _FOREST_INPUTS, _ADAPT_FOREST, _LEARN_FOREST = range(8, 14)
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
-_NEIGHBOUR = f"{BLOCK} {BLOCK} i8 f8 f8"
-_call_inputs, _call_move, _call_neighbour, _call_block = (caller(of, "i8") for of in (_INPUTS, _MOVE, _NEIGHBOUR, BLOCK))
+_ROWS = f"{BLOCK} {BLOCK} i8 f8 f8"
+_call_inputs, _call_move, _call_rows, _call_block = (caller(of, "i8") for of in (_INPUTS, _MOVE, _ROWS, BLOCK))
 
 
 @compiled(inline=True)
@@ -202,6 +203,8 @@ def _fill_inputs(block: np.ndarray) -> None:
             _call_inputs(v.calls[_LANDMARK_INPUTS], block, _part(block, e, 0), first)
         elif kind == NEIGHBOURS:
             _call_inputs(v.calls[_NEIGHBOUR_INPUTS], block, _part(block, e, 0), first)
+        elif kind == FOREST:
+            _call_inputs(v.calls[_FOREST_INPUTS], block, _part(block, e, 0), first)
         elif kind == LAST_LABEL:
             s = state_of(block, STATE)
             say_last(v.follows, v.counts, s["rows"], s["last"], live, v.at_hand[:, first : first + 2])
@@ -249,7 +252,11 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
     if NEIGHBOURS in kinds:
         calls[_NEIGHBOUR_INPUTS] = address_of(neighbours.say, _INPUTS, "i8")
         calls[_ADAPT_NEIGHBOURS] = address_of(neighbours.adapt, _INPUTS, "i8")
-        calls[_LEARN_NEIGHBOURS] = address_of(neighbours.learn_one, _NEIGHBOUR, "i8")
+        calls[_LEARN_NEIGHBOURS] = address_of(neighbours.learn_one, _ROWS, "i8")
+    if FOREST in kinds:
+        calls[_FOREST_INPUTS] = address_of(forest.say, _INPUTS, "i8")
+        calls[_ADAPT_FOREST] = address_of(forest.adapt, _INPUTS, "i8")
+        calls[_LEARN_FOREST] = address_of(forest.learn_one, _ROWS, "i8")
     calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
     calls[_LEARN] = address_of(answers.learn, RULE, "i8")
     calls[_DECIDE] = address_of(answers.decide, DECIDE, "f8")
@@ -272,6 +279,8 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
             _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
         elif v.experts[e, 0] == NEIGHBOURS and scaling:
             _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.MOVED)
+        elif v.experts[e, 0] == FOREST:
+            _call_inputs(v.calls[_ADAPT_FOREST], block, _part(block, e, 0), neighbours.MOVED)
     v.cache[0] = 0
 
 
@@ -347,7 +356,9 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
             weight *= robust_weight(abs(target - v.at_hand[0, first + 1]), v.errors[first + 1])
         call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), part, weight)
     elif kind == NEIGHBOURS:
-        _call_neighbour(v.calls[_LEARN_NEIGHBOURS], block, _part(block, e, 0), first, target if numbers else float(label), weight)
+        _call_rows(v.calls[_LEARN_NEIGHBOURS], block, _part(block, e, 0), first, target if numbers else float(label), weight)
+    elif kind == FOREST:
+        _call_rows(v.calls[_LEARN_FOREST], block, _part(block, e, 0), first, float(label), weight)
     elif NEWTON <= kind <= ADDITIVE:
         if numbers:
             learn_target(block, e, target, min(weight, LARGEST_WEIGHT))

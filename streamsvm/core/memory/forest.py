@@ -1,0 +1,316 @@
+"""The fixed-size memory of an expert that is a rolling forest: the latest rows, the trees that vote, and the one that is growing.
+
+Nodes of all trees lie in one pool. Each tree has a slot, a run of `NODES` of them, whose first is its root; one slot more is for
+the tree that grows. A node is two numbers: a link (see `LEFT`) and a threshold, whose bits are those of a float32. A row goes to
+the left child if its value is at most the threshold, or equals it where the node asks for that, and else to the next one. The
+threshold of a leaf is infinite and its left child is the leaf itself: so a walk needs no branches, and whoever has come to a leaf
+stays there.
+
+Rows are kept as they are given, less an anchor for each feature: 0, or a value near its mean where that is so far from 0 that
+float32 would lose the deviations (a time in seconds). So the scale of the committee may move, and trees stay right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, room_for
+
+#: Trees that vote, the slots with that of the tree that grows, the nodes of a tree at most, and how deep they lie at most.
+TREES, SLOTS, NODES, DEPTH = 16, 17, 1200, 28
+#: Features that are taken at most, and the numbers that there is room for: those of 2,400 rows with 64 features.
+MOST_COLUMNS, MOST_CELLS = 512, 153_600
+#: Tests of each feature at a node, of which the best one cuts; of twice as many features where many rows are.
+TESTS = 4
+#: A count of a leaf stays below that.
+MOST_COUNTED = 120
+#: The largest value, so that the sum of two is finite.
+LARGEST_VALUE = 1e38
+
+#: In a link: the bits of the left child's place in the pool, and where the feature and the flag of an equality begin.
+LEFT, FEATURE, EQUALITY = 0xFFFF, 16, 30
+#: Columns of a leaf: two labels, the place of its latest row of the first label, and both counts, the second one times 256.
+LABEL, OTHER, PLACE, COUNTS = range(4)
+#: Columns of a node that waits for the tree to grow: its rows, whether they have several labels, and its depth.
+BEGIN, END, MIXED, DEEP = range(4)
+#: What is done next for the tree that grows: nothing, rows are drawn, a node is opened, its tests are counted, its rows divided.
+IDLE, DRAWING, OPENING, COUNTING, DIVIDING = range(5)
+#: The labels on one side of a cut, if it is not the number of one: there are no rows yet, or several labels.
+NONE, SEVERAL = -1, -2
+
+_LARGEST_TREE = SLOTS * NODES
+
+#: The first bytes of a block; those up to ``tests`` are sizes, fixed at construction.
+HEADER = np.dtype(
+    [
+        ("columns", "i8"),  # room for features
+        ("kept", "i8"),  # of which rows have so many
+        ("places", "i8"),  # room for rows
+        ("labels", "i8"),  # room for labels
+        ("tests", "i8"),  # room for tests of a node
+        ("used", "i8"),  # columns that have a feature
+        ("learned", "i8"),  # rows; the next one takes the place of that number, modulo the places
+        ("random", "u8"),
+        ("grown", "i8"),  # trees; the next one takes the place of that number, modulo the trees
+        ("begun", "i8"),  # rows that were learned when the tree was begun that grows, or the last one
+        ("phase", "i8"),
+        ("node", "i8"),  # of the tree that grows, in its order
+        ("drawn", "i8"),  # rows that it has
+        ("cursor", "i8"),  # the next of the rows that are looked at
+        ("first", "i8"),  # the rows of the node that are not divided yet
+        ("last", "i8"),
+        ("step", "i8"),  # one in so many of them is counted
+        ("tried", "i8"),  # tests of the node
+        ("best", "i8"),  # of these
+        ("left", "i8"),  # the label on each side
+        ("right", "i8"),
+    ]
+)
+
+
+class ForestViews(NamedTuple):
+    """The arrays inside a block, by the sizes of its `HEADER`."""
+
+    header: Annotated[np.ndarray, Array(HEADER)]
+    anchors: Annotated[np.ndarray, Array(np.float64, ("kept",))]
+    """What is taken off each feature."""
+    fractions: Annotated[np.ndarray, Array(np.int32, ("kept",), 0, 1)]
+    """Whether a feature had a value that is no whole number. One that had none may be a name, and equality says something."""
+    rows: Annotated[np.ndarray, Array(np.float32, ("places", "kept"), -LARGEST_VALUE, LARGEST_VALUE)]
+    labels: Annotated[np.ndarray, Array(np.int16, ("places",), 0)]
+    slots: Annotated[np.ndarray, Array(np.int32, (SLOTS,), 0, TREES)]
+    """That of each tree, and last of the one that grows."""
+    sizes: Annotated[np.ndarray, Array(np.int32, (SLOTS,), 1, NODES)]
+    """The nodes in each slot."""
+    errors: Annotated[np.ndarray, Array(np.float32, (TREES,), 0.0, 1.0)]
+    """The recent error of each tree."""
+    votes: Annotated[np.ndarray, Array(np.float32, (TREES,), 1e-3, 1.0)]
+    """The vote that each has by its error."""
+    ages: Annotated[np.ndarray, Array(np.int32, (TREES,), 0, 48)]
+    """Rows that the error is the mean of, up to 48."""
+    nodes: Annotated[np.ndarray, Array(np.int32, (_LARGEST_TREE, 2), -(2.0**31), 2.0**31)]
+    """Of each a link, and the bits of a threshold."""
+    leaves: Annotated[np.ndarray, Array(np.int16, (_LARGEST_TREE, 4), -(2.0**15), 2.0**15)]
+    """What a node is as a leaf: see `LABEL`."""
+    waiting: Annotated[np.ndarray, Array(np.int16, (NODES, 4), 0, 2.0**15)]
+    """Of the tree that grows, by node: see `BEGIN`."""
+    members: Annotated[np.ndarray, Array(np.int16, (2, "places"), 0)]
+    """The places of its rows, and their labels: those of a node lie side by side."""
+    features: Annotated[np.ndarray, Array(np.int32, ("tests",), 0)]
+    """Of each test of the node."""
+    equal: Annotated[np.ndarray, Array(np.int32, ("tests",), 0, 1)]
+    """Whether values pass that equal the threshold, rather than those up to it."""
+    thresholds: Annotated[np.ndarray, Array(np.float32, ("tests",), -LARGEST_VALUE, LARGEST_VALUE)]
+    beyond: Annotated[np.ndarray, Array(np.int32, ("tests",), 0, 2.0**15)]
+    """The rows that do not pass, of those counted."""
+    squares: Annotated[np.ndarray, Array(np.int32, ("tests", 2), 0, 2.0**30)]
+    """The sum of the squared counts of the labels that pass, and of those that do not."""
+    counts: Annotated[np.ndarray, Array(np.int16, ("tests", 2, "labels"), 0, 2.0**15)]
+    row: Annotated[np.ndarray, Array(np.float32, ("kept",), saved=False)]
+    """The row at hand."""
+    reached: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
+    """The leaf of each tree that it has come to, and how deep that lies."""
+    depths: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
+    walking: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
+    """The trees in which it has not come to a leaf."""
+    shares: Annotated[np.ndarray, Array(np.float64, ("labels",), saved=False)]
+
+
+_LAYOUT = Layout(ForestViews, in_lines=())
+_SIZES = ("columns", "kept", "places", "labels", "tests")
+
+#: Opens a block (uint8 [nbytes]) as `ForestViews` in Python and in compiled code, without a copy.
+forest_views: Callable[[np.ndarray], ForestViews] = _LAYOUT.views
+
+
+def window_of(places: int) -> int:
+    """Return of how many of the latest rows a tree grows: the others take new rows meanwhile."""
+    return 5 * places // 6
+
+
+def tried_of(features: int) -> int:
+    """Return the number of features that are tried at a node.
+
+    >>> [tried_of(n) for n in (0, 1, 2, 9, 10, 512)]
+    [0, 1, 2, 4, 5, 24]
+    """
+    root = 0
+    while root * root < features:
+        root += 1
+    return min(features, root + 1)
+
+
+def _sizes(rows: int, columns: int, labels: int) -> dict[str, int]:
+    kept = min(columns, MOST_COLUMNS)
+    places = min(int(rows), max(MOST_CELLS // kept, 1))
+    return {"kept": kept, "places": places, "labels": labels, "tests": 2 * TESTS * tried_of(kept)}
+
+
+class ForestStore(Store[ForestViews]):
+    """Room for ``rows`` rows, or for fewer of many features: 153,600 numbers in all; and for trees that tell ``labels`` apart.
+
+    It is allocated at construction. Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in
+    `Store`. It is a ValueError if a size is not a positive integer, or would not fit into memory.
+
+    Notes
+    -----
+    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 338,000`` bytes.
+
+    >>> store = ForestStore(rows=2400, max_features=16, labels=2)
+    >>> store.learned, store.grown, store.nbytes
+    (0, 0, 518144)
+    """
+
+    def __init__(
+        self, rows: int, max_features: int, labels: int, within: np.ndarray | None = None, columns: int | None = None
+    ) -> None:
+        check_size("rows", rows, 12)
+        check_size("max_features", max_features, 1)
+        columns = room_for(max_features, columns)
+        super().__init__(_LAYOUT, max_features, _sizes(rows, columns, labels), f"max_features={max_features}", within, columns)
+        v = self.views
+        v.slots[:] = np.arange(SLOTS)
+        v.votes[:], v.errors[:] = 1.0, 0.5
+        self._begin(v.slots)
+
+    def _begin(self, slots: np.ndarray) -> None:
+        """Let trees be a root that is a leaf."""
+        roots = slots.astype(np.int64) * NODES
+        self.views.sizes[slots] = 1
+        self.views.nodes[roots, 0], self._thresholds(self.views)[roots] = roots, np.inf
+
+    @staticmethod
+    def nbytes_of(rows: int, columns: int, labels: int) -> int:
+        """Return the ``nbytes`` of a store of these sizes."""
+        return _LAYOUT.end({**_sizes(rows, columns, labels), "columns": columns})
+
+    @staticmethod
+    def _thresholds(views: ForestViews) -> Any:
+        return views.nodes.view(np.float32)[:, 1]
+
+    @property
+    def learned(self) -> int:
+        """The number of rows that were learned."""
+        return int(self._header["learned"][0])
+
+    @property
+    def grown(self) -> int:
+        """The number of trees that were grown."""
+        return int(self._header["grown"][0])
+
+    @property
+    def held(self) -> int:
+        """The number of rows that are held."""
+        return min(self.learned, int(self._header["places"][0]))
+
+    def tree(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return a tree: the nodes' links, whose children are counted from its root, their thresholds, and what they are as leaves."""
+        v, slot = self.views, int(self.views.slots[number])
+        some = slice(slot * NODES, slot * NODES + int(v.sizes[slot]))
+        return v.nodes[some, 0] - slot * NODES, self._thresholds(v)[some], v.leaves[some]
+
+    def swap_labels(self) -> None:
+        """Give the first label the number of the second one, and the other way round."""
+        v, h, held = self.views, self._header[0], self.held
+        v.labels[:held] = 1 - v.labels[:held]
+        drawn = int(h["drawn"])
+        v.members[1, :drawn] = 1 - v.members[1, :drawn]
+        v.counts[:, :, :2] = v.counts[:, :, 1::-1].copy()
+        v.leaves[:, [LABEL, OTHER]] = 1 - v.leaves[:, [LABEL, OTHER]]
+        for side in ("left", "right"):
+            if h[side] >= 0:
+                h[side] = 1 - h[side]
+
+    def take(self, other: ForestStore) -> None:
+        """Become a copy of a store with other columns or labels. Where there is room for fewer rows, the latest stay."""
+        super().take(other)
+        v, theirs = self.views, other.views
+        places, before = len(v.labels), len(theirs.labels)
+        if places == before:
+            return
+        rows = np.arange(self.learned - min(places, other.held), self.learned)
+        columns = min(v.rows.shape[1], theirs.rows.shape[1])
+        v.rows[:], v.labels[:] = 0.0, 0
+        v.rows[rows % places, :columns] = theirs.rows[rows % before, :columns]
+        v.labels[rows % places] = theirs.labels[rows % before]
+        v.leaves[:, PLACE] %= places
+        v.counts[:] = 0
+        self._header["phase"] = IDLE  # the tree that grew had rows in other places
+        self._begin(np.array([v.slots[TREES]]))
+
+    def snapshot(self) -> bytes:
+        """Return all that the store holds as bytes. Equal stores give equal bytes."""
+        return self._saved.tobytes()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
+        if len(snapshot) != len(self._saved):
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store that saves {len(self._saved):,}")
+        block = np.zeros_like(self.block)
+        block[: len(snapshot)] = np.frombuffer(snapshot, np.uint8)
+        h = block[: self._header.nbytes].view(HEADER)[0]
+        self._check_sizes(h, _SIZES)
+        v, used = _LAYOUT.views(block), int(h["used"])
+        if not (0 <= used <= self.max_features and 0 <= h["begun"] <= h["learned"] < 2**62 and 0 <= h["grown"] < 2**62):
+            raise ValueError(f"a snapshot of a forest with {used} features and {h['learned']} rows does not fit the store")
+        held = min(int(h["learned"]), int(h["places"]))
+        _LAYOUT.check(v, {"places": held, "kept": used})
+        if block[HEADER.itemsize : STATE_END].any() or sorted(v.slots) != list(range(SLOTS)):
+            raise ValueError("the snapshot is corrupt: trees share a slot, or there are numbers beyond the header")
+        if held and v.labels.max() >= h["labels"]:
+            raise ValueError("the snapshot is corrupt: a forest holds rows of labels that there are not")
+        for number, slot in enumerate(v.slots.tolist()):
+            grows = number == TREES
+            whole = h["phase"] in (IDLE, DRAWING) or not grows
+            _check_tree(v, slot, int(v.sizes[slot]) if whole else int(h["node"]), max(min(used, int(h["kept"])), 1))
+        _check_growth(v, h, used)
+        self._saved[:] = block[: len(snapshot)]
+
+
+def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
+    """Raise a ValueError where the first n nodes in a slot are no tree whose walks end, or its leaves no leaves."""
+    first, size = slot * NODES, int(v.sizes[slot])
+    if not 0 <= n <= size:
+        raise ValueError(f"the snapshot is corrupt: a tree has {size} nodes and grows at number {n}")
+    places = np.arange(first, first + n)
+    links, thresholds, leaves = v.nodes[places, 0], ForestStore._thresholds(v)[places], v.leaves[places]
+    left, feature, equal = links & LEFT, links >> FEATURE & 0x3FFF, links >> EQUALITY
+    leaf = thresholds == np.inf
+    inner = (np.abs(thresholds) <= LARGEST_VALUE) & (left > places) & (left + 1 < first + size) & (feature < features)
+    if not np.where(leaf, links == places, inner & (equal >= 0)).all():
+        raise ValueError("the snapshot is corrupt: a forest has a node that leads nowhere")
+    label, place, counts = leaves[leaf, :OTHER + 1], leaves[leaf, PLACE], leaves[leaf, COUNTS]
+    if not (
+        ((label >= 0) & (label < v.header["labels"][0])).all()
+        and ((place >= 0) & (place < v.header["places"][0])).all()
+        and ((counts >= 0) & (counts & 255 <= MOST_COUNTED) & (counts >> 8 <= MOST_COUNTED)).all()
+    ):
+        raise ValueError("the snapshot is corrupt: a leaf of a forest has no label, row or count that is possible")
+
+
+def _check_growth(v: ForestViews, h: Any, used: int) -> None:
+    """Raise a ValueError where the work on the tree that grows does not stand anywhere."""
+    phase, drawn, node, cursor, tried = (int(h[name]) for name in ("phase", "drawn", "node", "cursor", "tried"))
+    window, labels, places = window_of(int(h["places"])), int(h["labels"]), v.members[0, : max(drawn, 0)]
+    good = IDLE <= phase <= DIVIDING and 0 <= drawn <= window and (places < h["places"]).all()
+    good = good and bool((v.members[1, :drawn] < labels).all()) and 0 <= tried <= h["tests"]
+    good = good and bool((v.features[:tried] < max(used, 1)).all())
+    if good and phase == DRAWING:
+        good = drawn <= cursor <= min(int(h["begun"]), window)
+    if good and phase >= OPENING:
+        size = int(v.sizes[v.slots[TREES]])
+        begin, end, mixed, deep = v.waiting[node:size].T.astype(np.int64)
+        good = 0 <= node <= size and bool(((begin < end) & (end <= drawn) & (mixed <= 1) & (deep <= DEPTH)).all())
+        good = good and (phase == OPENING or node < size)
+    if good and phase == COUNTING:
+        good = begin[0] <= cursor < end[0] and 1 <= h["step"] <= window and tried > 0 and not v.counts[tried:].any()
+    elif good:
+        good = not v.counts.any()
+    if good and phase == DIVIDING:
+        sides = [SEVERAL <= h[side] < labels for side in ("left", "right")]
+        good = 0 <= h["best"] < tried and begin[0] <= h["first"] <= h["last"] + 1 <= end[0] and all(sides)
+    if not good:
+        raise ValueError("the snapshot is corrupt: it does not say where the work on a tree stands")

@@ -1,0 +1,571 @@
+"""An expert that is a rolling forest, compiled: what its trees say, how their leaves learn a row, and how the next tree grows.
+
+Each tree is grown of the latest rows, of which it draws most. At a node it tries some features, each with some thresholds midway
+between two of the node's rows, and takes the test that leaves the labels purest (Gini's index), as about 64 of the rows have it.
+The features are drawn: that is what makes the trees differ (Breiman 2001, Random forests). When a tree is whole, it takes the
+place of the oldest one, and the next one begins: so the forest follows the stream.
+
+Growing a tree at once would hold up one row. It grows a little with each row instead: `WORK` units, of which a value that is
+looked at is one.
+
+Between two trees, leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and
+cuts between the two, by a feature that is drawn. So each tree knows each row at once, also those that came after it was grown.
+Leaves that cannot be cut count their two commonest labels.
+
+A tree votes with the share of each label in the leaf, by the weight exp(-4 e), where e is its recent error.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.committee import committee_views
+from streamsvm.core.memory.forest import (
+    BEGIN,
+    COUNTING,
+    COUNTS,
+    DEEP,
+    DEPTH,
+    DIVIDING,
+    DRAWING,
+    END,
+    EQUALITY,
+    FEATURE,
+    IDLE,
+    LABEL,
+    LARGEST_VALUE,
+    LEFT,
+    MIXED,
+    MOST_COUNTED,
+    NODES,
+    NONE,
+    OPENING,
+    OTHER,
+    PLACE,
+    SEVERAL,
+    TESTS,
+    TREES,
+    forest_views,
+    tried_of,
+    window_of,
+)
+from streamsvm.core.memory.slots import next_random
+
+#: Units of work on the tree that grows, for each row.
+WORK = 600
+#: The least share of a label of which an input tells.
+LEAST_SHARE = 0.02
+
+_DRAWN, _DRAWN_OF_FEW, _FEW = 0.85, 0.8, 200  # the share of the rows that a tree draws; at least, of so many
+_LEAST_BEGUN, _LEAST_DRAWN = 10, 4  # rows
+_PAUSE, _LONGEST_PAUSE = 2 * TREES, 100  # rows from one tree to the next: one in so many that were learned, at most so many
+_COUNTED = 64  # rows of a node of which tests are counted, up to twice
+_MANY, _VERY_FEW = 256, 6  # rows from which on twice the tests are tried, and below which a third
+_STEEP = 4.0  # a vote is exp(-that times the error)
+_LATEST = 48  # rows that an error is the mean of
+_GROWN = 20  # rows that the first error of a new tree counts as
+_YOUNG = 1000  # rows until which it counts as none
+_TRIES = 8  # features in which a leaf looks for a difference
+_LEVELS = 3  # that trees are walked between two looks whether they have come to a leaf
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_INFINITE = np.float32(np.inf)
+_HALF = np.float32(0.5)
+
+_tried_of = compiled(tried_of)
+_window_of = compiled(window_of)
+
+
+@compiled(inline=True)
+def _drawn(bits: np.uint64, n: int) -> int:
+    """A number below n, of the low half of random bits."""
+    return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))
+
+
+@compiled(inline=True)
+def _drawn_too(bits: np.uint64, n: int) -> int:
+    """Another one, of the high half."""
+    return np.int64(((bits >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+
+
+@compiled(inline=True)
+def _midway(a: np.float32, b: np.float32) -> np.float32:
+    """A threshold that has one of two values on each side."""
+    middle = np.float32(_HALF * (a + b))
+    return min(a, b) if middle == max(a, b) else middle
+
+
+# What the trees say --------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _walk(store: np.ndarray) -> None:
+    # Bring the row at hand to a leaf of each tree. Trees go down in step, without branches: their reads from memory overlap.
+    s = forest_views(store)
+    nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
+    reached, depths, walking, slots = s.reached, s.depths, s.walking, s.slots
+    for t in range(TREES):
+        reached[t], depths[t], walking[t] = np.int64(slots[t]) * NODES, 0, t
+    n = TREES
+    while n > 0:
+        for _ in range(_LEVELS):
+            for a in range(n):
+                t = np.uint64(walking[a])
+                at = reached[t]
+                link, threshold = np.int64(nodes[np.uint64(at), 0]), thresholds[np.uint64(at), 1]
+                value = row[np.uint64((link >> FEATURE) & 0x3FFF)]
+                passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - (link >> EQUALITY)))
+                to = (link & LEFT) + 1 - passes
+                depths[t] += np.int64(to != at)
+                reached[t] = to
+        still = 0
+        for a in range(n):
+            t = walking[a]
+            walking[still] = t
+            still += np.int64(thresholds[np.uint64(reached[np.uint64(t)]), 1] != _INFINITE)
+        n = still
+
+
+@compiled
+def _vote(store: np.ndarray, labels: int) -> None:
+    # Compute the share of the votes that each label has, of the leaves that were reached.
+    s = forest_views(store)
+    leaves, shares = s.leaves, s.shares
+    total = 0.0
+    for k in range(labels):
+        shares[k] = 0.0
+    for t in range(TREES):
+        leaf = s.reached[t]
+        counts = np.int64(leaves[leaf, COUNTS])
+        first, second = counts & 255, counts >> 8
+        each = np.float64(s.votes[t]) / max(first + second, 1)
+        shares[leaves[leaf, LABEL]] += each * first
+        shares[leaves[leaf, OTHER]] += each * second
+        total += np.float64(s.votes[t])
+    for k in range(labels):
+        shares[k] /= total
+
+
+@compiled
+def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
+    """Fill in what the trees say of the row at hand of a committee; 0.
+
+    Of each label, two inputs: twice its share of the votes less 1, and half the logarithm of the share, plus 1. Of two labels,
+    half of what these differ by.
+    """
+    v, s = committee_views(block), forest_views(store)
+    h, live = s.header[0], v.header[0]["live"]
+    for j in range(min(h["used"], h["kept"])):
+        s.row[j] = np.float32(min(max(v.given[0, j] - s.anchors[j], -LARGEST_VALUE), LARGEST_VALUE))
+    if h["learned"] == 0:
+        for k in range(live):
+            v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0
+        return 0
+    _walk(store)
+    _vote(store, max(live, 2))
+    if live == 1:
+        negative, positive = s.shares[0], s.shares[1]
+        v.at_hand[0, first] = positive - negative
+        v.at_hand[0, first + 1] = 0.25 * math.log(max(positive, LEAST_SHARE) / max(negative, LEAST_SHARE))
+        return 0
+    least = 0.5 * math.log(LEAST_SHARE) + 1.0
+    for k in range(live):
+        share = s.shares[k]
+        v.at_hand[k, first] = 2.0 * share - 1.0
+        v.at_hand[k, first + 1] = 0.5 * math.log(share) + 1.0 if share > LEAST_SHARE else least
+    return 0
+
+
+# How leaves learn ----------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, weight: float) -> int:  # noqa: ARG001
+    """Learn the row at hand of a committee, of which `say` was asked, and the number of its label; 0.
+
+    It counts as one row, if it weighs anything.
+    """
+    if weight > 0.0:
+        place = _keep_row(block, store, int(target))
+        _teach(store, place, int(target))
+        _grow(store)
+    return 0
+
+
+@compiled
+def _keep_row(block: np.ndarray, store: np.ndarray, label: int) -> int:
+    # Keep the row at hand in the place of the oldest one; its place.
+    v, s = committee_views(block), forest_views(store)
+    h = s.header[0]
+    place = h["learned"] % h["places"]
+    for j in range(min(h["used"], h["kept"])):
+        s.rows[place, j] = s.row[j]
+        if v.given[0, j] != math.floor(v.given[0, j]):
+            s.fractions[j] = 1
+    s.labels[place] = label
+    h["learned"] += 1
+    return place
+
+
+@compiled
+def _teach(store: np.ndarray, place: int, label: int) -> None:
+    # Let the leaf of each tree that the row at hand came to learn it, and the tree's error.
+    s = forest_views(store)
+    leaves, errors, ages, slots, reached, depths = s.leaves, s.errors, s.ages, s.slots, s.reached, s.depths
+    for t in range(TREES):
+        leaf = reached[t]
+        known, counts = np.int64(leaves[leaf, LABEL]), np.int64(leaves[leaf, COUNTS])
+        first, second = counts & 255, counts >> 8
+        ages[t] = min(np.int64(ages[t]) + 1, _LATEST)
+        rate = 1.0 / (ages[t] + 2.0)
+        errors[t] = np.float32(errors[t] + rate * ((0.0 if known == label and first > 0 else 1.0) - errors[t]))
+        if known == label:
+            first += 1
+            leaves[leaf, PLACE] = place
+        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, np.int64(slots[t]), leaf, place, label):
+            continue
+        else:
+            other = np.int64(leaves[leaf, OTHER])
+            if second > 0 and other == label:
+                second += 1
+            elif second <= 1:
+                second, other = 1, label
+            else:
+                second -= 1
+            if second > first:
+                first, second, other = second, first, known
+                leaves[leaf, LABEL], leaves[leaf, PLACE] = label, place
+            leaves[leaf, OTHER] = other
+        if first >= MOST_COUNTED:
+            first, second = (first + 1) >> 1, second >> 1
+        leaves[leaf, COUNTS] = first | (second << 8)
+    t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
+    s.votes[t] = np.float32(math.exp(-_STEEP * errors[t]))
+
+
+@compiled
+def _cut_leaf(store: np.ndarray, slot: int, leaf: int, place: int, label: int) -> bool:
+    # Cut a leaf between its latest row and the row at hand, of another label, if there is room and the rows differ.
+    s = forest_views(store)
+    h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
+    known, latest, size = np.int64(leaves[leaf, LABEL]), np.int64(leaves[leaf, PLACE]), np.int64(s.sizes[slot])
+    used = min(h["used"], h["kept"])
+    if size + 2 > NODES or s.labels[latest] != known or used == 0:
+        return False
+    random, j, tries = h["random"], 0, 0
+    bits = np.uint64(0)
+    while tries < _TRIES:
+        random += _GOLDEN_GAMMA
+        bits = next_random(random)
+        j = _drawn(bits, used)
+        if s.rows[latest, j] != s.row[j]:
+            break
+        tries += 1
+    h["random"] = random
+    if tries == _TRIES:
+        return False
+    here, there = s.row[j], s.rows[latest, j]
+    equal = 1 if s.fractions[j] == 0 and bits >> np.uint64(63) else 0
+    threshold = here if equal else _midway(here, there)
+    left = slot * NODES + size
+    s.sizes[slot] = size + 2
+    nodes[leaf, 0], thresholds[leaf, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
+    mine = left if equal or here <= threshold else left + 1
+    for child in range(left, left + 2):
+        nodes[child, 0], thresholds[child, 1] = child, _INFINITE
+        for c in range(4):
+            leaves[child, c] = leaves[leaf, c]
+    leaves[mine, LABEL], leaves[mine, PLACE], leaves[mine, COUNTS] = label, place, 1
+    return True
+
+
+# How a tree grows ----------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _grow(store: np.ndarray) -> None:
+    h = forest_views(store).header[0]
+    work = WORK
+    while work > 0:
+        phase = h["phase"]
+        if phase == IDLE:
+            if not _begin_tree(store):
+                return
+        elif phase == DRAWING:
+            work = _draw_rows(store, work)
+        elif phase == OPENING:
+            work = _open_node(store, work)
+        elif phase == COUNTING:
+            work = _count_tests(store, work)
+        else:
+            work = _divide_rows(store, work)
+
+
+@compiled(inline=True)
+def _begin_tree(store: np.ndarray) -> bool:
+    h = forest_views(store).header[0]
+    learned = h["learned"]
+    if learned < _LEAST_BEGUN or learned - h["begun"] < min(learned // _PAUSE, _LONGEST_PAUSE):
+        return False
+    h["begun"], h["phase"], h["cursor"], h["drawn"] = learned, DRAWING, 0, 0
+    return True
+
+
+@compiled
+def _draw_rows(store: np.ndarray, work: int) -> int:
+    # Draw most of the latest rows; what is left of the work.
+    s = forest_views(store)
+    h, members, labels = s.header[0], s.members, s.labels
+    begun, places, begin, drawn, random = h["begun"], h["places"], h["cursor"], h["drawn"], h["random"]
+    some = min(begun, _window_of(places))
+    share = _DRAWN if some > _FEW else max(_DRAWN, _DRAWN_OF_FEW)
+    most, end = np.uint64(share * 2.0**32), min(some, begin + work)
+    for cursor in range(begin, end):
+        random += _GOLDEN_GAMMA
+        if next_random(random) >> np.uint64(32) < most:
+            place = (begun - 1 - cursor) % places
+            members[0, drawn], members[1, drawn] = place, labels[place]
+            drawn += 1
+    h["cursor"], h["drawn"], h["random"] = end, drawn, random
+    if end == some:
+        h["phase"], h["node"] = OPENING if drawn >= _LEAST_DRAWN else IDLE, 0
+        s.sizes[s.slots[TREES]] = 1
+        s.waiting[0, BEGIN], s.waiting[0, END], s.waiting[0, MIXED], s.waiting[0, DEEP] = 0, drawn, 1, 0
+    return work - (end - begin)
+
+
+@compiled
+def _open_node(store: np.ndarray, work: int) -> int:
+    # Draw the tests of the next node, or make it a leaf; or end with the tree that is whole. What is left of the work.
+    s = forest_views(store)
+    h = s.header[0]
+    node, slot = h["node"], np.int64(s.slots[TREES])
+    if node >= s.sizes[slot]:
+        _end_tree(store)
+        return work - 50
+    begin, end = np.int64(s.waiting[node, BEGIN]), np.int64(s.waiting[node, END])
+    n, tried, tries = end - begin, 0, 0
+    if s.waiting[node, MIXED] and n >= 2 and s.sizes[slot] + 2 <= NODES and s.waiting[node, DEEP] < DEPTH:
+        wanted = TESTS * _tried_of(min(h["used"], h["kept"]))
+        wanted = 2 * wanted if n >= _MANY else max(wanted // 3, 2) if n < _VERY_FEW else wanted
+        tried, tries = _draw_tests(store, begin, n, min(wanted, h["tests"]))
+    if tried == 0:
+        _make_leaf(store)
+        return work - 8 - 3 * tries - (3 * min(n, _COUNTED) if s.waiting[node, MIXED] else 0)
+    for c in range(tried):
+        s.squares[c, 0] = s.squares[c, 1] = s.beyond[c] = 0
+    h["tried"], h["cursor"], h["step"], h["phase"] = tried, begin, max(n // _COUNTED, 1), COUNTING
+    return work - 8 - 3 * tries
+
+
+@compiled
+def _draw_tests(store: np.ndarray, begin: int, n: int, wanted: int) -> tuple[int, int]:
+    # Draw tests of features and of two of n rows that differ there; how many there are, and how often they were drawn.
+    s = forest_views(store)
+    h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
+    used, tried, tries = min(h["used"], h["kept"]), 0, 0
+    while tried < wanted and tries < 2 * wanted and used > 0:
+        tries += 1
+        random += _GOLDEN_GAMMA
+        bits = next_random(random)
+        j, equal = _drawn(bits, used), 0
+        a = rows[np.int64(members[0, begin + _drawn_too(bits, n)]), j]
+        random += _GOLDEN_GAMMA
+        bits = next_random(random)
+        b = rows[np.int64(members[0, begin + _drawn(bits, n)]), j]
+        threshold = _midway(a, b)
+        if s.fractions[j] == 0 and (a == b or bits >> np.uint64(63)):
+            equal, threshold = 1, a
+        elif a == b:
+            continue
+        s.features[tried], s.equal[tried], s.thresholds[tried] = j, equal, threshold
+        tried += 1
+    h["random"] = random
+    return tried, tries
+
+
+@compiled
+def _count_tests(store: np.ndarray, work: int) -> int:
+    # Count the labels of some of the node's rows on both sides of each test, then choose one; what is left of the work.
+    s = forest_views(store)
+    h, members, rows, counts, squares, beyond = s.header[0], s.members, s.rows, s.counts, s.squares, s.beyond
+    features, equal, thresholds = s.features, s.equal, s.thresholds
+    tried, q, step, end = h["tried"], h["cursor"], h["step"], np.int64(s.waiting[h["node"], END])
+    while q < end and work > 0:
+        i, label = np.uint64(members[0, q]), np.uint64(members[1, q])
+        for c in range(tried):
+            value, threshold = rows[i, np.uint64(features[c])], thresholds[c]
+            passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - np.int64(equal[c])))
+            side = np.uint64(1 - passes)
+            count = np.int64(counts[c, side, label])
+            counts[c, side, label] = count + 1
+            squares[c, side] += 2 * count + 1
+            beyond[c] += 1 - passes
+        q += step
+        work -= tried
+    h["cursor"] = q
+    return work if q < end else work - _choose_test(store)
+
+
+@compiled
+def _choose_test(store: np.ndarray) -> int:
+    # Choose the test that leaves the labels purest, by what was counted, and forget that; the work that it was.
+    s = forest_views(store)
+    h, members, counts = s.header[0], s.members, s.counts
+    node, tried, step, labels = h["node"], h["tried"], h["step"], h["labels"]
+    begin, end = np.int64(s.waiting[node, BEGIN]), np.int64(s.waiting[node, END])
+    counted = (end - begin + step - 1) // step
+    best, purest = -1, -1.0
+    for c in range(tried):
+        right = np.int64(s.beyond[c])
+        left = counted - right
+        if labels <= counted:
+            for k in range(labels):
+                counts[c, 0, k] = counts[c, 1, k] = 0
+        else:
+            for q in range(begin, end, step):
+                label = members[1, q]
+                counts[c, 0, label] = counts[c, 1, label] = 0
+        if left > 0 and right > 0:
+            pure = np.float64(s.squares[c, 0]) / left + np.float64(s.squares[c, 1]) / right
+            if pure > purest:
+                purest, best = pure, c
+    if best < 0:
+        _make_leaf(store)
+        h["phase"] = OPENING
+    else:
+        h["best"], h["first"], h["last"], h["left"], h["right"], h["phase"] = best, begin, end - 1, NONE, NONE, DIVIDING
+    return tried * min(labels, counted) // 2
+
+
+@compiled
+def _divide_rows(store: np.ndarray, work: int) -> int:
+    # Bring the node's rows that pass the test to the front, and at the end give it its children; what is left of the work.
+    s = forest_views(store)
+    h, members, rows = s.header[0], s.members, s.rows
+    node, slot, c = h["node"], np.int64(s.slots[TREES]), h["best"]
+    feature, equal, threshold = np.int64(s.features[c]), np.int64(s.equal[c]), s.thresholds[c]
+    first, last, left, right = h["first"], h["last"], h["left"], h["right"]
+    while first <= last and work > 0:
+        place, label = members[0, first], np.int64(members[1, first])
+        value = rows[np.int64(place), feature]
+        if (value == threshold) if equal else (value <= threshold):
+            first += 1
+            if left != label:
+                left = label if left == NONE else SEVERAL
+        else:
+            members[0, first], members[1, first] = members[0, last], members[1, last]
+            members[0, last], members[1, last] = place, label
+            last -= 1
+            if right != label:
+                right = label if right == NONE else SEVERAL
+        work -= 2
+    h["first"], h["last"], h["left"], h["right"] = first, last, left, right
+    if first <= last:
+        return work
+    waiting = s.waiting
+    begin, end, deep = waiting[node, BEGIN], waiting[node, END], waiting[node, DEEP]
+    if first == begin or first == end:
+        _make_leaf(store)
+    else:
+        child, root = np.int64(s.sizes[slot]), slot * NODES
+        s.sizes[slot] = child + 2
+        s.nodes[root + node, 0] = (root + child) | (feature << FEATURE) | (equal << EQUALITY)
+        s.nodes.view(np.float32)[root + node, 1] = threshold
+        waiting[child, BEGIN], waiting[child, END], waiting[child, MIXED] = begin, first, left == SEVERAL
+        waiting[child + 1, BEGIN], waiting[child + 1, END], waiting[child + 1, MIXED] = first, end, right == SEVERAL
+        waiting[child, DEEP] = waiting[child + 1, DEEP] = deep + 1
+        h["node"] = node + 1
+    h["phase"] = OPENING
+    return work
+
+
+@compiled
+def _make_leaf(store: np.ndarray) -> None:
+    # Make the node a leaf of the two commonest labels, as some of its rows have them, and go on to the next one.
+    s = forest_views(store)
+    h, members, counts = s.header[0], s.members, s.counts
+    node, place = h["node"], np.int64(s.slots[TREES]) * NODES + h["node"]
+    begin, end = np.int64(s.waiting[node, BEGIN]), np.int64(s.waiting[node, END])
+    step = max((end - begin) // _COUNTED, 1) if s.waiting[node, MIXED] else end - begin
+    for q in range(begin, end, step):
+        counts[0, 0, members[1, q]] += 1
+    label, other, latest = np.int64(members[1, begin]), 0, begin
+    for q in range(begin, end, step):
+        if counts[0, 0, members[1, q]] > counts[0, 0, label]:
+            label = np.int64(members[1, q])
+    first, second = np.int64(counts[0, 0, label]), 0
+    for q in range(begin, end, step):
+        k = np.int64(members[1, q])
+        if k == label:
+            latest = q
+        elif counts[0, 0, k] > second:
+            second, other = np.int64(counts[0, 0, k]), k
+    for q in range(begin, end, step):
+        counts[0, 0, members[1, q]] = 0
+    if not s.waiting[node, MIXED]:
+        first = end - begin
+    if first >= MOST_COUNTED:
+        first, second = MOST_COUNTED - 1, second * (MOST_COUNTED - 1) // first
+    s.nodes[place, 0], s.nodes.view(np.float32)[place, 1] = place, _INFINITE
+    s.leaves[place, LABEL], s.leaves[place, OTHER] = label, other
+    s.leaves[place, PLACE], s.leaves[place, COUNTS] = members[0, latest], first | (second << 8)
+    h["node"] = node + 1
+
+
+@compiled
+def _end_tree(store: np.ndarray) -> None:
+    # Let the tree that is whole take the place of the oldest one. Its error is as that of the others.
+    s = forest_views(store)
+    h = s.header[0]
+    oldest = h["grown"] % TREES
+    s.slots[oldest], s.slots[TREES] = s.slots[TREES], s.slots[oldest]
+    error = 0.0
+    for t in range(TREES):
+        error += s.errors[t] if t != oldest else 0.0
+    s.errors[oldest] = np.float32(error / (TREES - 1))
+    s.votes[oldest], s.ages[oldest] = np.float32(math.exp(-_STEEP * s.errors[oldest])), _GROWN if h["learned"] >= _YOUNG else 0
+    h["grown"] += 1
+    h["phase"] = IDLE
+
+
+# Anchors -------------------------------------------------------------------------------------------------------------------
+
+#: Deviations from its anchor at which a feature's mean gets another one: float32 has 2,048 steps of each deviation there.
+FAR = 2.0**13
+
+
+@compiled
+def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:  # noqa: ARG001
+    """Anchor the features again that are far from where they are anchored, at the row at hand of a committee; 0."""
+    v, s = committee_views(block), forest_views(store)
+    for j in range(min(s.header[0]["used"], s.header[0]["kept"])):
+        away = abs(v.moments[j, 1] - s.anchors[j])
+        if away > FAR * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.given[0, j]) < away:
+            _move_anchor(store, j, v.given[0, j])
+    return 0
+
+
+@compiled
+def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
+    # Anchor a feature somewhere else, in the rows and in all cuts.
+    s = forest_views(store)
+    h, thresholds = s.header[0], s.nodes.view(np.float32)
+    shift = s.anchors[j] - anchor
+    s.anchors[j] = anchor
+    for i in range(min(h["learned"], h["places"])):
+        s.rows[i, j] = _moved(s.rows[i, j], shift)
+    for slot in range(TREES + 1):
+        for i in range(slot * NODES, slot * NODES + s.sizes[slot]):
+            if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != _INFINITE:
+                thresholds[i, 1] = _moved(thresholds[i, 1], shift)
+    for c in range(h["tried"]):
+        if s.features[c] == j:
+            s.thresholds[c] = _moved(s.thresholds[c], shift)
+
+
+@compiled(inline=True)
+def _moved(value: np.float32, shift: float) -> np.float32:
+    return np.float32(min(max(value + shift, -LARGEST_VALUE), LARGEST_VALUE))
