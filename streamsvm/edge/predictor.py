@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.program import Column, Name, Program, ProgramError, run
-from streamsvm.edge.steps import MOST_AT_ONCE, probabilities
+from streamsvm.edge.step import MOST_AT_ONCE
+from streamsvm.edge.steps import probabilities
 from streamsvm.files.category_names import key_of, seed_of, spelling
 from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
 

@@ -16,12 +16,15 @@ bend         for each number x: x, |x| - knot, and with 4 ``functions`` max(x - 
 kernel       values of the kernel ``kind`` with ``vectors``; whole numbers are multiplied by ``unit``, then ``middle`` is added
 fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
 trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
-neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as described there
+neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as
+             `streamsvm.edge.committees` describes
+forest       the share of each label in the votes of trees, as described there
+log          the logarithm of x, or of ``least`` where x is less
 linear       ``weights`` x + ``biases``
 join         several values, one after the other
 votes        from a number for each pair of ``classes``, 0 or more for the second: the votes that each class has
 pair_scores  from the same, above 0 for the second: those votes, and less than half a vote for the sum of the numbers
-experts      the answer of a committee to what its experts say, as `streamsvm.edge.steps` describes
+experts      the answer of a committee to what its experts say, as `streamsvm.edge.committees` describes
 ===========  ========================================================================================================
 """
 
@@ -34,7 +37,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.edge.steps import ProgramError, Step, is_number, value_of, width_of
+from streamsvm.edge.step import ProgramError, Step, is_number
+from streamsvm.edge.steps import value_of, width_of
 
 __all__ = ["Answer", "Column", "Program", "ProgramError", "Step", "Table"]
 

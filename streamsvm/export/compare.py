@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.core.between import rows_between
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.step import vectors_of
 from streamsvm.export.describe import program_of
 
 _MOST_CHANGED = 0.01  # of the labels

@@ -9,9 +9,11 @@ import numpy as np
 
 from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
 from streamsvm.core.memory import committee as kinds
+from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, OTHER, TREES
 from streamsvm.core.memory.neighbours import NEAREST
 from streamsvm.core.steps import label_answers, second_order, stack, target_answers
 from streamsvm.core.steps.committee import say_last
+from streamsvm.core.steps.forest import LEAST_SHARE
 from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
@@ -157,11 +159,12 @@ _BOTH = (0, 1)
 def add_committee(program: Program, model: Any, value: int) -> Answer:
     """Add the steps of a committee to a program, whose ``value`` has its features; return the answer."""
     v, own, live = model._store.views, model._own[0], model._outputs
-    value = program.add("fill", value, single=model._dtype is np.float32)
+    value = filled = program.add("fill", value, single=model._dtype is np.float32)
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
+    anchored = _add_anchors(program, filled, model)
     said = [
-        _add_expert(program, value, model, number, expert, stores)
+        _add_expert(program, anchored if expert.kind == kinds.FOREST else value, model, number, expert, stores)
         for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True))
     ]
     joined = program.add("join", *said)
@@ -211,6 +214,8 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
         value = add_landmarks(program, value, stores[0], _BOTH, half)
     elif kind == kinds.NEIGHBOURS:
         return _add_memory(program, value, model, stores[0])
+    elif kind == kinds.FOREST:
+        return _add_forest(program, value, model, stores[0])
     elif kind == kinds.LINEAR:
         used = stores[:live]
         value = add_weights(program, value, used, [states(store, kind)[0][0] for store in used], _BOTH, half)
@@ -259,6 +264,56 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
+
+
+def _add_anchors(program: Program, value: int, model: Any) -> int:
+    """Add what a forest takes off the features, if there is one and it takes off anything."""
+    for expert, stores in zip(model._team, model._store.stores, strict=True):
+        if expert.kind == kinds.FOREST and stores[0].views.anchors.any():
+            used = program.widths[value]
+            anchors = np.zeros(used)
+            anchors[: len(stores[0].views.anchors)] = stores[0].views.anchors[:used]
+            return program.add("scale", value, location=anchors, spread=np.ones(used), bound=None)
+    return value
+
+
+def _add_forest(program: Program, value: int, model: Any, store: Any) -> int:
+    """Add what a forest says, whose features ``value`` has: of each output the share of its votes, then their logarithms."""
+    live = model._outputs
+    if store.learned == 0:
+        return _add_numbers(program, value, np.zeros(2 * live))
+    value = add_forest(program, value, [store.tree(number) for number in range(TREES)], store.views.votes, max(live, 2))
+    logarithms = program.add("log", value, least=LEAST_SHARE)
+    one = np.array([[-1.0, 1.0]]) if live == 1 else np.eye(live)
+    shares = program.add(
+        "linear", value, weights=one if live == 1 else 2.0 * one, biases=np.full(live, 0.0 if live == 1 else -1.0)
+    )
+    half = 0.25 if live == 1 else 0.5
+    return program.add(
+        "join", shares, program.add("linear", logarithms, weights=half * one, biases=np.full(live, 0.0 if live == 1 else 1.0))
+    )
+
+
+def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray, labels: int) -> int:
+    """Add the shares of labels in the votes of trees, each of which is given as `ForestStore.tree` gives it."""
+    roots = np.cumsum([0, *(len(links) for links, _, _ in trees)])
+    links, thresholds, leaves = (np.concatenate(parts) for parts in zip(*trees, strict=True))
+    leaf = thresholds == np.inf
+    number, counts = np.cumsum(leaf) - 1, leaves[leaf, COUNTS]
+    begin = np.repeat(roots[:-1], np.diff(roots))
+    return program.add(
+        "forest",
+        value,
+        roots=roots[:-1].astype(np.int32),
+        left=np.where(leaf, -1, (links & LEFT) + begin).astype(np.int16),
+        feature=np.where(leaf, number, links >> FEATURE & 0x3FFF).astype(np.int16),
+        equal=np.where(leaf, 0, links >> EQUALITY).astype(np.int8),
+        thresholds=np.where(leaf, 0.0, thresholds).astype(np.float32),
+        targets=leaves[leaf, : OTHER + 1],
+        counts=np.column_stack([counts & 255, counts >> 8]).astype(np.int8),
+        votes=votes.copy(),
+        labels=labels,
+    )
 
 
 def _add_newton(program: Program, value: int, model: Any, kind: int, number: int) -> int:

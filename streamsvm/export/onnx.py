@@ -14,18 +14,10 @@ from typing import Any, get_args
 import numpy as np
 
 from streamsvm.core.checks import OnnxInputs, OnnxOperators
+from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import (
-    ALIKE,
-    LARGEST_KERNEL,
-    LEAST_KERNEL,
-    NEAREST_DISTANCE,
-    ROUNDING,
-    SAID,
-    SAID_NUMBER,
-    Step,
-    vectors_of,
-)
+from streamsvm.edge.step import Step, vectors_of
+from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL
 from streamsvm.export.onnx_graph import Graph, as_given, made
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write

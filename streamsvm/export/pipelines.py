@@ -232,7 +232,7 @@ def front_steps(program: Program) -> int:
     """Return how many of a program's first steps only fill, select and scale columns in float64."""
     front = 0
     for step in program.steps:
-        if step.of != (front,) or step.do not in ("fill", "select", "scale") or step.options.get("single"):
+        if step.do not in ("fill", "select", "scale") or step.options.get("single"):
             break
         front += 1
     return front
@@ -240,11 +240,11 @@ def front_steps(program: Program) -> int:
 
 def lost_in_float32(program: Program) -> list[str]:
     """Return the fields of a program whose rows float32 rounds to a part of their deviations, by which they are scaled."""
-    columns, lost = np.arange(len(program.columns)), []
+    columns, lost = [np.arange(len(program.columns))], []
     for step in program.steps[: front_steps(program)]:
-        if step.do == "select":
-            columns = columns[step.arrays["columns"]]
-        elif step.do == "scale":
+        own = columns[step.of[0]]
+        columns.append(own[step.arrays["columns"]] if step.do == "select" else own)
+        if step.do == "scale":
             location, spread = step.arrays["location"], step.arrays["spread"]
-            lost += columns[(spread > 0.0) & (np.abs(location) > _LOST * spread)].tolist()
+            lost += own[(spread > 0.0) & (np.abs(location) > _LOST * spread)].tolist()
     return list(dict.fromkeys(str(program.columns[column].field) for column in lost))

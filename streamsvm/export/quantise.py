@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import MOST_AT_ONCE, Step, kernel_values, vectors_of
+from streamsvm.edge.step import MOST_AT_ONCE, Step, vectors_of
+from streamsvm.edge.steps import kernel_values
 
 _LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
 _TYPES = {16: np.int16, 8: np.int8}

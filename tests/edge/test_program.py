@@ -15,7 +15,7 @@ from refused import refused
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.step import vectors_of
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import quantised
 from streamsvm.files.container import VERSION, pack, unpack

@@ -13,7 +13,8 @@ from streamsvm.core.steps import neighbours as of_learners
 from streamsvm.core.steps import stack
 from streamsvm.edge import steps
 from streamsvm.edge.program import run
-from streamsvm.edge.steps import MOST_AT_ONCE, Step, value_of, width_of
+from streamsvm.edge.step import MOST_AT_ONCE, Step
+from streamsvm.edge.steps import value_of, width_of
 from streamsvm.export.quantise import quantised
 
 OPTIONS = {"labels": 3, "neighbours": 2, "reach": 1.0, "offset": 1e-3, "power": 3}

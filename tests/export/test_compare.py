@@ -9,7 +9,7 @@ from edge_models import MAKERS, matrix, memory, program
 from lists import of_each_kind
 from refused import refused
 from streamsvm.edge.program import Answer, Column, Program, run
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.step import vectors_of
 from streamsvm.export.compare import Comparison, comparison, rows_near_vectors
 from streamsvm.export.quantise import quantised
 

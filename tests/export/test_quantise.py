@@ -12,7 +12,7 @@ from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, KernelRLSClassifier, KernelRLSRegressor, edge
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.steps import vectors_of
+from streamsvm.edge.step import vectors_of
 from streamsvm.export import quantise
 from streamsvm.export.compare import comparison
 from streamsvm.export.describe import program_of

@@ -207,7 +207,7 @@ class ForestStore(Store[ForestViews]):
         return min(self.learned, int(self._header["places"][0]))
 
     def tree(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a tree: the nodes' links, whose children are counted from its root, their thresholds, and what they are as leaves."""
+        """Return a tree: links of its nodes, which are counted from its root; their thresholds; and what they are as leaves."""
         v, slot = self.views, int(self.views.slots[number])
         some = slice(slot * NODES, slot * NODES + int(v.sizes[slot]))
         return v.nodes[some, 0] - slot * NODES, self._thresholds(v)[some], v.leaves[some]
@@ -282,7 +282,7 @@ def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
     inner = (np.abs(thresholds) <= LARGEST_VALUE) & (left > places) & (left + 1 < first + size) & (feature < features)
     if not np.where(leaf, links == places, inner & (equal >= 0)).all():
         raise ValueError("the snapshot is corrupt: a forest has a node that leads nowhere")
-    label, place, counts = leaves[leaf, :OTHER + 1], leaves[leaf, PLACE], leaves[leaf, COUNTS]
+    label, place, counts = leaves[leaf, : OTHER + 1], leaves[leaf, PLACE], leaves[leaf, COUNTS]
     if not (
         ((label >= 0) & (label < v.header["labels"][0])).all()
         and ((place >= 0) & (place < v.header["places"][0])).all()

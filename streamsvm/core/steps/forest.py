@@ -8,9 +8,9 @@ place of the oldest one, and the next one begins: so the forest follows the stre
 Growing a tree at once would hold up one row. It grows a little with each row instead: `WORK` units, of which a value that is
 looked at is one.
 
-Between two trees, leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and
-cuts between the two, by a feature that is drawn. So each tree knows each row at once, also those that came after it was grown.
-Leaves that cannot be cut count their two commonest labels.
+Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and cuts
+between the two, by a feature that is drawn. So each tree knows each row at once, also those that came after it was grown. Leaves
+that cannot be cut count their two commonest labels.
 
 A tree votes with the share of each label in the leaf, by the weight exp(-4 e), where e is its recent error.
 """
@@ -467,7 +467,7 @@ def _divide_rows(store: np.ndarray, work: int) -> int:
         return work
     waiting = s.waiting
     begin, end, deep = waiting[node, BEGIN], waiting[node, END], waiting[node, DEEP]
-    if first == begin or first == end:
+    if first in (begin, end):
         _make_leaf(store)
     else:
         child, root = np.int64(s.sizes[slot]), slot * NODES
@@ -533,8 +533,8 @@ def _end_tree(store: np.ndarray) -> None:
 
 # Anchors -------------------------------------------------------------------------------------------------------------------
 
-#: Deviations from its anchor at which a feature's mean gets another one: float32 has 2,048 steps of each deviation there.
-FAR = 2.0**13
+#: Deviations between a feature's mean and its anchor from which on it gets another one: float32 has 512 steps of one there.
+FAR = 2.0**15
 
 
 @compiled

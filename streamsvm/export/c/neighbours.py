@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.edge.committees import NEAREST_DISTANCE, ROUNDING
 from streamsvm.edge.program import Program
-from streamsvm.edge.steps import NEAREST_DISTANCE, ROUNDING
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from streamsvm.edge.committees import ALIKE, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.steps import ALIKE, SAID, SAID_NUMBER, Step, vectors_of
+from streamsvm.edge.step import Step, vectors_of
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.neighbours import neighbours
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
