@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from naive_forest import NaiveForest
 from naive_neighbours import NaiveMemory, NaiveTable
 from problems import functions_of, names_of
 from streamsvm import SVMClassifier
@@ -56,6 +57,8 @@ def said_by(model, number, x):
         memory, spread = NaiveMemory.of(stores[0], names), v.spread[: len(z)]
         said = memory.say(z, spread if model.scaling is None else (spread > 0.0).astype(float), names or ())
         return said[-live:, None]
+    if expert.kind == kinds.FOREST:
+        return NaiveForest.of(stores[0]).say([x.get(name, 0.0) for name in model.feature_names], range(len(names)))
     if expert.kind == kinds.LAST_LABEL:
         table, own = NaiveTable(), model._own[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))

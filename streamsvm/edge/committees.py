@@ -16,7 +16,7 @@ is the mean of the targets, weighted by the votes.
 In a ``forest``, x goes from the root of each tree to a leaf: from a node to the child at ``left`` if it passes, and else to the
 next one. It passes if the number of the node's ``feature``, rounded to float32, is at most the threshold, or where ``equal`` is 1
 if it equals that. Of a leaf, ``left`` is -1 and ``feature`` the leaf's number. Each tree has one of the ``votes``, which it gives
-to the two labels of the leaf, ``targets``, in proportion to their ``counts``. The value is the share of the votes that each label has.
+to the two labels of the leaf, ``targets``, in proportion to their ``counts``. The value is the share of the votes of each label.
 """
 
 from __future__ import annotations

@@ -284,14 +284,12 @@ def _add_forest(program: Program, value: int, model: Any, store: Any) -> int:
         return _add_numbers(program, value, np.zeros(2 * live))
     value = add_forest(program, value, [store.tree(number) for number in range(TREES)], store.views.votes, max(live, 2))
     logarithms = program.add("log", value, least=LEAST_SHARE)
-    one = np.array([[-1.0, 1.0]]) if live == 1 else np.eye(live)
-    shares = program.add(
-        "linear", value, weights=one if live == 1 else 2.0 * one, biases=np.full(live, 0.0 if live == 1 else -1.0)
-    )
-    half = 0.25 if live == 1 else 0.5
-    return program.add(
-        "join", shares, program.add("linear", logarithms, weights=half * one, biases=np.full(live, 0.0 if live == 1 else 1.0))
-    )
+    if live == 1:
+        weights, bias = np.array([[-0.5, 0.5]]), np.zeros(1)
+    else:
+        weights, bias = np.eye(live), np.ones(live)
+    shares = program.add("linear", value, weights=2.0 * weights, biases=-bias)
+    return program.add("join", shares, program.add("linear", logarithms, weights=0.5 * weights, biases=bias))
 
 
 def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray, labels: int) -> int:

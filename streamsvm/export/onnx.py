@@ -224,6 +224,43 @@ def _neighbours(graph: Graph, step: Step, x: str) -> str:
     return graph.op("ReduceSum", graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat)), np.array([2]), keepdims=0)
 
 
+def _forest(graph: Graph, step: Step, x: str) -> str:
+    a, labels, flat = step.arrays, step.options["labels"], graph.constant(np.array([1]))
+    inner, nodes = a["left"] >= 0, np.arange(len(a["left"]))
+    # A leaf has itself for a child, and all numbers pass: who is there stays, and all trees take as many steps.
+    left, feature = np.where(inner, a["left"], nodes).astype(np.int64), np.where(inner, a["feature"], 0).astype(np.int64)
+    thresholds = _single(np.where(inner, a["thresholds"], np.inf))
+    rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
+    place = graph.op("Expand", a["roots"].astype(np.int64)[None], graph.op("Concat", rows, np.array([len(a["roots"])]), axis=0))
+    for _ in range(_depth(a["left"])):
+        value = graph.op("GatherElements", x, graph.op("Gather", feature, place), axis=1)
+        threshold = graph.op("Gather", thresholds, place)
+        passes = graph.op("LessOrEqual", value, threshold)
+        if a["equal"].any():
+            exact = graph.op("Greater", graph.op("Gather", _single(a["equal"]), place), 0.5)
+            passes = graph.op("Where", exact, graph.op("Equal", value, threshold), passes)
+        place = graph.op("Add", graph.op("Gather", left, place), graph.op("Where", passes, np.array(0), np.array(1)))
+    place = graph.op("Gather", a["feature"].astype(np.int64), place)  # of leaves
+    votes, counts = a["votes"] / a["votes"].sum(), a["counts"].astype(np.float64)
+    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    sums = []
+    for j in range(2):
+        shares = graph.op("Mul", graph.op("Gather", _single(counts[:, j]), place), _single(votes[None]))
+        targets = graph.op("Gather", a["targets"][:, j].astype(np.int64), place)
+        chosen = _one_hot(graph, graph.op("Unsqueeze", targets, flat), labels)
+        voted = graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat))  # [rows, labels, trees]
+        sums.append(graph.op("ReduceSum", voted, np.array([2]), keepdims=0))
+    return graph.op("Add", *sums)
+
+
+def _depth(left: np.ndarray) -> int:
+    """The most steps from a root to a leaf, where children come behind their parents."""
+    depths = np.zeros(len(left) + 1, np.int64)
+    for node in np.flatnonzero(left >= 0).tolist():
+        depths[left[node] : left[node] + 2] = depths[node] + 1
+    return int(depths.max(initial=0))
+
+
 def _fourier(graph: Graph, step: Step, x: str) -> str:
     angles = graph.op("MatMul", x, _single(step.options["factor"] * vectors_of(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
@@ -344,6 +381,8 @@ _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "kernel": _kernel,
     "fourier": _fourier,
     "neighbours": _neighbours,
+    "forest": _forest,
+    "log": lambda graph, step, x: graph.op("Log", graph.op("Max", x, step.options["least"])),
     "linear": _linear,
     "join": lambda _graph, _step, x: x,
     "votes": lambda graph, step, x: _counted(graph, step, x, "GreaterOrEqual"),

@@ -21,6 +21,7 @@ from streamsvm.export.quantise import quantised, rounded
 
 _KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 _SHRINKING = "kernel", "neighbours"
+_WEIGHTS = {"neighbours": "weights", "forest": "counts"}  # of targets
 _PLACES = "unit", "middle"  # of vectors that are whole numbers
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
 
@@ -55,7 +56,8 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     rows stay as they were, fits their coefficients by least squares, and rounds the vectors to ``bits`` as `quantised` does.
     Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each, and its memory the
     same share of the rows that vote as nearest neighbours, by chance; or where more rows of X keep their label so, all of them,
-    and votes as they do on average. A program that is small enough stays as it is.
+    and votes as they do on average. Trees that would take more than half of the bytes always vote as they do on average. A
+    program that is small enough stays as it is.
 
     Parameters
     ----------
@@ -106,16 +108,19 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     (True, True)
     """
     rows = None if X is None else Predictor(program)._matrix(X)
-    if table_bytes(rounded(program, bits)) <= max_bytes:
-        small = program if bits == 32 else quantised(program, bits)
+    given = program
+    if table_bytes(rounded(program, bits)) > max_bytes:
+        given = _without_large_forest(program, max_bytes)
+    if table_bytes(rounded(given, bits)) <= max_bytes:
+        small = given if bits == 32 else quantised(given, bits)
     else:
         how = max_bytes, rows, bits, passes
-        ways = [program, _forgetful(program)] if rows is not None and len(rows) and _remembers(program) else [program]
+        ways = [given, _forgetful(given)] if rows is not None and len(rows) and _remembers(given) else [given]
         tried = [_fitting(way, *how, np.random.default_rng(seed)) for way in ways]
         small = min(tried, key=lambda found: _worse(*_cost(program, found, rows)))
     counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.do in _SHRINKING) for some in (program, small))
     found = Reduction(small, (counts[0], counts[1]), table_bytes(small), *_cost(program, small, rows))
-    if counts[1] < counts[0]:
+    if counts[1] < counts[0] or given is not program:
         small.facts = {**program.facts, "made smaller": str(found)}
     return found
 
@@ -171,17 +176,23 @@ def _remembers(program: Program) -> bool:
     return any(step.do == "neighbours" for step in program.steps)
 
 
-def _forgetful(program: Program) -> Program:
-    """Return a program in which the mean vote of all rows stands for that of the neighbours."""
+def _forgetful(program: Program, what: str = "neighbours") -> Program:
+    """Return a program in which the mean vote of all rows stands for that of neighbours, or the mean of leaves for a forest."""
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
-        if step.do == "neighbours":
-            targets, weights = (step.arrays[name].astype(np.float64) for name in ("targets", "weights"))
+        if step.do == what:
+            targets, weights = (step.arrays[name].astype(np.float64).ravel() for name in ("targets", _WEIGHTS[what]))
             each = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
             arrays = {"weights": np.zeros((width, widths[step.of[0]])), "biases": weights @ each / weights.sum()}
             step = Step("linear", step.of, arrays, {})
         steps.append(step)
     return program.with_steps(steps)
+
+
+def _without_large_forest(program: Program, max_bytes: int) -> Program:
+    """Return a program without trees, if these would take more than half of the bytes."""
+    without = _forgetful(program, "forest")
+    return without if 2 * (table_bytes(program) - table_bytes(without)) > max_bytes else program
 
 
 def _count(step: Step, vectors: int, most: int) -> int:

@@ -11,7 +11,7 @@ from refused import refused
 from streamsvm import edge
 from streamsvm.core.steps import neighbours as of_learners
 from streamsvm.core.steps import stack
-from streamsvm.edge import steps
+from streamsvm.edge import committees
 from streamsvm.edge.program import run
 from streamsvm.edge.step import MOST_AT_ONCE, Step
 from streamsvm.edge.steps import value_of, width_of
@@ -177,4 +177,4 @@ def test_middles_that_do_not_fit_are_refused(given, reason):
 
 def test_ties_are_those_of_the_learners():
     learned = of_learners.ROUNDING, of_learners.NEAREST_DISTANCE, stack.ALIKE
-    assert learned == (steps.ROUNDING, steps.NEAREST_DISTANCE, steps.ALIKE)
+    assert learned == (committees.ROUNDING, committees.NEAREST_DISTANCE, committees.ALIKE)

@@ -227,6 +227,7 @@ class ForestStore(Store[ForestViews]):
     def take(self, other: ForestStore) -> None:
         """Become a copy of a store with other columns or labels. Where there is room for fewer rows, the latest stay."""
         super().take(other)
+        self._header["columns"] = self.columns  # which no array has: rows have up to 512
         v, theirs = self.views, other.views
         places, before = len(v.labels), len(theirs.labels)
         if places == before:
@@ -238,7 +239,8 @@ class ForestStore(Store[ForestViews]):
         v.labels[rows % places] = theirs.labels[rows % before]
         v.leaves[:, PLACE] %= places
         v.counts[:] = 0
-        self._header["phase"] = IDLE  # the tree that grew had rows in other places
+        for name in ("phase", "drawn", "tried"):  # the tree that grew had rows in other places
+            self._header[name] = 0
         self._begin(np.array([v.slots[TREES]]))
 
     def snapshot(self) -> bytes:

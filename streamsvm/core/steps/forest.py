@@ -59,7 +59,7 @@ WORK = 600
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02
 
-_DRAWN, _DRAWN_OF_FEW, _FEW = 0.85, 0.8, 200  # the share of the rows that a tree draws; at least, of so many
+_DRAWN = np.uint64(0.85 * 2.0**32)  # the share of the rows that a tree draws, over 2^-32
 _LEAST_BEGUN, _LEAST_DRAWN = 10, 4  # rows
 _PAUSE, _LONGEST_PAUSE = 2 * TREES, 100  # rows from one tree to the next: one in so many that were learned, at most so many
 _COUNTED = 64  # rows of a node of which tests are counted, up to twice
@@ -81,13 +81,13 @@ _window_of = compiled(window_of)
 @compiled(inline=True)
 def _drawn(bits: np.uint64, n: int) -> int:
     """A number below n, of the low half of random bits."""
-    return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))
+    return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @compiled(inline=True)
 def _drawn_too(bits: np.uint64, n: int) -> int:
     """Another one, of the high half."""
-    return np.int64(((bits >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+    return np.int64(((bits >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @compiled(inline=True)
@@ -107,24 +107,24 @@ def _walk(store: np.ndarray) -> None:
     nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
     reached, depths, walking, slots = s.reached, s.depths, s.walking, s.slots
     for t in range(TREES):
-        reached[t], depths[t], walking[t] = np.int64(slots[t]) * NODES, 0, t
+        reached[t], depths[t], walking[t] = int(slots[t]) * NODES, 0, t
     n = TREES
     while n > 0:
         for _ in range(_LEVELS):
             for a in range(n):
-                t = np.uint64(walking[a])
-                at = reached[t]
+                tree = np.uint64(walking[a])
+                at = reached[tree]
                 link, threshold = np.int64(nodes[np.uint64(at), 0]), thresholds[np.uint64(at), 1]
                 value = row[np.uint64((link >> FEATURE) & 0x3FFF)]
                 passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - (link >> EQUALITY)))
                 to = (link & LEFT) + 1 - passes
-                depths[t] += np.int64(to != at)
-                reached[t] = to
+                depths[tree] += np.int64(to != at)
+                reached[tree] = to
         still = 0
         for a in range(n):
-            t = walking[a]
-            walking[still] = t
-            still += np.int64(thresholds[np.uint64(reached[np.uint64(t)]), 1] != _INFINITE)
+            tree = np.uint64(walking[a])
+            walking[still] = tree
+            still += int(thresholds[np.uint64(reached[tree]), 1] != _INFINITE)
         n = still
 
 
@@ -138,9 +138,9 @@ def _vote(store: np.ndarray, labels: int) -> None:
         shares[k] = 0.0
     for t in range(TREES):
         leaf = s.reached[t]
-        counts = np.int64(leaves[leaf, COUNTS])
+        counts = leaves[leaf, COUNTS]
         first, second = counts & 255, counts >> 8
-        each = np.float64(s.votes[t]) / max(first + second, 1)
+        each = np.float64(s.votes[t]) / float(max(first + second, 1))
         shares[leaves[leaf, LABEL]] += each * first
         shares[leaves[leaf, OTHER]] += each * second
         total += np.float64(s.votes[t])
@@ -159,11 +159,11 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     h, live = s.header[0], v.header[0]["live"]
     for j in range(min(h["used"], h["kept"])):
         s.row[j] = np.float32(min(max(v.given[0, j] - s.anchors[j], -LARGEST_VALUE), LARGEST_VALUE))
+    _walk(store)
     if h["learned"] == 0:
         for k in range(live):
             v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0
         return 0
-    _walk(store)
     _vote(store, max(live, 2))
     if live == 1:
         negative, positive = s.shares[0], s.shares[1]
@@ -216,18 +216,18 @@ def _teach(store: np.ndarray, place: int, label: int) -> None:
     leaves, errors, ages, slots, reached, depths = s.leaves, s.errors, s.ages, s.slots, s.reached, s.depths
     for t in range(TREES):
         leaf = reached[t]
-        known, counts = np.int64(leaves[leaf, LABEL]), np.int64(leaves[leaf, COUNTS])
+        known, counts = int(leaves[leaf, LABEL]), int(leaves[leaf, COUNTS])
         first, second = counts & 255, counts >> 8
-        ages[t] = min(np.int64(ages[t]) + 1, _LATEST)
+        ages[t] = min(int(ages[t]) + 1, _LATEST)
         rate = 1.0 / (ages[t] + 2.0)
         errors[t] = np.float32(errors[t] + rate * ((0.0 if known == label and first > 0 else 1.0) - errors[t]))
         if known == label:
             first += 1
             leaves[leaf, PLACE] = place
-        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, np.int64(slots[t]), leaf, place, label):
+        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, int(slots[t]), leaf, place, label):
             continue
         else:
-            other = np.int64(leaves[leaf, OTHER])
+            other = int(leaves[leaf, OTHER])
             if second > 0 and other == label:
                 second += 1
             elif second <= 1:
@@ -250,7 +250,7 @@ def _cut_leaf(store: np.ndarray, slot: int, leaf: int, place: int, label: int) -
     # Cut a leaf between its latest row and the row at hand, of another label, if there is room and the rows differ.
     s = forest_views(store)
     h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
-    known, latest, size = np.int64(leaves[leaf, LABEL]), np.int64(leaves[leaf, PLACE]), np.int64(s.sizes[slot])
+    known, latest, size = int(leaves[leaf, LABEL]), int(leaves[leaf, PLACE]), int(s.sizes[slot])
     used = min(h["used"], h["kept"])
     if size + 2 > NODES or s.labels[latest] != known or used == 0:
         return False
@@ -320,11 +320,10 @@ def _draw_rows(store: np.ndarray, work: int) -> int:
     h, members, labels = s.header[0], s.members, s.labels
     begun, places, begin, drawn, random = h["begun"], h["places"], h["cursor"], h["drawn"], h["random"]
     some = min(begun, _window_of(places))
-    share = _DRAWN if some > _FEW else max(_DRAWN, _DRAWN_OF_FEW)
-    most, end = np.uint64(share * 2.0**32), min(some, begin + work)
+    end = min(some, begin + work)
     for cursor in range(begin, end):
         random += _GOLDEN_GAMMA
-        if next_random(random) >> np.uint64(32) < most:
+        if next_random(random) >> np.uint64(32) < _DRAWN:
             place = (begun - 1 - cursor) % places
             members[0, drawn], members[1, drawn] = place, labels[place]
             drawn += 1
@@ -341,11 +340,11 @@ def _open_node(store: np.ndarray, work: int) -> int:
     # Draw the tests of the next node, or make it a leaf; or end with the tree that is whole. What is left of the work.
     s = forest_views(store)
     h = s.header[0]
-    node, slot = h["node"], np.int64(s.slots[TREES])
+    node, slot = h["node"], int(s.slots[TREES])
     if node >= s.sizes[slot]:
         _end_tree(store)
         return work - 50
-    begin, end = np.int64(s.waiting[node, BEGIN]), np.int64(s.waiting[node, END])
+    begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     n, tried, tries = end - begin, 0, 0
     if s.waiting[node, MIXED] and n >= 2 and s.sizes[slot] + 2 <= NODES and s.waiting[node, DEEP] < DEPTH:
         wanted = TESTS * _tried_of(min(h["used"], h["kept"]))
@@ -371,10 +370,10 @@ def _draw_tests(store: np.ndarray, begin: int, n: int, wanted: int) -> tuple[int
         random += _GOLDEN_GAMMA
         bits = next_random(random)
         j, equal = _drawn(bits, used), 0
-        a = rows[np.int64(members[0, begin + _drawn_too(bits, n)]), j]
+        a = rows[int(members[0, begin + _drawn_too(bits, n)]), j]
         random += _GOLDEN_GAMMA
         bits = next_random(random)
-        b = rows[np.int64(members[0, begin + _drawn(bits, n)]), j]
+        b = rows[int(members[0, begin + _drawn(bits, n)]), j]
         threshold = _midway(a, b)
         if s.fractions[j] == 0 and (a == b or bits >> np.uint64(63)):
             equal, threshold = 1, a
@@ -392,14 +391,14 @@ def _count_tests(store: np.ndarray, work: int) -> int:
     s = forest_views(store)
     h, members, rows, counts, squares, beyond = s.header[0], s.members, s.rows, s.counts, s.squares, s.beyond
     features, equal, thresholds = s.features, s.equal, s.thresholds
-    tried, q, step, end = h["tried"], h["cursor"], h["step"], np.int64(s.waiting[h["node"], END])
+    tried, q, step, end = h["tried"], h["cursor"], h["step"], int(s.waiting[h["node"], END])
     while q < end and work > 0:
         i, label = np.uint64(members[0, q]), np.uint64(members[1, q])
         for c in range(tried):
             value, threshold = rows[i, np.uint64(features[c])], thresholds[c]
-            passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - np.int64(equal[c])))
+            passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - int(equal[c])))
             side = np.uint64(1 - passes)
-            count = np.int64(counts[c, side, label])
+            count = int(counts[c, side, label])
             counts[c, side, label] = count + 1
             squares[c, side] += 2 * count + 1
             beyond[c] += 1 - passes
@@ -415,11 +414,11 @@ def _choose_test(store: np.ndarray) -> int:
     s = forest_views(store)
     h, members, counts = s.header[0], s.members, s.counts
     node, tried, step, labels = h["node"], h["tried"], h["step"], h["labels"]
-    begin, end = np.int64(s.waiting[node, BEGIN]), np.int64(s.waiting[node, END])
+    begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     counted = (end - begin + step - 1) // step
     best, purest = -1, -1.0
     for c in range(tried):
-        right = np.int64(s.beyond[c])
+        right = int(s.beyond[c])
         left = counted - right
         if labels <= counted:
             for k in range(labels):
@@ -445,12 +444,12 @@ def _divide_rows(store: np.ndarray, work: int) -> int:
     # Bring the node's rows that pass the test to the front, and at the end give it its children; what is left of the work.
     s = forest_views(store)
     h, members, rows = s.header[0], s.members, s.rows
-    node, slot, c = h["node"], np.int64(s.slots[TREES]), h["best"]
-    feature, equal, threshold = np.int64(s.features[c]), np.int64(s.equal[c]), s.thresholds[c]
+    node, slot, c = h["node"], int(s.slots[TREES]), h["best"]
+    feature, equal, threshold = int(s.features[c]), int(s.equal[c]), s.thresholds[c]
     first, last, left, right = h["first"], h["last"], h["left"], h["right"]
     while first <= last and work > 0:
-        place, label = members[0, first], np.int64(members[1, first])
-        value = rows[np.int64(place), feature]
+        place, label = members[0, first], int(members[1, first])
+        value = rows[int(place), feature]
         if (value == threshold) if equal else (value <= threshold):
             first += 1
             if left != label:
@@ -470,7 +469,7 @@ def _divide_rows(store: np.ndarray, work: int) -> int:
     if first in (begin, end):
         _make_leaf(store)
     else:
-        child, root = np.int64(s.sizes[slot]), slot * NODES
+        child, root = int(s.sizes[slot]), slot * NODES
         s.sizes[slot] = child + 2
         s.nodes[root + node, 0] = (root + child) | (feature << FEATURE) | (equal << EQUALITY)
         s.nodes.view(np.float32)[root + node, 1] = threshold
@@ -487,22 +486,22 @@ def _make_leaf(store: np.ndarray) -> None:
     # Make the node a leaf of the two commonest labels, as some of its rows have them, and go on to the next one.
     s = forest_views(store)
     h, members, counts = s.header[0], s.members, s.counts
-    node, place = h["node"], np.int64(s.slots[TREES]) * NODES + h["node"]
-    begin, end = np.int64(s.waiting[node, BEGIN]), np.int64(s.waiting[node, END])
+    node, place = h["node"], int(s.slots[TREES]) * NODES + h["node"]
+    begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     step = max((end - begin) // _COUNTED, 1) if s.waiting[node, MIXED] else end - begin
     for q in range(begin, end, step):
         counts[0, 0, members[1, q]] += 1
-    label, other, latest = np.int64(members[1, begin]), 0, begin
+    label, other, latest = int(members[1, begin]), 0, begin
     for q in range(begin, end, step):
         if counts[0, 0, members[1, q]] > counts[0, 0, label]:
-            label = np.int64(members[1, q])
-    first, second = np.int64(counts[0, 0, label]), 0
+            label = int(members[1, q])
+    first, second = int(counts[0, 0, label]), 0
     for q in range(begin, end, step):
-        k = np.int64(members[1, q])
+        k = int(members[1, q])
         if k == label:
             latest = q
         elif counts[0, 0, k] > second:
-            second, other = np.int64(counts[0, 0, k]), k
+            second, other = int(counts[0, 0, k]), k
     for q in range(begin, end, step):
         counts[0, 0, members[1, q]] = 0
     if not s.waiting[node, MIXED]:
@@ -568,4 +567,4 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
 
 @compiled(inline=True)
 def _moved(value: np.float32, shift: float) -> np.float32:
-    return np.float32(min(max(value + shift, -LARGEST_VALUE), LARGEST_VALUE))
+    return np.float32(min(max(float(value) + shift, -LARGEST_VALUE), LARGEST_VALUE))

@@ -9,6 +9,7 @@ import numpy as np
 from streamsvm.edge.committees import ALIKE, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
+from streamsvm.export.c.forest import forest
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.neighbours import neighbours
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
@@ -168,6 +169,12 @@ def _clip(source: Source, program: Program, i: int, x: str, out: str) -> None:
     bound = number(program.steps[i].options["bound"])
     clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
     source.body.append(_each(program.widths[i + 1], f"{out}[j] = {clipped};"))
+
+
+def _log(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    source.used |= {"exp", "log"}
+    least = number(program.steps[i].options["least"])
+    source.body.append(_each(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
 def _bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
@@ -341,6 +348,8 @@ _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
     "kernel": _kernel,
     "fourier": _fourier,
     "neighbours": neighbours,
+    "forest": forest,
+    "log": _log,
     "linear": _linear,
     "join": lambda *_: None,
     "votes": _pairs,

@@ -1,0 +1,196 @@
+"""The expert of a committee that is a rolling forest, beside its twin."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from numba import config
+
+from lists import first
+from naive_forest import NaiveForest
+from problems import accuracy, learned_by, names_of, of_experts, place_of
+from streamsvm import SVMClassifier, edge
+from streamsvm.core.memory import committee as kinds
+from streamsvm.core.memory.forest import COUNTS, DIVIDING, IDLE, LABEL, OTHER, PLACE
+from streamsvm.core.steps import forest
+from streamsvm.export.describe import program_of
+from streamsvm.learners.committee import _ADDITIVE, _FOREST, _ascent
+
+N = 70 if config.DISABLE_JIT else 600
+PLACES = 120
+FEW = (_ascent(1.0, 1.0)._replace(budget=10), _ADDITIVE, _FOREST._replace(budget=PLACES))
+LABELS = [False, True, "a third", *range(3, 12)]
+
+
+def rows(labels, n=N, seed=0):
+    """Rows with a name, a time that is far from 0, and a feature that comes late; and their labels, which come by and by."""
+    rng = np.random.default_rng(seed)
+    for t in range(n):
+        z = rng.normal(size=4)
+        x = {"a": 3.0 * z[0], "name": float(rng.integers(6)), "time": 1.7e9 + 60.0 * t, "constant": 7.0}
+        if t > n // 3:
+            x["late"] = z[1] if t > n // 2 else float(np.round(z[1]))
+        value = z[0] + (x["name"] == 2.0) - (x["name"] == 4.0) + 0.3 * z[2]
+        known = min(labels, 2 + t * (labels - 1) // (n // 2))
+        yield x, LABELS[int(np.clip((value + 2.0) / 4.0 * known, 0, known - 1))], float(rng.choice([1.0, 0.01, 300.0]))
+
+
+def few(scaling, **parameters):
+    """A committee of few experts, of which one is a forest of 120 rows."""
+    return of_experts(SVMClassifier, *FEW, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
+
+
+def store_of(model):
+    return place_of(model, kinds.FOREST)[0][0]
+
+
+class Beside:
+    """A committee and the twin of its forest, which learn the same rows and are compared after each."""
+
+    def __init__(self, model):
+        self.model, self.first = model, place_of(model, kinds.FOREST)[1]
+        self.twin = NaiveForest(PLACES, 1 + FEW.index(FEW[-1]), 16)
+
+    def given(self, x):
+        return [x.get(name, 0.0) for name in self.model.feature_names]
+
+    def learn(self, x, y, weight=1.0):
+        model, twin, before = self.model, self.twin, store_of(self.model).views.anchors.copy()
+        model.predict_one(x)
+        model.learn_one(x, y, weight)
+        after = store_of(model).views.anchors
+        for j in np.flatnonzero(np.pad(before, (0, len(after) - len(before))) != after).tolist():
+            twin.move_anchor(j, float(after[j]))
+        said = model._store.views.at_hand[: model._outputs, self.first : self.first + 2]
+        np.testing.assert_allclose(said, twin.say(self.given(x), names_of(model)), rtol=1e-9, atol=1e-12)
+        twin.learn(self.given(x), y, names_of(model))
+        self.compare()
+
+    def compare(self):
+        store, twin = store_of(self.model), self.twin
+        h, v = store.views.header[0], store.views
+        found = store.learned, store.grown, h["begun"], int(h["random"])
+        assert found == (twin.learned, twin.grown, twin.begun, twin.random.state)
+        np.testing.assert_array_equal(v.rows[:, : twin.features], twin.rows[:, : twin.features])
+        for name in ("errors", "votes", "ages"):
+            np.testing.assert_allclose(getattr(v, name), getattr(twin, name), rtol=1e-6)
+
+    def compare_trees(self):
+        names = names_of(self.model)
+        for number, tree in enumerate(self.twin.trees):
+            links, thresholds, leaves = store_of(self.model).tree(number)
+            pairs = [(0, tree)]
+            while pairs:
+                place, node = pairs.pop()
+                if node.feature is not None:
+                    link = int(links[place])
+                    assert (link >> 16 & 0x3FFF, link >> 30, thresholds[place]) == (node.feature, node.equal, node.threshold)
+                    pairs += [(link & 0xFFFF, node.left), ((link & 0xFFFF) + 1, node.right)]
+                    continue
+                leaf = leaves[place].tolist()
+                assert thresholds[place] == np.inf
+                assert (leaf[COUNTS] & 255, leaf[COUNTS] >> 8) == (node.first, node.second)
+                assert names[leaf[LABEL]] == node.label
+                assert leaf[PLACE] == node.place
+                assert not node.second or names[leaf[OTHER]] == node.other
+
+
+@pytest.mark.parametrize("scaling", first(1, ["auto", None]))
+@pytest.mark.parametrize("labels", [2, 3, 12])
+def test_trees_grow_and_answer_as_their_twins(labels, scaling):
+    pair = Beside(few(scaling))
+    for t, (x, y, weight) in enumerate(rows(labels)):
+        pair.learn(x, y, weight)
+        if t % 100 == 99:
+            pair.compare_trees()
+    pair.compare_trees()
+    assert pair.twin.grown > (1 if config.DISABLE_JIT else 20)
+    assert pair.twin.anchors.tolist().count(0.0) == 15  # all but the time
+    before = pair.model._store.snapshot()
+    for x, _, _ in rows(labels, 20, seed=1):  # it says so of rows that it does not learn
+        pair.model.predict_one(x)
+        said = pair.model._store.views.at_hand[: pair.model._outputs, pair.first : pair.first + 2]
+        np.testing.assert_allclose(said, pair.twin.say(pair.given(x), names_of(pair.model)), rtol=1e-9, atol=1e-12)
+    assert pair.model._store.snapshot() == before
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("phase", range(IDLE, DIVIDING + 1))
+def test_a_model_that_is_saved_goes_on_wherever_its_tree_stands(phase):
+    model, data = few("auto", max_features=16), list(rows(3))
+    wide = [({**x, **{f"n{j}": float(j * t % 7) for j in range(11)}}, y, w) for t, (x, y, w) in enumerate(data)]
+    stood = False
+    for t, row in enumerate(wide[: N - 20]):
+        model.learn_one(*row)
+        if t > N // 2 and store_of(model).views.header[0]["phase"] == phase:
+            stood = True
+            break
+    assert stood or config.DISABLE_JIT
+    again = copy.deepcopy(model)
+    for row in wide[t + 1 :]:
+        model.learn_one(*row), again.learn_one(*row)
+    assert model._store.snapshot() == again._store.snapshot()
+
+
+@pytest.mark.once
+def test_the_seed_draws():
+    def said(seed):
+        model = learned_by(few("auto", seed=seed), rows(2, 200))
+        return [model._store.views.at_hand[0, -2] for x, _, _ in rows(2, 30, seed=1) if model.predict_one(x) is not None]
+
+    assert said(1) == said(1) != said(2)
+
+
+@pytest.mark.once
+def test_rows_that_weigh_nothing_are_not_learned():
+    model = learned_by(few("auto"), rows(2, 50))
+    before = store_of(model).snapshot()
+    model.learn_one({"a": 1.0}, True, 0.0)
+    assert store_of(model).snapshot() == before
+
+
+@pytest.mark.once
+@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
+def test_rules_on_single_columns_are_learned():
+    """Twelve labels of a tree of depth 5 on ten features: kernels alone know it badly."""
+    rng = np.random.default_rng(0)
+    X, cuts, features = rng.random((4000, 10)), rng.uniform(0.3, 0.7, 31), rng.integers(0, 10, 31)
+    node = np.zeros(len(X), int)
+    for _ in range(4):
+        node = 2 * node + 1 + (X[np.arange(len(X)), features[node]] > cuts[node])
+    data = list(zip([dict(enumerate(x)) for x in X.tolist()], (node % 5).tolist(), strict=True))
+    without = {"normal": tuple(e for e in SVMClassifier._experts["normal"] if e.kind != kinds.FOREST)}
+    other = type("Other", (SVMClassifier,), {"_experts": without})
+    assert accuracy(SVMClassifier(seed=0), data, 1000) > accuracy(other(seed=0), data, 1000) + 0.05
+
+
+@pytest.mark.once
+def test_features_beyond_512_are_not_taken():
+    model, rng = few(None, max_features=600), np.random.default_rng(0)
+    for t in range(60):
+        x = {f"{j:03}": float(rng.normal()) for j in (rng.permutation(600)[:50] if t else range(600))}
+        model.learn_one(x, sum(x.values()) > 0.0)
+    v = store_of(model).views
+    assert v.rows.shape == (PLACES, 512)
+    assert store_of(model).grown > 0
+    predictor = edge.Predictor(program_of(model))
+    for x in ({"511": 5.0}, {"512": 5.0, "599": -5.0}):
+        assert predictor.predict_proba_one(x) == pytest.approx(model.predict_proba_one(x), abs=1e-6)
+
+
+@pytest.mark.once
+def test_an_anchor_moves_where_the_mean_is_far():
+    model, n = few("auto"), N // 2
+    for t in range(n):
+        x = {"far": 1e9 + 0.25 * (t * 7 % 13), "near": 1e3 + 0.25 * (t * 5 % 13)}
+        model.learn_one(x, t * 7 % 13 > 6)
+    v = store_of(model).views
+    assert v.anchors[1] == 0.0
+    assert abs(v.anchors[0] - 1e9) <= 3.0
+    held = store_of(model).held
+    np.testing.assert_array_equal(v.rows[:held, 0][-5:] % 0.25, 0.0)
+    assert np.ptp(v.rows[20:held, 0]) == 3.0  # of 1e9, float32 has no fractions
+    assert forest.FAR > 2.0**10 * 13
+    assert model.predict_one({"far": 1e9, "near": 1e3}) is False
+    assert math.isclose(v.anchors[0] % 0.25, 0.0)

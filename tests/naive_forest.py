@@ -1,0 +1,293 @@
+"""A slow twin of the rolling forest of a committee: trees of objects, and labels themselves."""
+
+import math
+
+import numpy as np
+
+TREES, NODES, DEPTH, WORK = 16, 1200, 28, 600
+MOST_COUNTED = 120
+
+
+class Random:
+    """SplitMix64, of whose numbers either half draws."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def bits(self):
+        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
+        z = self.state
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+
+def low(bits, n):
+    return bits % 2**32 * n >> 32
+
+
+def high(bits, n):
+    return (bits >> 32) * n >> 32
+
+
+def midway(a, b):
+    middle = np.float32(np.float32(0.5) * (a + b))
+    return min(a, b) if middle == max(a, b) else middle
+
+
+class Node:
+    """A leaf, which has two labels with their counts and the place of a row, until it is cut."""
+
+    def __init__(self, label=None, place=0, first=0, other=None, second=0):
+        self.label, self.place, self.first, self.other, self.second = label, place, first, other, second
+        self.feature = None
+
+    def cut(self, feature, equal, threshold, left, right):
+        self.feature, self.equal, self.threshold, self.left, self.right = feature, equal, threshold, left, right
+
+    def passes(self, row):
+        return row[self.feature] == self.threshold if self.equal else row[self.feature] <= self.threshold
+
+    def leaf(self, row):
+        """The leaf to which a row goes, and how deep it lies."""
+        node, depth = self, 0
+        while node.feature is not None:
+            node, depth = node.left if node.passes(row) else node.right, depth + 1
+        return node, depth
+
+    def nodes(self):
+        return [self] if self.feature is None else [self, *self.left.nodes(), *self.right.nodes()]
+
+
+def tree_of(links, thresholds, leaves):
+    """The tree that a store has in arrays; labels are their numbers."""
+    nodes = [Node(*map(int, (leaf[0], leaf[2], leaf[3] % 256, leaf[1], leaf[3] // 256))) for leaf in leaves.tolist()]
+    for node, link, threshold in zip(nodes, links.tolist(), thresholds, strict=True):
+        if threshold != math.inf:
+            left = link % 2**16
+            node.cut(link // 2**16 % 2**14, link // 2**30, threshold, nodes[left], nodes[left + 1])
+    return nodes[0]
+
+
+class NaiveForest:
+    """Rows are of float32 numbers, less their anchors."""
+
+    def __init__(self, places, seed, columns):
+        self.places, self.random, self.features = places, Random(seed), 0
+        self.rows, self.labels = np.zeros((places, columns), np.float32), [None] * places
+        self.fractions, self.anchors = np.zeros(columns, bool), np.zeros(columns)
+        self.trees = [Node() for _ in range(TREES)]
+        self.errors, self.votes, self.ages = [np.float32(0.5)] * TREES, [np.float32(1.0)] * TREES, [0] * TREES
+        self.learned = self.grown = self.begun = 0
+        self.growing, self.tests = None, []
+
+    @classmethod
+    def of(cls, store):
+        """That of a store, as it votes; labels are their numbers."""
+        v = store.views
+        forest = cls(len(v.labels), 0, len(v.anchors))
+        forest.anchors, forest.votes, forest.learned = v.anchors.copy(), v.votes.copy(), store.learned
+        forest.trees = [tree_of(*store.tree(number)) for number in range(TREES)]
+        return forest
+
+    def row(self, given):
+        return np.array([np.float32(value - anchor) for value, anchor in zip(given, self.anchors, strict=False)], np.float32)
+
+    def move_anchor(self, j, anchor):
+        shift = self.anchors[j] - anchor
+        self.anchors[j] = anchor
+        held = min(self.learned, self.places)
+        self.rows[:held, j] = (self.rows[:held, j].astype(float) + shift).astype(np.float32)
+        cuts = [node for tree in [*self.trees, *self.growing_roots()] for node in tree.nodes() if node.feature is not None]
+        for node in cuts:
+            if node.feature == j:
+                node.threshold = np.float32(float(node.threshold) + shift)
+        self.tests = [(f, e, np.float32(float(t) + shift) if f == j else t) for f, e, t in self.tests]
+
+    def growing_roots(self):
+        return [self.root] if self.growing is not None and self.root is not None else []  # drawing rows, it has none
+
+    def shares(self, given, labels):
+        """Of each label its share of the votes."""
+        shares = dict.fromkeys(labels, 0.0)
+        for tree, vote in zip(self.trees, self.votes, strict=True):
+            leaf, _ = tree.leaf(self.row(given))
+            for label, n in ((leaf.label, leaf.first), (leaf.other, leaf.second)):
+                if n:
+                    shares[label] += float(vote) * n / (leaf.first + leaf.second)
+        return np.array(list(shares.values())) / sum(map(float, self.votes))
+
+    def say(self, given, labels):
+        """The inputs to the stacks, [outputs, 2]."""
+        if self.learned == 0:
+            return np.zeros((1 if len(labels) == 2 else len(labels), 2))
+        p = self.shares(given, labels)
+        inputs = np.column_stack([2.0 * p - 1.0, 0.5 * np.log(np.maximum(p, 0.02)) + 1.0])
+        return 0.5 * (inputs[1:] - inputs[:1]) if len(labels) == 2 else inputs
+
+    def learn(self, given, label, labels):
+        row, place = self.row(given), self.learned % self.places
+        self.features, self.n_labels = len(row), max(len(labels), 2)
+        self.fractions[: len(row)] |= np.array(given) != np.floor(given)
+        self.rows[place, : len(row)], self.labels[place] = row, label
+        self.learned += 1
+        for t, tree in enumerate(self.trees):
+            self.teach(t, tree, row, place, label)
+        t = (self.learned - 1) % TREES
+        self.votes[t] = np.float32(math.exp(-4.0 * float(self.errors[t])))
+        work = WORK
+        while work > 0:
+            if self.growing is None:
+                if self.learned < 10 or self.learned - self.begun < min(self.learned // 32, 100):
+                    break
+                self.begun, self.root, self.growing = self.learned, None, self.grow()
+            done = next(self.growing, None)
+            work -= done or 0
+            if done is None:
+                self.growing, self.tests = None, []
+
+    def teach(self, t, tree, row, place, label):
+        leaf, depth = tree.leaf(row)
+        wrong = leaf.label != label or leaf.first == 0
+        self.ages[t] = min(self.ages[t] + 1, 48)
+        self.errors[t] = np.float32(float(self.errors[t]) + (wrong - float(self.errors[t])) / (self.ages[t] + 2.0))
+        if leaf.first == 0:  # it was never reached
+            leaf.label, leaf.place, leaf.first = label, place, 1
+        elif leaf.label == label:
+            leaf.first, leaf.place = leaf.first + 1, place
+        elif leaf.second == 0 and depth < DEPTH and self.cut(tree, leaf, row, place, label):
+            return
+        elif leaf.second and leaf.other == label:
+            leaf.second += 1
+        elif leaf.second <= 1:
+            leaf.other, leaf.second = label, 1
+        else:
+            leaf.second -= 1
+        if leaf.second > leaf.first:
+            leaf.first, leaf.second, leaf.label, leaf.other, leaf.place = leaf.second, leaf.first, label, leaf.label, place
+        if leaf.first >= MOST_COUNTED:
+            leaf.first, leaf.second = (leaf.first + 1) // 2, leaf.second // 2
+
+    def cut(self, tree, leaf, row, place, label):
+        """Cut a leaf of one label between its latest row and one of another label."""
+        if len(tree.nodes()) + 2 > NODES or self.labels[leaf.place] != leaf.label or not self.features:
+            return False
+        for _ in range(8):
+            bits = self.random.bits()
+            j = low(bits, self.features)
+            here, there = row[j], self.rows[leaf.place, j]
+            if here != there:
+                break
+        else:
+            return False
+        equal = not self.fractions[j] and bits >= 2**63
+        threshold = here if equal else midway(here, there)
+        mine, other = Node(label, place, 1), Node(leaf.label, leaf.place, leaf.first)
+        passes = equal or here <= threshold
+        leaf.cut(j, equal, threshold, *((mine, other) if passes else (other, mine)))
+        return True
+
+    # A tree grows breadth first, and says after each step how much work that was.
+
+    def grow(self):
+        window = min(self.begun, 5 * self.places // 6)
+        drawn, begun = [], self.begun
+        for back in range(window):
+            if self.random.bits() >> 32 < int(0.85 * 2**32):
+                place = (begun - 1 - back) % self.places
+                drawn.append((place, self.labels[place]))
+            yield 1
+        if len(drawn) < 4:
+            return
+        self.root, nodes = Node(), 1
+        waiting = [(self.root, drawn, True, 0)]
+        while waiting:
+            node, members, mixed, depth = waiting.pop(0)
+            n, tries, self.tests = len(members), 0, []
+            if mixed and n >= 2 and nodes + 2 <= NODES and depth < DEPTH:
+                tries = self.draw_tests(members)
+            leaf_work = 8 + 3 * tries + (3 * min(n, 64) if mixed else 0)
+            if not self.tests:
+                self.make_leaf(node, members, mixed)
+                yield leaf_work
+                continue
+            yield 8 + 3 * tries
+            some = members[:: max(n // 64, 1)]
+            counts = [({}, {}) for _ in self.tests]
+            for i, (place, label) in enumerate(some):
+                for (j, equal, threshold), sides in zip(self.tests, counts, strict=True):
+                    value = self.rows[place, j]
+                    side = sides[0 if (value == threshold if equal else value <= threshold) else 1]
+                    side[label] = side.get(label, 0) + 1
+                last = i == len(some) - 1
+                yield len(self.tests) + (len(self.tests) * min(self.n_labels, len(some)) // 2 if last else 0)
+            best = self.best(counts)
+            if best is None:
+                self.make_leaf(node, members, mixed)
+                continue
+            self.tests = [self.tests[best]]
+            left, right, first, last = list(members), [], 0, n - 1
+            while first <= last:  # those that do not pass change places with those at the end
+                j, equal, threshold = self.tests[0]
+                value = self.rows[left[first][0], j]
+                if value == threshold if equal else value <= threshold:
+                    first += 1
+                else:
+                    left[first], left[last] = left[last], left[first]
+                    last -= 1
+                yield 2
+            left, right = left[:first], left[first:]
+            if not left or not right:
+                self.make_leaf(node, members if right == [] else right, mixed)
+                continue
+            node.cut(*self.tests[0], Node(), Node())
+            nodes += 2
+            for child, some in ((node.left, left), (node.right, right)):
+                waiting.append((child, some, len({label for _, label in some}) > 1, depth + 1))
+        oldest = self.grown % TREES
+        self.trees[oldest] = self.root
+        self.errors[oldest] = np.float32(sum(float(e) for t, e in enumerate(self.errors) if t != oldest) / (TREES - 1))
+        self.votes[oldest] = np.float32(math.exp(-4.0 * float(self.errors[oldest])))
+        self.ages[oldest] = 20 if self.learned >= 1000 else 0
+        self.grown, self.root = self.grown + 1, None
+        yield 50
+
+    def draw_tests(self, members):
+        wanted = 4 * min(self.features, math.ceil(math.sqrt(self.features)) + 1)
+        n, tries = len(members), 0
+        wanted = 2 * wanted if n >= 256 else max(wanted // 3, 2) if n < 6 else wanted
+        while len(self.tests) < wanted and tries < 2 * wanted and self.features:
+            tries += 1
+            bits, more = self.random.bits(), self.random.bits()
+            j = low(bits, self.features)
+            a, b = (self.rows[members[i][0], j] for i in (high(bits, n), low(more, n)))
+            if not self.fractions[j] and (a == b or more >= 2**63):
+                self.tests.append((j, True, a))
+            elif a != b:
+                self.tests.append((j, False, midway(a, b)))
+        return tries
+
+    def best(self, counts):
+        """The test that leaves the labels purest; None if none has rows on both sides."""
+        found, purest = None, -1.0
+        for number, sides in enumerate(counts):
+            if all(sides):
+                pure = sum(sum(n * n for n in side.values()) / sum(side.values()) for side in sides)
+                if pure > purest:
+                    found, purest = number, pure
+        return found
+
+    def make_leaf(self, node, members, mixed):
+        some = [members[0]] if not mixed else members[:: max(len(members) // 64, 1)]
+        counts = {}
+        for _, label in some:
+            counts[label] = counts.get(label, 0) + 1
+        node.label = label = max(counts, key=counts.get)
+        # Of equally common labels the second is that which comes first, by its rows.
+        others = sorted((-n, [k for _, k in some].index(k)) for k, n in counts.items() if k != label)
+        node.first = counts[label] if mixed else len(members)
+        node.place = [place for place, k in some if k == label][-1]
+        if others:
+            node.second, node.other = -others[0][0], some[others[0][1]][1]
+        if node.first >= MOST_COUNTED:
+            node.first, node.second = MOST_COUNTED - 1, node.second * (MOST_COUNTED - 1) // node.first
