@@ -4,7 +4,7 @@ Nodes of all trees lie in one pool. Each tree has a slot, a run of `NODES` of th
 the tree that grows. A node is two numbers: a link (see `LEFT`) and a threshold, whose bits are those of a float32. A row goes to
 the left child if its value is at most the threshold, or equals it where the node asks for that, and else to the next one. The
 threshold of a leaf is infinite and its left child is the leaf itself: so a walk needs no branches, and whoever has come to a leaf
-stays there.
+stays there. In place of a feature, a leaf has its number among the leaves of its tree.
 
 Rows are kept as they are given, less an anchor for each feature: 0, or a value near its mean where that is so far from 0 that
 float32 would lose the deviations (a time in seconds). So the scale of the committee may move, and trees stay right.
@@ -21,6 +21,8 @@ from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_s
 
 #: Trees that vote, the slots with that of the tree that grows, the nodes of a tree at most, and how deep they lie at most.
 TREES, SLOTS, NODES, DEPTH = 16, 17, 1200, 28
+#: Leaves of a tree at most.
+LEAVES = NODES // 2
 #: Features that are taken at most, and the numbers that there is room for: those of 2,400 rows with 64 features.
 MOST_COLUMNS, MOST_CELLS = 512, 153_600
 #: Tests of each feature at a node, of which the best one cuts; of twice as many features where many rows are.
@@ -41,7 +43,8 @@ IDLE, DRAWING, OPENING, COUNTING, DIVIDING = range(5)
 #: The labels on one side of a cut, if it is not the number of one: there are no rows yet, or several labels.
 NONE, SEVERAL = -1, -2
 
-_LARGEST_TREE = SLOTS * NODES
+#: The room of the row at hand: a walk reads the feature with the number of a leaf, too, and makes nothing of it.
+_ROW = 640
 
 #: The first bytes of a block; those up to ``tests`` are sizes, fixed at construction.
 HEADER = np.dtype(
@@ -58,6 +61,7 @@ HEADER = np.dtype(
         ("begun", "i8"),  # rows that were learned when the tree was begun that grows, or the last one
         ("phase", "i8"),
         ("node", "i8"),  # of the tree that grows, in its order
+        ("leaf", "i8"),
         ("drawn", "i8"),  # rows that it has
         ("cursor", "i8"),  # the next of the rows that are looked at
         ("first", "i8"),  # the rows of the node that are not divided yet
@@ -91,10 +95,10 @@ class ForestViews(NamedTuple):
     """The vote that each has by its error."""
     ages: Annotated[np.ndarray, Array(np.int32, (TREES,), 0, 48)]
     """Rows that the error is the mean of, up to 48."""
-    nodes: Annotated[np.ndarray, Array(np.int32, (_LARGEST_TREE, 2), -(2.0**31), 2.0**31)]
+    nodes: Annotated[np.ndarray, Array(np.int32, (SLOTS * NODES, 2), -(2.0**31), 2.0**31)]
     """Of each a link, and the bits of a threshold."""
-    leaves: Annotated[np.ndarray, Array(np.int16, (_LARGEST_TREE, 4), -(2.0**15), 2.0**15)]
-    """What a node is as a leaf: see `LABEL`."""
+    leaves: Annotated[np.ndarray, Array(np.int16, (SLOTS * LEAVES, 4), -(2.0**15), 2.0**15)]
+    """Those of each slot: see `LABEL`."""
     waiting: Annotated[np.ndarray, Array(np.int16, (NODES, 4), 0, 2.0**15)]
     """Of the tree that grows, by node: see `BEGIN`."""
     members: Annotated[np.ndarray, Array(np.int16, (2, "places"), 0)]
@@ -109,10 +113,11 @@ class ForestViews(NamedTuple):
     squares: Annotated[np.ndarray, Array(np.int32, ("tests", 2), 0, 2.0**30)]
     """The sum of the squared counts of the labels that pass, and of those that do not."""
     counts: Annotated[np.ndarray, Array(np.int16, ("tests", 2, "labels"), 0, 2.0**15)]
-    row: Annotated[np.ndarray, Array(np.float32, ("kept",), saved=False)]
+    row: Annotated[np.ndarray, Array(np.float32, (_ROW,), saved=False)]
     """The row at hand."""
     reached: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
-    """The leaf of each tree that it has come to, and how deep that lies."""
+    """The node of each tree that it has come to, which leaf that is, and how deep it lies."""
+    landed: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
     depths: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
     walking: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
     """The trees in which it has not come to a leaf."""
@@ -157,7 +162,7 @@ class ForestStore(Store[ForestViews]):
 
     Notes
     -----
-    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 338,000`` bytes.
+    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 259,000`` bytes.
 
     >>> store = ForestStore(rows=2400, max_features=16, labels=2)
     >>> store.learned, store.grown, store.nbytes
@@ -207,10 +212,11 @@ class ForestStore(Store[ForestViews]):
         return min(self.learned, int(self._header["places"][0]))
 
     def tree(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a tree: links of its nodes, which are counted from its root; their thresholds; and what they are as leaves."""
+        """Return a tree: links of its nodes, which are counted from its root; their thresholds; and what leaves are, by node."""
         v, slot = self.views, int(self.views.slots[number])
         some = slice(slot * NODES, slot * NODES + int(v.sizes[slot]))
-        return v.nodes[some, 0] - slot * NODES, self._thresholds(v)[some], v.leaves[some]
+        links, thresholds = v.nodes[some, 0] - slot * NODES, self._thresholds(v)[some]
+        return links, thresholds, v.leaves[slot * LEAVES + np.where(thresholds == np.inf, links >> FEATURE, 0)]
 
     def swap_labels(self) -> None:
         """Give the first label the number of the second one, and the other way round."""
@@ -278,13 +284,14 @@ def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
     if not 0 <= n <= size:
         raise ValueError(f"the snapshot is corrupt: a tree has {size} nodes and grows at number {n}")
     places = np.arange(first, first + n)
-    links, thresholds, leaves = v.nodes[places, 0], ForestStore._thresholds(v)[places], v.leaves[places]
+    links, thresholds = v.nodes[places, 0], ForestStore._thresholds(v)[places]
     left, feature, equal = links & LEFT, links >> FEATURE & 0x3FFF, links >> EQUALITY
     leaf = thresholds == np.inf
     inner = (np.abs(thresholds) <= LARGEST_VALUE) & (left > places) & (left + 1 < first + size) & (feature < features)
-    if not np.where(leaf, links == places, inner & (equal >= 0)).all():
+    if not (np.where(leaf, (left == places) & (feature < LEAVES), inner) & (equal >= 0) & (equal <= ~leaf)).all():
         raise ValueError("the snapshot is corrupt: a forest has a node that leads nowhere")
-    label, place, counts = leaves[leaf, : OTHER + 1], leaves[leaf, PLACE], leaves[leaf, COUNTS]
+    leaves = v.leaves[slot * LEAVES + feature[leaf]]
+    label, place, counts = leaves[:, : OTHER + 1], leaves[:, PLACE], leaves[:, COUNTS]
     if not (
         ((label >= 0) & (label < v.header["labels"][0])).all()
         and ((place >= 0) & (place < v.header["places"][0])).all()
@@ -306,7 +313,7 @@ def _check_growth(v: ForestViews, h: Any, used: int) -> None:
         size = int(v.sizes[v.slots[TREES]])
         begin, end, mixed, deep = v.waiting[node:size].T.astype(np.int64)
         good = 0 <= node <= size and bool(((begin < end) & (end <= drawn) & (mixed <= 1) & (deep <= DEPTH)).all())
-        good = good and (phase == OPENING or node < size)
+        good = good and (phase == OPENING or node < size) and 0 <= h["leaf"] <= node
     if good and phase == COUNTING:
         good = begin[0] <= cursor < end[0] and 1 <= h["step"] <= window and tried > 0 and not v.counts[tried:].any()
     elif good:

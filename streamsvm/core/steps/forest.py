@@ -37,6 +37,7 @@ from streamsvm.core.memory.forest import (
     IDLE,
     LABEL,
     LARGEST_VALUE,
+    LEAVES,
     LEFT,
     MIXED,
     MOST_COUNTED,
@@ -126,6 +127,8 @@ def _walk(store: np.ndarray) -> None:
             walking[still] = tree
             still += int(thresholds[np.uint64(reached[tree]), 1] != _INFINITE)
         n = still
+    for t in range(TREES):
+        s.landed[t] = int(slots[t]) * LEAVES + (nodes[reached[t], 0] >> FEATURE)
 
 
 @compiled
@@ -137,7 +140,7 @@ def _vote(store: np.ndarray, labels: int) -> None:
     for k in range(labels):
         shares[k] = 0.0
     for t in range(TREES):
-        leaf = s.reached[t]
+        leaf = s.landed[t]
         counts = leaves[leaf, COUNTS]
         first, second = counts & 255, counts >> 8
         each = np.float64(s.votes[t]) / float(max(first + second, 1))
@@ -213,9 +216,9 @@ def _keep_row(block: np.ndarray, store: np.ndarray, label: int) -> int:
 def _teach(store: np.ndarray, place: int, label: int) -> None:
     # Let the leaf of each tree that the row at hand came to learn it, and the tree's error.
     s = forest_views(store)
-    leaves, errors, ages, slots, reached, depths = s.leaves, s.errors, s.ages, s.slots, s.reached, s.depths
+    leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
     for t in range(TREES):
-        leaf = reached[t]
+        leaf = landed[t]
         known, counts = int(leaves[leaf, LABEL]), int(leaves[leaf, COUNTS])
         first, second = counts & 255, counts >> 8
         ages[t] = min(int(ages[t]) + 1, _LATEST)
@@ -224,7 +227,7 @@ def _teach(store: np.ndarray, place: int, label: int) -> None:
         if known == label:
             first += 1
             leaves[leaf, PLACE] = place
-        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, int(slots[t]), leaf, place, label):
+        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, t, place, label):
             continue
         else:
             other = int(leaves[leaf, OTHER])
@@ -246,9 +249,10 @@ def _teach(store: np.ndarray, place: int, label: int) -> None:
 
 
 @compiled
-def _cut_leaf(store: np.ndarray, slot: int, leaf: int, place: int, label: int) -> bool:
-    # Cut a leaf between its latest row and the row at hand, of another label, if there is room and the rows differ.
+def _cut_leaf(store: np.ndarray, t: int, place: int, label: int) -> bool:
+    # Cut the leaf of a tree between its latest row and the row at hand, of another label, if there is room and the rows differ.
     s = forest_views(store)
+    slot, node, leaf = int(s.slots[t]), s.reached[t], s.landed[t]
     h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
     known, latest, size = int(leaves[leaf, LABEL]), int(leaves[leaf, PLACE]), int(s.sizes[slot])
     used = min(h["used"], h["kept"])
@@ -271,13 +275,13 @@ def _cut_leaf(store: np.ndarray, slot: int, leaf: int, place: int, label: int) -
     threshold = here if equal else _midway(here, there)
     left = slot * NODES + size
     s.sizes[slot] = size + 2
-    nodes[leaf, 0], thresholds[leaf, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
+    nodes[node, 0], thresholds[node, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
     mine = left if equal or here <= threshold else left + 1
+    before, new = leaf - slot * LEAVES, (size + 1) // 2  # numbers of leaves: of two nodes more, one is
     for child in range(left, left + 2):
-        nodes[child, 0], thresholds[child, 1] = child, _INFINITE
-        for c in range(4):
-            leaves[child, c] = leaves[leaf, c]
-    leaves[mine, LABEL], leaves[mine, PLACE], leaves[mine, COUNTS] = label, place, 1
+        nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), _INFINITE
+    new += slot * LEAVES
+    leaves[new, LABEL], leaves[new, OTHER], leaves[new, PLACE], leaves[new, COUNTS] = label, 0, place, 1
     return True
 
 
@@ -329,7 +333,7 @@ def _draw_rows(store: np.ndarray, work: int) -> int:
             drawn += 1
     h["cursor"], h["drawn"], h["random"] = end, drawn, random
     if end == some:
-        h["phase"], h["node"] = OPENING if drawn >= _LEAST_DRAWN else IDLE, 0
+        h["phase"], h["node"], h["leaf"] = OPENING if drawn >= _LEAST_DRAWN else IDLE, 0, 0
         s.sizes[s.slots[TREES]] = 1
         s.waiting[0, BEGIN], s.waiting[0, END], s.waiting[0, MIXED], s.waiting[0, DEEP] = 0, drawn, 1, 0
     return work - (end - begin)
@@ -486,7 +490,8 @@ def _make_leaf(store: np.ndarray) -> None:
     # Make the node a leaf of the two commonest labels, as some of its rows have them, and go on to the next one.
     s = forest_views(store)
     h, members, counts = s.header[0], s.members, s.counts
-    node, place = h["node"], int(s.slots[TREES]) * NODES + h["node"]
+    node, slot = h["node"], int(s.slots[TREES])
+    place, leaf = slot * NODES + node, slot * LEAVES + h["leaf"]
     begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     step = max((end - begin) // _COUNTED, 1) if s.waiting[node, MIXED] else end - begin
     for q in range(begin, end, step):
@@ -508,10 +513,10 @@ def _make_leaf(store: np.ndarray) -> None:
         first = end - begin
     if first >= MOST_COUNTED:
         first, second = MOST_COUNTED - 1, second * (MOST_COUNTED - 1) // first
-    s.nodes[place, 0], s.nodes.view(np.float32)[place, 1] = place, _INFINITE
-    s.leaves[place, LABEL], s.leaves[place, OTHER] = label, other
-    s.leaves[place, PLACE], s.leaves[place, COUNTS] = members[0, latest], first | (second << 8)
-    h["node"] = node + 1
+    s.nodes[place, 0], s.nodes.view(np.float32)[place, 1] = place | (h["leaf"] << FEATURE), _INFINITE
+    s.leaves[leaf, LABEL], s.leaves[leaf, OTHER] = label, other
+    s.leaves[leaf, PLACE], s.leaves[leaf, COUNTS] = members[0, latest], first | (second << 8)
+    h["node"], h["leaf"] = node + 1, h["leaf"] + 1
 
 
 @compiled

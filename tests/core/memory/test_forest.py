@@ -5,7 +5,7 @@ import pytest
 
 from refused import refused
 from streamsvm.core.memory import forest as memory
-from streamsvm.core.memory.forest import HEADER, NODES, TREES, ForestStore
+from streamsvm.core.memory.forest import HEADER, LEAVES, NODES, TREES, ForestStore
 from streamsvm.core.steps import forest
 
 
@@ -16,7 +16,8 @@ def learn(store, n, seed=0, labels=3):
         h = v.header[0]
         place = int(h["learned"] % h["places"])
         v.row[: store.used] = rng.integers(9, size=store.used)
-        v.rows[place], v.labels[place] = v.row, int(v.row[0] + rng.integers(2)) % labels
+        v.rows[place, : store.used] = v.row[: store.used]
+        v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
         h["learned"] += 1
         forest._walk(store.block)
         forest._teach(store.block, place, int(v.labels[place]))
@@ -36,7 +37,7 @@ def test_store_size_is_what_its_formula_says():
         store = ForestStore(rows, features, labels)
         kept = min(D, 512)
         places = min(N, 153_600 // kept)
-        about = 4 * min(N * kept, 153_600) + 6 * places + 32 * kept**0.5 * (K + 8) + 338_000
+        about = 4 * min(N * kept, 153_600) + 6 * places + 32 * kept**0.5 * (K + 8) + 259_000
         assert abs(store.nbytes - about) < 0.03 * about
         assert store.nbytes == store.block.nbytes == ForestStore.nbytes_of(rows, D, labels)
         assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.nbytes_of(rows, 2, labels)
@@ -144,7 +145,8 @@ def of_node(link=None, threshold=None, leaf=None, inner=True):
         if threshold is not None:
             thresholds[node] = threshold
         if leaf is not None:
-            store.views.leaves[node, leaf[0]] = leaf[1]
+            number = int(store.views.slots[0]) * LEAVES + (int(store.views.nodes[node, 0]) >> 16)
+            store.views.leaves[number, leaf[0]] = leaf[1]
 
     return changed
 
@@ -194,6 +196,7 @@ NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say
         (of_node(link=lambda link, _: link | -(2**31)), NOWHERE),
         (of_node(link=lambda link, _: link + 1, inner=False), NOWHERE),
         (of_node(link=lambda link, _: link | 1 << 30, inner=False), NOWHERE),
+        (of_node(link=lambda link, _: link & 0xFFFF | 600 << 16, inner=False), NOWHERE),
         (of_node(leaf=(0, 3), inner=False), LEAF),
         (of_node(leaf=(1, -1), inner=False), LEAF),
         (of_node(leaf=(2, 120), inner=False), LEAF),
@@ -235,6 +238,8 @@ def test_snapshots_that_compiled_code_could_not_trust_are_refused(made_by, match
         (memory.DRAWING, change("cursor", -1)),
         (memory.OPENING, change("counts", 1, (0, 0, 0))),
         (memory.COUNTING, change("cursor", -1)),
+        (memory.COUNTING, change("leaf", -1)),
+        (memory.COUNTING, change("leaf", 1000)),
         (memory.COUNTING, change("cursor", 120)),
         (memory.COUNTING, change("step", 0)),
         (memory.COUNTING, change("tried", 0)),
