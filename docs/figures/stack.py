@@ -14,9 +14,10 @@ y = np.concatenate([
     np.arange(part) // 40 % 2 == 0,
 ])  # fmt: skip
 y ^= rng.random(len(y)) < 0.05
-words = {"linear,": "linear", "linear of": "linear", "additive": "additive", "nearest": "neighbours", "last label": "last label"}
-kinds = "linear", "additive", "kernel machines", "neighbours", "last label"
-styles = "--", "-.", ":", (0, (1, 3)), (0, (6, 1, 1, 1, 1, 1))
+words = {"linear,": "linear", "linear of": "linear", "additive": "additive", "nearest": "neighbours"}
+words |= {"rolling": "forest", "last label": "last label"}
+kinds = "linear", "additive", "kernel machines", "neighbours", "forest", "last label"
+styles = "--", "-.", ":", (0, (1, 3)), (0, (5, 4)), (0, (6, 1, 1, 1, 1, 1))
 model = SVMClassifier(seed=0)
 wrong, recent, weights, errors, rows = [], [], [], [], []
 for n, (x, label) in enumerate(zip(X, y.tolist(), strict=True)):

@@ -26,8 +26,8 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     The model is a committee of experts that all learn every row: budgeted kernel machines with several kernel widths, linear
     learners of first and second order, a sum of functions of one feature each, machines that start from scratch where the
-    stream drifts, a memory of rows whose nearest neighbours vote, the last label, and what followed it before. With the highest
-    effort, there is also least squares on kernel landmarks.
+    stream drifts, a memory of rows whose nearest neighbours vote, a rolling forest, the last label, and what followed it before.
+    With the highest effort, there is also least squares on kernel landmarks.
 
     Two logistic regressions, the stacks, combine the experts. Their inputs are the last and the average output of each expert,
     and the outcome of a vote among all of them. They learn by Newton's method, with memories that fade. Predictions follow the
@@ -37,14 +37,14 @@ class SVMClassifier(OnlineClassifier, Committee):
     -----
     A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
     that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 7
-    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 13 with ``"normal"``
-    (four, four, the neighbours and the last label), and 22 with ``"high"`` (the same as ``"normal"``, and least squares on
-    300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 28 microseconds
-    with 10 labels, 40 with 26 and 95 with 100. The first row of a label takes some milliseconds more.
+    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 18 with ``"normal"``
+    (four, four, the neighbours, the forest and the last label), and 27 with ``"high"`` (the same as ``"normal"``, and least
+    squares on 300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 34
+    microseconds with 10 labels, 46 with 26 and 105 with 100. The first row of a label takes some milliseconds more.
 
-    Memory grows with features and labels. With ``"normal"`` and room for 2, 16 and 256 features, two labels take .12, .43 and
-    1.88 MB, and K > 2 take ``.14 MB + 17.2 KB K``, ``.56 MB + 18.5 KB K`` and ``1.87 MB + 26.1 KB K``. Of 1,024 features, the
-    most by default, two labels take 5.3 MB.
+    Memory grows with features and labels. With ``"normal"`` and room for 2, 16 and 256 features, two labels take .42, .86 and
+    2.76 MB, and K > 2 take ``.44 MB + 17.3 KB K``, ``.99 MB + 18.6 KB K`` and ``2.76 MB + 26.7 KB K``. Of 1,024 features, the
+    most by default, two labels take 6.2 MB.
 
     The memory of rows holds 2,000 rows, or 4,000 of three and more labels, but no more than 128,000 numbers: of 256 features
     496 rows, of the first 512 features if there are more. It keeps the rows that the committee or the memory itself missed, and
@@ -53,6 +53,11 @@ class SVMClassifier(OnlineClassifier, Committee):
     needs no encoding. What a feature counts is learned by ReliefF's rule. Of the 13 nearest rows, each has a vote of its weight
     over the third power of its distance. To find them, distances are rounded to 1/1024, so that an exported model finds the same.
     What follows a label is counted for the first 64 labels.
+
+    The forest has 16 trees of up to 1,200 nodes, each grown of 85 % of the latest 2,000 rows, or of fewer if there are more than
+    64 features: it holds 153,600 numbers, of the first 512 features. A tree grows by a bounded amount of work with each row, then
+    takes the place of the oldest one. Meanwhile, a leaf that gets a row of another label is cut between that and its latest
+    row. A row counts as one, whatever it weighs, unless it weighs nothing. Rows are kept as they are given.
 
     The experts of second order use the first 64 features only, as their matrices grow with the square of the number of
     features. The sum of functions has 4 functions of each feature up to 16 features (piecewise linear ones that bend at .8
@@ -70,6 +75,7 @@ class SVMClassifier(OnlineClassifier, Committee):
     [^4]: Littlestone, N., Warmuth, M. (1994). The weighted majority algorithm. Information and Computation 108 (the votes).
     [^5]: Kononenko, I. (1994). Estimating attributes: analysis and extensions of RELIEF. ECML (what a feature counts).
     [^6]: Dudani, S. (1976). The distance-weighted k-nearest-neighbor rule. IEEE Trans. Systems, Man, and Cybernetics 6.
+    [^7]: Breiman, L. (2001). Random forests. Machine Learning 45.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.steps.committee import say_last
-from streamsvm.learners.committee import EXPERTS, _ascent
+from streamsvm.learners.committee import _NEIGHBOURS, EXPERTS, _ascent
 
 TEAM = (_ascent(1.0, 1.0)._replace(budget=5), EXPERTS["normal"][-1])
 
@@ -65,7 +65,7 @@ def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
 @pytest.mark.parametrize("order", [(False, True), (True, False)])
 @pytest.mark.parametrize("third", [2, "a third"])
 def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
-    model = of_experts(SVMClassifier, *TEAM, EXPERTS["normal"][-2]._replace(budget=32), max_features=1, seed=0)
+    model = of_experts(SVMClassifier, *TEAM, _NEIGHBOURS._replace(budget=32), max_features=1, seed=0)
     rng = np.random.default_rng(0)
     for t in range(50):
         model.learn_one({"a": float(rng.normal())}, order[int(t > 0 and rng.random() < 0.7)])

@@ -324,7 +324,7 @@ def test_an_output_of_one_expert_cannot_be_asked_for():
 
 @pytest.mark.once
 def test_memory_grows_by_label_as_the_docstring_says():
-    for features, two, base, each in ((2, 0.12e6, 0.14e6, 17.2e3), (16, 0.43e6, 0.56e6, 18.5e3), (256, 1.88e6, 1.87e6, 26.1e3)):
+    for features, two, base, each in ((2, 0.42e6, 0.44e6, 17.3e3), (16, 0.86e6, 0.99e6, 18.6e3), (256, 2.76e6, 2.76e6, 26.7e3)):
         model, found = SVMClassifier(seed=0), {}
         for label in range(100):
             model.learn_one({f"{j}": float(label) for j in range(features)}, label)
@@ -334,7 +334,7 @@ def test_memory_grows_by_label_as_the_docstring_says():
     widest = SVMClassifier(seed=0)
     widest.learn_one({f"{j}": 1.0 for j in range(widest.max_features)}, "a")
     widest.learn_one({"0": 2.0}, "b")
-    assert widest.nbytes == pytest.approx(5.3e6, rel=0.02)
+    assert widest.nbytes == pytest.approx(6.2e6, rel=0.02)
 
 
 def test_a_restart_between_labels_and_features_changes_no_byte():
