@@ -238,10 +238,57 @@ MEMORIES = {
 }
 
 
+def forest(labels, trees=5, features=5, depth=6, seed=0):
+    """A program of random trees, of which some tests ask for equality; a leaf may have one label or two."""
+    rng, arrays = np.random.default_rng(seed), {name: [] for name in ("left", "feature", "equal", "thresholds", "counts")}
+    roots, targets = [], []
+    for _ in range(trees):
+        waiting = [0]
+        roots.append(len(arrays["left"]))
+        end = roots[-1] + 1
+        while waiting:
+            deep = waiting.pop(0)
+            inner = deep < depth and features > 0 and rng.random() < 0.8
+            values = (end, rng.integers(features), rng.random() < 0.3, rng.integers(-5, 6)) if inner else (-1, len(targets), 0, 0)
+            for name, value in zip(arrays, values, strict=False):
+                arrays[name].append(value)
+            if inner:
+                waiting, end = [*waiting, deep + 1, deep + 1], end + 2
+            else:
+                targets.append(rng.permutation(labels)[:2])
+                arrays["counts"].append([rng.integers(120), rng.integers(120) * rng.integers(2)])
+    types = {"left": np.int16, "feature": np.int16, "equal": np.int8, "thresholds": np.float32, "counts": np.int8}
+    made = Program([Column(name, name) for name in "abcdefgh"[:features]])
+    value = made.add(
+        "forest",
+        made.add("fill", 0, single=False),
+        labels=labels,
+        roots=np.array(roots, np.int32),
+        targets=np.array(targets, np.int16),
+        votes=rng.uniform(0.02, 1.0, trees).astype(np.float32),
+        **{name: np.array(arrays[name], of) for name, of in types.items()},
+    )
+    value = made.add("log", value, least=0.02)
+    weights = np.array([[-1.0, 1.0]]) if labels == 2 else np.eye(labels)
+    value = made.add("linear", value, weights=weights, biases=np.zeros(len(weights)))
+    made.answer = Answer("class", value, value, tuple(range(labels)))
+    return made
+
+
+FORESTS = {
+    **{f"forest of {labels}": {"labels": labels} for labels in (2, 3, 40)},
+    "forest of one tree": {"labels": 3, "trees": 1},
+    "forest of leaves": {"labels": 2, "depth": 0},
+    "forest of many nodes": {"labels": 300, "trees": 16, "depth": 10},
+}
+
+
 def matrix(program, n=200, seed=0):
     """Rows for a program, float32 [n, columns]: those that models have learned are like them; some numbers are not finite."""
     rng = np.random.default_rng(seed)
     X = (3.0 * rng.normal(size=(n, len(program.columns))) + np.arange(len(program.columns))).astype(np.float32)
+    if any(step.do == "forest" for step in program.steps):
+        X[::2] = np.rint(X[::2])  # so that some are equal
     for value in (math.nan, math.inf, -math.inf):
         X[rng.random(X.shape) < 0.02] = value
     for number, column in enumerate(program.columns):

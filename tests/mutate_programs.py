@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_models import memory, program
+from edge_models import forest, memory, program
 from mutated_files import at, nodes
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM
@@ -40,7 +40,7 @@ EXTREMES = [
 ]
 STEPS = [
     *("fill", "scale", "select", "clip", "bend", "kernel", "fourier"),
-    *("neighbours", "trees", "linear", "join", "votes", "pair_scores", "experts"),
+    *("neighbours", "trees", "forest", "log", "linear", "join", "votes", "pair_scores", "experts"),
 ]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 5e-324]
 
@@ -224,6 +224,7 @@ def whole_fate(data, path):
 def files():
     """The golden files that are small, each as bytes, and its parts; and programs of steps that no golden file has."""
     memories = [(f"memory of {labels}", memory(labels), bits) for labels, bits in ((0, 16), (2, 32), (3, 32), (3, 16))]
+    memories += [(f"forest of {labels}", forest(labels, trees=3, depth=4), 32) for labels in (2, 12)]
     others = ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8), ("names", program("names of 3"), 32)
     for name, given, bits in (*memories, *others):
         text, arrays = quantised(given, bits).parts()

@@ -237,8 +237,8 @@ def _forest(graph: Graph, step: Step, x: str) -> str:
         threshold = graph.op("Gather", thresholds, place)
         passes = graph.op("LessOrEqual", value, threshold)
         if a["equal"].any():
-            exact = graph.op("Greater", graph.op("Gather", _single(a["equal"]), place), 0.5)
-            passes = graph.op("Where", exact, graph.op("Equal", value, threshold), passes)
+            smaller = graph.op("Greater", 0.5, graph.op("Gather", _single(a["equal"]), place))
+            passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), smaller))
         place = graph.op("Add", graph.op("Gather", left, place), graph.op("Where", passes, np.array(0), np.array(1)))
     place = graph.op("Gather", a["feature"].astype(np.int64), place)  # of leaves
     votes, counts = a["votes"] / a["votes"].sum(), a["counts"].astype(np.float64)

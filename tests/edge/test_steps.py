@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from edge_models import MEMORIES, matrix, memory
+from edge_models import FORESTS, MEMORIES, forest, matrix, memory
 from refused import refused
 from streamsvm import edge
 from streamsvm.core.steps import neighbours as of_learners
@@ -173,6 +173,96 @@ def test_middles_that_do_not_fit_are_refused(given, reason):
     if given.get("vectors", arrays["vectors"]).dtype.kind == "f":
         del changed[0]["unit"]
     refused(reason, width_of, Step("kernel", (0,), *changed), 1, error=edge.ProgramError)
+
+
+def shares_by_trees(step, row):
+    """The value of a step ``forest`` for a row, by loops."""
+    a, shares = {name: array.tolist() for name, array in step.arrays.items()}, [0.0] * step.options["labels"]
+    for node, vote in zip(a["roots"], a["votes"], strict=True):
+        while a["left"][node] >= 0:
+            value, threshold = float(np.float32(row[a["feature"][node]])), a["thresholds"][node]
+            node = a["left"][node] + (value != threshold if a["equal"][node] else value > threshold)
+        counts = a["counts"][a["feature"][node]]
+        for label, n in zip(a["targets"][a["feature"][node]], counts, strict=True):
+            shares[label] += vote * n / max(sum(counts), 1)
+    return [share / sum(a["votes"]) for share in shares]
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_forests_answer_as_their_twin(name):
+    given = forest(**FORESTS[name])
+    X = np.nan_to_num(matrix(given).astype(np.float64), posinf=1e38, neginf=-1e38)
+    step = given.steps[1]
+    assert width_of(step, X.shape[1]) == step.options["labels"]
+    np.testing.assert_allclose(value_of(step, X), [shares_by_trees(step, row) for row in X.tolist()], rtol=1e-6, atol=1e-9)
+
+
+FOREST = {
+    "roots": np.array([0, 3], np.int32),
+    "left": np.array([1, -1, -1, 4, -1, 6, -1, -1], np.int16),
+    "feature": np.array([1, 0, 1, 0, 2, 1, 3, 4], np.int16),
+    "equal": np.array([0, 0, 0, 1, 0, 0, 0, 0], np.int8),
+    "thresholds": np.array([0.5, 0, 0, 2, 0, -1, 0, 0], np.float32),
+    "targets": np.array([[0, 1], [1, 0], [2, 0], [0, 2], [1, 2]], np.int16),
+    "counts": np.array([[3, 1], [4, 0], [1, 1], [5, 0], [0, 0]], np.int8),
+    "votes": np.array([1.0, 3.0], np.float32),
+}
+
+
+def test_a_forest_by_hand():
+    step, x = Step("forest", (0,), FOREST, {"labels": 3}), np.array([[2.0, 0.5], [2.1, 0.6], [0.0, -1.0]])
+    expected = [[0.75 / 4 + 1.5 / 4, 0.25 / 4, 1.5 / 4], [0.0, 0.25, 0.0], [0.75 / 4 + 0.75, 0.25 / 4, 0.0]]
+    assert width_of(step, 2) == 3
+    np.testing.assert_allclose(value_of(step, x), expected, rtol=1e-15)
+
+
+def other(name, place, value):
+    array = FOREST[name].copy()
+    array[place] = value
+    return {name: array}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (other("left", 0, 0), "do not fit together"),  # its own child
+        (other("left", 5, 3), "do not fit together"),  # its parent
+        (other("left", 0, 3), "do not fit together"),  # in another tree
+        (other("left", 5, 7), "do not fit together"),  # of which the second one is not there
+        (other("left", 5, -2), "do not fit together"),
+        (other("roots", 0, 1), "do not fit together"),
+        (other("roots", 1, 0), "do not fit together"),
+        (other("roots", 1, 8), "do not fit together"),
+        ({"roots": np.zeros(0, np.int32), "votes": np.zeros(0)}, "do not fit together"),
+        (other("feature", 0, 2), "do not fit together"),
+        (other("feature", 0, -1), "do not fit together"),
+        (other("feature", 1, 5), "do not fit together"),
+        (other("equal", 0, 2), "do not fit together"),
+        (other("targets", (0, 0), 3), "do not fit together"),
+        (other("targets", (0, 1), -1), "do not fit together"),
+        (other("counts", (0, 1), -1), "do not fit together"),
+        (other("thresholds", 0, math.nan), "thresholds of a step 'forest' are not finite"),
+        (other("thresholds", 1, math.inf), "thresholds of a step 'forest' are not finite"),
+        (other("votes", 0, 0.0), "votes of a step 'forest' are not above 0"),
+        (other("votes", 0, math.nan), "votes of a step 'forest' are not finite"),
+        ({"votes": np.ones(3)}, "votes of a step 'forest' has the shape"),
+        ({"left": FOREST["left"].astype(float)}, "left of a step 'forest' is float64"),
+        ({"counts": FOREST["counts"][:4]}, "targets of a step 'forest' has the shape"),
+    ],
+)
+def test_forests_that_do_not_fit_are_refused(given, reason):
+    refused(reason, width_of, Step("forest", (0,), FOREST | given, {"labels": 3}), 2, error=edge.ProgramError)
+
+
+def test_forests_and_logarithms_need_their_options():
+    for labels in (1, 2.0, 2**12 + 1, None):
+        step = Step("forest", (0,), FOREST, {"labels": labels})
+        refused("labels of a step 'forest'", width_of, step, 2, error=edge.ProgramError)
+    for least in (0.0, -1.0, math.inf):
+        refused("least of a step 'log'", width_of, Step("log", (0,), {}, {"least": least}), 2, error=edge.ProgramError)
+    np.testing.assert_array_equal(
+        value_of(Step("log", (0,), {}, {"least": 0.5}), np.array([[1.0, 0.25]])), [[0.0, math.log(0.5)]]
+    )
 
 
 def test_ties_are_those_of_the_learners():

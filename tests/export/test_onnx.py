@@ -8,10 +8,22 @@ import onnxruntime
 import pytest
 from river import compose, preprocessing
 
-from edge_models import MAKERS, MEMORIES, WHOLE_NUMBERS, labelled, matrix, memory, of_whole_numbers, outside, program
+from edge_models import (
+    FORESTS,
+    MAKERS,
+    MEMORIES,
+    WHOLE_NUMBERS,
+    forest,
+    labelled,
+    matrix,
+    memory,
+    of_whole_numbers,
+    outside,
+    program,
+)
 from lists import of_each_kind
 from refused import refused
-from streamsvm import BSCARegressor, BSGDClassifier, edge
+from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier, edge
 from streamsvm.edge.program import run
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
@@ -127,6 +139,24 @@ def test_memories_of_rows_answer_alike(name, tmp_path):
     given = memory(**MEMORIES[name])
     check(given, tmp_path)
     check(quantised(given, 8), tmp_path)
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_forests_answer_alike(name, tmp_path):
+    given = forest(**FORESTS[name])
+    check(given, tmp_path)
+    check(given, tmp_path, inputs="double")
+
+
+def test_a_forest_of_times_answers_alike(tmp_path):
+    """Times of which float32 has one in 128 seconds: features of a forest are in the front of the graph, too."""
+    rng, model = np.random.default_rng(0), SVMClassifier(seed=0)
+    X = np.column_stack([1.7e9 + rng.uniform(0.0, 200.0, 900), rng.normal(size=900)])
+    model.learn_many(X[:600], (X[:600, 0] > 1.7e9 + 90.0).tolist())
+    given = program_of(model)
+    assert (front_steps(given), lost_in_float32(given)) == (3, ["0"])
+    found = session(given, tmp_path).run(None, {"X": X[600:]})[-1]
+    np.testing.assert_allclose(found, model.decision_function_many(X[600:]), atol=1e-3)
 
 
 @pytest.mark.thorough

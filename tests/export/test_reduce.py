@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from c_compilers import needs_compiler
-from edge_models import MAKERS, learned, matrix, memory, program
+from edge_models import MAKERS, forest, learned, matrix, memory, program
 from lists import first, of_each_kind
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, edge
@@ -102,7 +102,25 @@ def test_committees_of_any_size(kind):
     found = reduced(given, table_bytes(given) // 3, rows_of(given))
     assert found.table_bytes <= table_bytes(given) // 3
     assert 0 < found.vectors[1] < found.vectors[0]
+    assert [step.do for step in found.program.steps].count("forest") == 0
     assert error_bound(memory(2), quantised(memory(2), 16)) == math.inf
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [(1.0, True), (0.9, True), (0.2, False)])
+def test_trees_stay_if_they_take_no_more_than_half_of_the_bytes(allowed, kept):
+    given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
+    given, trees = given.with_steps(given.steps), forest(2, trees=4).steps[1]
+    said = given.add("forest", 1, **trees.arrays, **trees.options)
+    value = given.add("linear", given.add("join", 4, said), weights=np.array([[1.0, -0.2, 0.2]]), biases=np.zeros(1))
+    given.answer = given.answer._replace(decision=value, choice=value)
+    whole = table_bytes(given)
+    found = reduced(given, int(allowed * whole), rows_of(given))
+    assert found.table_bytes <= allowed * whole
+    assert ("made smaller" in found.program.facts) == (allowed < 1.0)
+    assert (found.program.steps[said - 1].do == "forest") == kept
+    if not kept:
+        counts = np.bincount(trees.arrays["targets"].ravel(), trees.arrays["counts"].ravel().astype(float))
+        np.testing.assert_allclose(found.program.steps[said - 1].arrays["biases"], counts / counts.sum())
 
 
 def test_export_takes_bytes(tmp_path):

@@ -172,7 +172,7 @@ def _clip(source: Source, program: Program, i: int, x: str, out: str) -> None:
 
 
 def _log(source: Source, program: Program, i: int, x: str, out: str) -> None:
-    source.used |= {"exp", "log"}
+    source.used.add("log")
     least = number(program.steps[i].options["least"])
     source.body.append(_each(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 

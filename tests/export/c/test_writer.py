@@ -9,7 +9,7 @@ import pytest
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from c_sanitized import run_random_rows
-from edge_models import MAKERS, MEMORIES, WHOLE_NUMBERS, matrix, memory, of_whole_numbers, outside, program
+from edge_models import FORESTS, MAKERS, MEMORIES, WHOLE_NUMBERS, forest, matrix, memory, of_whole_numbers, outside, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
@@ -69,6 +69,17 @@ def test_every_model_answers_alike(name, tmp_path):
 @pytest.mark.parametrize("name", MEMORIES)
 def test_memories_of_rows_answer_alike(name, bits, compiler):
     check(memory(**MEMORIES[name]), bits=bits, compiler=compiler)
+
+
+@pytest.mark.parametrize("compiler", ALSO_CLANG)
+@pytest.mark.parametrize("name", FORESTS)
+def test_forests_answer_alike(name, compiler):
+    check(forest(**FORESTS[name]), compiler=compiler)
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_no_read_or_number_of_a_forest_is_out_of_bounds(name):
+    run_random_rows(forest(**FORESTS[name]), COMPILERS[0], 20000)
 
 
 @pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
