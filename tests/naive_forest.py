@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-TREES, NODES, DEPTH, WORK = 16, 1200, 28, 800
+TREES, NODES, DEPTH, WORK = 16, 1200, 28, 600
 MOST_COUNTED = 120
 
 

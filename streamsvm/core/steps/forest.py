@@ -56,7 +56,7 @@ from streamsvm.core.memory.forest import (
 from streamsvm.core.memory.slots import next_random
 
 #: Units of work on the tree that grows, for each row.
-WORK = 800
+WORK = 600
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02
 
