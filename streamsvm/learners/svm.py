@@ -37,10 +37,10 @@ class SVMClassifier(OnlineClassifier, Committee):
     -----
     A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
     that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 7
-    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 18 with ``"normal"``
-    (four, four, the neighbours, the forest and the last label), and 27 with ``"high"`` (the same as ``"normal"``, and least
-    squares on 300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 34
-    microseconds with 10 labels, 46 with 26 and 105 with 100. The first row of a label takes some milliseconds more.
+    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 17 with ``"normal"``
+    (four, four, the neighbours, the forest and the last label), and 26 with ``"high"`` (the same as ``"normal"``, and least
+    squares on 300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 33
+    microseconds with 10 labels, 44 with 26 and 101 with 100. The first row of a label takes some milliseconds more.
 
     Memory grows with features and labels. With ``"normal"`` and room for 2, 16 and 256 features, two labels take .42, .86 and
     2.76 MB, and K > 2 take ``.44 MB + 17.3 KB K``, ``.99 MB + 18.6 KB K`` and ``2.76 MB + 26.7 KB K``. Of 1,024 features, the

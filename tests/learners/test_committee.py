@@ -323,6 +323,14 @@ def test_states_of_least_squares_that_compiled_code_could_not_trust_are_refused(
     refused(match, reread, whole(SVMClassifier, "high"), corrupt)
 
 
+def test_models_of_before_with_other_experts_are_refused_with_a_reason():
+    model = made(SVMClassifier)
+    parts = model._store.snapshot()
+    last = len(model._store.stores[-2][0].snapshot()) + 8  # that of the forest, before the last label, which has none
+    refused("other experts.*learn anew; streamsvm.edge.load reads", model._store.restore, parts[:-last])
+    refused("is cut off", model._store.restore, parts[:-1])
+
+
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
 def test_a_snapshot_that_is_refused_changes_nothing(kind):
     twin = copy.deepcopy(whole(kind))

@@ -308,12 +308,17 @@ def _lines(size: int) -> int:
 
 def _parts(snapshot: bytes, n: int) -> list[bytes]:
     parts, at = [], 0
-    for _ in range(n):
+    while at < len(snapshot):
         size = int.from_bytes(snapshot[at : at + 8], "little")
         parts.append(snapshot[at + 8 : at + 8 + size])
         at += 8 + size
     if at != len(snapshot):
-        raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off, or of a committee with other experts")
+        raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
+    if len(parts) != n:
+        raise ValueError(
+            "the snapshot is of a committee with other experts, as versions of streamsvm before had them: learn anew; "
+            "streamsvm.edge.load reads files of such models, and predicts"
+        )
     return parts
 
 
