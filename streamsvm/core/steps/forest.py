@@ -223,7 +223,8 @@ def _teach(store: np.ndarray, place: int, label: int) -> None:
         first, second = counts & 255, counts >> 8
         ages[t] = min(int(ages[t]) + 1, _LATEST)
         rate = 1.0 / (ages[t] + 2.0)
-        errors[t] = np.float32(errors[t] + rate * ((0.0 if known == label and first > 0 else 1.0) - errors[t]))
+        error = float(errors[t])
+        errors[t] = np.float32(error + rate * ((0.0 if known == label and first > 0 else 1.0) - error))
         if known == label:
             first += 1
             leaves[leaf, PLACE] = place
@@ -245,7 +246,7 @@ def _teach(store: np.ndarray, place: int, label: int) -> None:
             first, second = (first + 1) >> 1, second >> 1
         leaves[leaf, COUNTS] = first | (second << 8)
     t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
-    s.votes[t] = np.float32(math.exp(-_STEEP * errors[t]))
+    s.votes[t] = np.float32(math.exp(-_STEEP * float(errors[t])))
 
 
 @compiled
@@ -528,9 +529,12 @@ def _end_tree(store: np.ndarray) -> None:
     s.slots[oldest], s.slots[TREES] = s.slots[TREES], s.slots[oldest]
     error = 0.0
     for t in range(TREES):
-        error += s.errors[t] if t != oldest else 0.0
+        error += float(s.errors[t]) if t != oldest else 0.0
     s.errors[oldest] = np.float32(error / (TREES - 1))
-    s.votes[oldest], s.ages[oldest] = np.float32(math.exp(-_STEEP * s.errors[oldest])), _GROWN if h["learned"] >= _YOUNG else 0
+    s.votes[oldest], s.ages[oldest] = (
+        np.float32(math.exp(-_STEEP * float(s.errors[oldest]))),
+        _GROWN if h["learned"] >= _YOUNG else 0,
+    )
     h["grown"] += 1
     h["phase"] = IDLE
 
