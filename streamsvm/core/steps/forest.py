@@ -1,12 +1,7 @@
 """An expert that is a rolling forest, compiled: what its trees say, how their leaves learn a row, and how the next tree grows.
 
-Each tree is grown of the latest rows, of which it draws most. At a node it tries some features, each with some thresholds midway
-between two of the node's rows, and takes the test that leaves the labels purest (Gini's index), as about 64 of the rows have it.
-The features are drawn: that is what makes the trees differ (Breiman 2001, Random forests). When a tree is whole, it takes the
-place of the oldest one, and the next one begins: so the forest follows the stream.
-
-Growing a tree at once would hold up one row. It grows a little with each row instead: `WORK` units, of which a value that is
-looked at is one.
+Each tree is grown of the latest rows, of which it draws most: see `forest_growth`. When it is whole, it takes the place of the
+oldest one: so the forest follows the stream.
 
 Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and cuts
 between the two, by a feature that is drawn. So each tree knows each row at once, also those that came after it was grown. Leaves
@@ -24,78 +19,30 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.committee import committee_views
 from streamsvm.core.memory.forest import (
-    BEGIN,
-    COUNTING,
     COUNTS,
-    DEEP,
     DEPTH,
-    DIVIDING,
-    DRAWING,
-    END,
     EQUALITY,
     FEATURE,
-    IDLE,
     LABEL,
     LARGEST_VALUE,
     LEAVES,
     LEFT,
-    MIXED,
     MOST_COUNTED,
     NODES,
-    NONE,
-    OPENING,
     OTHER,
     PLACE,
-    SEVERAL,
-    TESTS,
     TREES,
     forest_views,
-    tried_of,
-    window_of,
 )
 from streamsvm.core.memory.slots import next_random
+from streamsvm.core.steps.forest_growth import GOLDEN_GAMMA, INFINITE, STEEP, drawn_below, grow_tree, midway
 
-#: Units of work on the tree that grows, for each row.
-WORK = 600
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02
 
-_DRAWN = np.uint64(0.85 * 2.0**32)  # the share of the rows that a tree draws, over 2^-32
-_LEAST_BEGUN, _LEAST_DRAWN = 10, 4  # rows
-_PAUSE, _LONGEST_PAUSE = 2 * TREES, 100  # rows from one tree to the next: one in so many that were learned, at most so many
-_COUNTED = 64  # rows of a node of which tests are counted, up to twice
-_MANY, _VERY_FEW = 256, 6  # rows from which on twice the tests are tried, and below which a third
-_STEEP = 4.0  # a vote is exp(-that times the error)
 _LATEST = 48  # rows that an error is the mean of
-_GROWN = 20  # rows that the first error of a new tree counts as
-_YOUNG = 1000  # rows until which it counts as none
 _TRIES = 8  # features in which a leaf looks for a difference
 _LEVELS = 3  # that trees are walked between two looks whether they have come to a leaf
-_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_INFINITE = np.float32(np.inf)
-_HALF = np.float32(0.5)
-
-_tried_of = compiled(tried_of)
-_window_of = compiled(window_of)
-
-
-@compiled(inline=True)
-def _drawn(bits: np.uint64, n: int) -> int:
-    """A number below n, of the low half of random bits."""
-    return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
-
-
-@compiled(inline=True)
-def _drawn_too(bits: np.uint64, n: int) -> int:
-    """Another one, of the high half."""
-    return np.int64(((bits >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
-
-
-@compiled(inline=True)
-def _midway(a: np.float32, b: np.float32) -> np.float32:
-    """A threshold that has one of two values on each side."""
-    middle = np.float32(_HALF * (a + b))
-    return min(a, b) if middle == max(a, b) else middle
 
 
 # What the trees say --------------------------------------------------------------------------------------------------------
@@ -125,7 +72,7 @@ def _walk(store: np.ndarray) -> None:
         for a in range(n):
             tree = np.uint64(walking[a])
             walking[still] = tree
-            still += int(thresholds[np.uint64(reached[tree]), 1] != _INFINITE)
+            still += int(thresholds[np.uint64(reached[tree]), 1] != INFINITE)
         n = still
     for t in range(TREES):
         s.landed[t] = int(slots[t]) * LEAVES + (nodes[reached[t], 0] >> FEATURE)
@@ -193,7 +140,7 @@ def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, w
     if weight > 0.0:
         place = _keep_row(block, store, int(target))
         _teach(store, place, int(target))
-        _grow(store)
+        grow_tree(store)
     return 0
 
 
@@ -246,7 +193,7 @@ def _teach(store: np.ndarray, place: int, label: int) -> None:
             first, second = (first + 1) >> 1, second >> 1
         leaves[leaf, COUNTS] = first | (second << 8)
     t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
-    s.votes[t] = np.float32(math.exp(-_STEEP * float(errors[t])))
+    s.votes[t] = np.float32(math.exp(-STEEP * float(errors[t])))
 
 
 @compiled
@@ -262,9 +209,9 @@ def _cut_leaf(store: np.ndarray, t: int, place: int, label: int) -> bool:
     random, j, tries = h["random"], 0, 0
     bits = np.uint64(0)
     while tries < _TRIES:
-        random += _GOLDEN_GAMMA
+        random += GOLDEN_GAMMA
         bits = next_random(random)
-        j = _drawn(bits, used)
+        j = drawn_below(bits, used)
         if s.rows[latest, j] != s.row[j]:
             break
         tries += 1
@@ -273,270 +220,17 @@ def _cut_leaf(store: np.ndarray, t: int, place: int, label: int) -> bool:
         return False
     here, there = s.row[j], s.rows[latest, j]
     equal = 1 if s.fractions[j] == 0 and bits >> np.uint64(63) else 0
-    threshold = here if equal else _midway(here, there)
+    threshold = here if equal else midway(here, there)
     left = slot * NODES + size
     s.sizes[slot] = size + 2
     nodes[node, 0], thresholds[node, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
     mine = left if equal or here <= threshold else left + 1
     before, new = leaf - slot * LEAVES, (size + 1) // 2  # numbers of leaves: of two nodes more, one is
     for child in range(left, left + 2):
-        nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), _INFINITE
+        nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), INFINITE
     new += slot * LEAVES
     leaves[new, LABEL], leaves[new, OTHER], leaves[new, PLACE], leaves[new, COUNTS] = label, 0, place, 1
     return True
-
-
-# How a tree grows ----------------------------------------------------------------------------------------------------------
-
-
-@compiled
-def _grow(store: np.ndarray) -> None:
-    h = forest_views(store).header[0]
-    work = WORK
-    while work > 0:
-        phase = h["phase"]
-        if phase == IDLE:
-            if not _begin_tree(store):
-                return
-        elif phase == DRAWING:
-            work = _draw_rows(store, work)
-        elif phase == OPENING:
-            work = _open_node(store, work)
-        elif phase == COUNTING:
-            work = _count_tests(store, work)
-        else:
-            work = _divide_rows(store, work)
-
-
-@compiled(inline=True)
-def _begin_tree(store: np.ndarray) -> bool:
-    h = forest_views(store).header[0]
-    learned = h["learned"]
-    if learned < _LEAST_BEGUN or learned - h["begun"] < min(learned // _PAUSE, _LONGEST_PAUSE):
-        return False
-    h["begun"], h["phase"], h["cursor"], h["drawn"] = learned, DRAWING, 0, 0
-    return True
-
-
-@compiled
-def _draw_rows(store: np.ndarray, work: int) -> int:
-    # Draw most of the latest rows; what is left of the work.
-    s = forest_views(store)
-    h, members, labels = s.header[0], s.members, s.labels
-    begun, places, begin, drawn, random = h["begun"], h["places"], h["cursor"], h["drawn"], h["random"]
-    some = min(begun, _window_of(places))
-    end = min(some, begin + work)
-    for cursor in range(begin, end):
-        random += _GOLDEN_GAMMA
-        if next_random(random) >> np.uint64(32) < _DRAWN:
-            place = (begun - 1 - cursor) % places
-            members[0, drawn], members[1, drawn] = place, labels[place]
-            drawn += 1
-    h["cursor"], h["drawn"], h["random"] = end, drawn, random
-    if end == some:
-        h["phase"], h["node"], h["leaf"] = OPENING if drawn >= _LEAST_DRAWN else IDLE, 0, 0
-        s.sizes[s.slots[TREES]] = 1
-        s.waiting[0, BEGIN], s.waiting[0, END], s.waiting[0, MIXED], s.waiting[0, DEEP] = 0, drawn, 1, 0
-    return work - (end - begin)
-
-
-@compiled
-def _open_node(store: np.ndarray, work: int) -> int:
-    # Draw the tests of the next node, or make it a leaf; or end with the tree that is whole. What is left of the work.
-    s = forest_views(store)
-    h = s.header[0]
-    node, slot = h["node"], int(s.slots[TREES])
-    if node >= s.sizes[slot]:
-        _end_tree(store)
-        return work - 50
-    begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
-    n, tried, tries = end - begin, 0, 0
-    if s.waiting[node, MIXED] and n >= 2 and s.sizes[slot] + 2 <= NODES and s.waiting[node, DEEP] < DEPTH:
-        wanted = TESTS * _tried_of(min(h["used"], h["kept"]))
-        wanted = 2 * wanted if n >= _MANY else max(wanted // 3, 2) if n < _VERY_FEW else wanted
-        tried, tries = _draw_tests(store, begin, n, min(wanted, h["tests"]))
-    if tried == 0:
-        _make_leaf(store)
-        return work - 8 - 3 * tries - (3 * min(n, _COUNTED) if s.waiting[node, MIXED] else 0)
-    for c in range(tried):
-        s.squares[c, 0] = s.squares[c, 1] = s.beyond[c] = 0
-    h["tried"], h["cursor"], h["step"], h["phase"] = tried, begin, max(n // _COUNTED, 1), COUNTING
-    return work - 8 - 3 * tries
-
-
-@compiled
-def _draw_tests(store: np.ndarray, begin: int, n: int, wanted: int) -> tuple[int, int]:
-    # Draw tests of features and of two of n rows that differ there; how many there are, and how often they were drawn.
-    s = forest_views(store)
-    h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
-    used, tried, tries = min(h["used"], h["kept"]), 0, 0
-    while tried < wanted and tries < 2 * wanted and used > 0:
-        tries += 1
-        random += _GOLDEN_GAMMA
-        bits = next_random(random)
-        j, equal = _drawn(bits, used), 0
-        a = rows[int(members[0, begin + _drawn_too(bits, n)]), j]
-        random += _GOLDEN_GAMMA
-        bits = next_random(random)
-        b = rows[int(members[0, begin + _drawn(bits, n)]), j]
-        threshold = _midway(a, b)
-        if s.fractions[j] == 0 and (a == b or bits >> np.uint64(63)):
-            equal, threshold = 1, a
-        elif a == b:
-            continue
-        s.features[tried], s.equal[tried], s.thresholds[tried] = j, equal, threshold
-        tried += 1
-    h["random"] = random
-    return tried, tries
-
-
-@compiled
-def _count_tests(store: np.ndarray, work: int) -> int:
-    # Count the labels of some of the node's rows on both sides of each test, then choose one; what is left of the work.
-    s = forest_views(store)
-    h, members, rows, counts, squares, beyond = s.header[0], s.members, s.rows, s.counts, s.squares, s.beyond
-    features, equal, thresholds = s.features, s.equal, s.thresholds
-    tried, q, step, end = h["tried"], h["cursor"], h["step"], int(s.waiting[h["node"], END])
-    while q < end and work > 0:
-        i, label = np.uint64(members[0, q]), np.uint64(members[1, q])
-        for c in range(tried):
-            value, threshold = rows[i, np.uint64(features[c])], thresholds[c]
-            passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - int(equal[c])))
-            side = np.uint64(1 - passes)
-            count = int(counts[c, side, label])
-            counts[c, side, label] = count + 1
-            squares[c, side] += 2 * count + 1
-            beyond[c] += 1 - passes
-        q += step
-        work -= tried
-    h["cursor"] = q
-    return work if q < end else work - _choose_test(store)
-
-
-@compiled
-def _choose_test(store: np.ndarray) -> int:
-    # Choose the test that leaves the labels purest, by what was counted, and forget that; the work that it was.
-    s = forest_views(store)
-    h, members, counts = s.header[0], s.members, s.counts
-    node, tried, step, labels = h["node"], h["tried"], h["step"], h["labels"]
-    begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
-    counted = (end - begin + step - 1) // step
-    best, purest = -1, -1.0
-    for c in range(tried):
-        right = int(s.beyond[c])
-        left = counted - right
-        if labels <= counted:
-            for k in range(labels):
-                counts[c, 0, k] = counts[c, 1, k] = 0
-        else:
-            for q in range(begin, end, step):
-                label = members[1, q]
-                counts[c, 0, label] = counts[c, 1, label] = 0
-        if left > 0 and right > 0:
-            pure = np.float64(s.squares[c, 0]) / left + np.float64(s.squares[c, 1]) / right
-            if pure > purest:
-                purest, best = pure, c
-    if best < 0:
-        _make_leaf(store)
-        h["phase"] = OPENING
-    else:
-        h["best"], h["first"], h["last"], h["left"], h["right"], h["phase"] = best, begin, end - 1, NONE, NONE, DIVIDING
-    return tried * min(labels, counted) // 2
-
-
-@compiled
-def _divide_rows(store: np.ndarray, work: int) -> int:
-    # Bring the node's rows that pass the test to the front, and at the end give it its children; what is left of the work.
-    s = forest_views(store)
-    h, members, rows = s.header[0], s.members, s.rows
-    node, slot, c = h["node"], int(s.slots[TREES]), h["best"]
-    feature, equal, threshold = int(s.features[c]), int(s.equal[c]), s.thresholds[c]
-    first, last, left, right = h["first"], h["last"], h["left"], h["right"]
-    while first <= last and work > 0:
-        place, label = members[0, first], int(members[1, first])
-        value = rows[int(place), feature]
-        if (value == threshold) if equal else (value <= threshold):
-            first += 1
-            if left != label:
-                left = label if left == NONE else SEVERAL
-        else:
-            members[0, first], members[1, first] = members[0, last], members[1, last]
-            members[0, last], members[1, last] = place, label
-            last -= 1
-            if right != label:
-                right = label if right == NONE else SEVERAL
-        work -= 2
-    h["first"], h["last"], h["left"], h["right"] = first, last, left, right
-    if first <= last:
-        return work
-    waiting = s.waiting
-    begin, end, deep = waiting[node, BEGIN], waiting[node, END], waiting[node, DEEP]
-    if first in (begin, end):
-        _make_leaf(store)
-    else:
-        child, root = int(s.sizes[slot]), slot * NODES
-        s.sizes[slot] = child + 2
-        s.nodes[root + node, 0] = (root + child) | (feature << FEATURE) | (equal << EQUALITY)
-        s.nodes.view(np.float32)[root + node, 1] = threshold
-        waiting[child, BEGIN], waiting[child, END], waiting[child, MIXED] = begin, first, left == SEVERAL
-        waiting[child + 1, BEGIN], waiting[child + 1, END], waiting[child + 1, MIXED] = first, end, right == SEVERAL
-        waiting[child, DEEP] = waiting[child + 1, DEEP] = deep + 1
-        h["node"] = node + 1
-    h["phase"] = OPENING
-    return work
-
-
-@compiled
-def _make_leaf(store: np.ndarray) -> None:
-    # Make the node a leaf of the two commonest labels, as some of its rows have them, and go on to the next one.
-    s = forest_views(store)
-    h, members, counts = s.header[0], s.members, s.counts
-    node, slot = h["node"], int(s.slots[TREES])
-    place, leaf = slot * NODES + node, slot * LEAVES + h["leaf"]
-    begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
-    step = max((end - begin) // _COUNTED, 1) if s.waiting[node, MIXED] else end - begin
-    for q in range(begin, end, step):
-        counts[0, 0, members[1, q]] += 1
-    label, other, latest = int(members[1, begin]), 0, begin
-    for q in range(begin, end, step):
-        if counts[0, 0, members[1, q]] > counts[0, 0, label]:
-            label = int(members[1, q])
-    first, second = int(counts[0, 0, label]), 0
-    for q in range(begin, end, step):
-        k = int(members[1, q])
-        if k == label:
-            latest = q
-        elif counts[0, 0, k] > second:
-            second, other = int(counts[0, 0, k]), k
-    for q in range(begin, end, step):
-        counts[0, 0, members[1, q]] = 0
-    if not s.waiting[node, MIXED]:
-        first = end - begin
-    if first >= MOST_COUNTED:
-        first, second = MOST_COUNTED - 1, second * (MOST_COUNTED - 1) // first
-    s.nodes[place, 0], s.nodes.view(np.float32)[place, 1] = place | (h["leaf"] << FEATURE), _INFINITE
-    s.leaves[leaf, LABEL], s.leaves[leaf, OTHER] = label, other
-    s.leaves[leaf, PLACE], s.leaves[leaf, COUNTS] = members[0, latest], first | (second << 8)
-    h["node"], h["leaf"] = node + 1, h["leaf"] + 1
-
-
-@compiled
-def _end_tree(store: np.ndarray) -> None:
-    # Let the tree that is whole take the place of the oldest one. Its error is as that of the others.
-    s = forest_views(store)
-    h = s.header[0]
-    oldest = h["grown"] % TREES
-    s.slots[oldest], s.slots[TREES] = s.slots[TREES], s.slots[oldest]
-    error = 0.0
-    for t in range(TREES):
-        error += float(s.errors[t]) if t != oldest else 0.0
-    s.errors[oldest] = np.float32(error / (TREES - 1))
-    s.votes[oldest], s.ages[oldest] = (
-        np.float32(math.exp(-_STEEP * float(s.errors[oldest]))),
-        _GROWN if h["learned"] >= _YOUNG else 0,
-    )
-    h["grown"] += 1
-    h["phase"] = IDLE
 
 
 # Anchors -------------------------------------------------------------------------------------------------------------------
@@ -567,7 +261,7 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
         s.rows[i, j] = _moved(s.rows[i, j], shift)
     for slot in range(TREES + 1):
         for i in range(slot * NODES, slot * NODES + s.sizes[slot]):
-            if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != _INFINITE:
+            if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != INFINITE:
                 thresholds[i, 1] = _moved(thresholds[i, 1], shift)
     for c in range(h["tried"]):
         if s.features[c] == j:

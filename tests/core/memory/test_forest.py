@@ -7,6 +7,7 @@ from refused import refused
 from streamsvm.core.memory import forest as memory
 from streamsvm.core.memory.forest import HEADER, LEAVES, NODES, TREES, ForestStore
 from streamsvm.core.steps import forest
+from streamsvm.core.steps.forest_growth import grow_tree
 
 
 def learn(store, n, seed=0, labels=3):
@@ -21,7 +22,7 @@ def learn(store, n, seed=0, labels=3):
         h["learned"] += 1
         forest._walk(store.block)
         forest._teach(store.block, place, int(v.labels[place]))
-        forest._grow(store.block)
+        grow_tree(store.block)
     return store
 
 
