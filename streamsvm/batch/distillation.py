@@ -238,7 +238,7 @@ class _Trial(NamedTuple):
             machine,
             np.sort(order[held:]),
             rows,
-            machine._predictions(machine._decide(rows)),
+            machine._predicted(rows),
             None if y is None else y[out],
             allowed,
         )

@@ -11,20 +11,21 @@ from scipy import sparse
 from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_regressor
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm.batch.csmo.columns import store
-from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.distillation import to_budget
+from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
-from streamsvm.core.threads import Workers, thread_count
+from streamsvm.core.threads import Workers, one_blas_thread, thread_count
 from streamsvm.learners.budgeted import BudgetedEstimator
 
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
 _NO_CSR = "the saved model is corrupt: its sparse support vectors are no CSR matrix"
 _CSR = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}
-_CHUNK = 4096  # rows of a prediction
 _WITH_COEF0 = (POLY, SIGMOID)  # kernels; that of others is 0
+
+#: Says which rows' predictions are settled, bool [n], by decision values and how far they may be off, float64 [n, machines].
+Settled = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Training(NamedTuple):
@@ -150,30 +151,37 @@ class KernelMachine(SklearnEstimator):
         return X[self.support_]
 
     def _store_rows(self) -> None:
-        """Set ``_rows``: the support vectors as compiled code takes them."""
-        dense = not sparse.issparse(self.support_vectors_)
-        self._rows: Any = store(self.support_vectors_, dense=dense)
-        if dense:
-            self.support_vectors_ = self._rows.dense.T  # shares the memory
+        """Set ``_rows``: the support vectors as predictions take them."""
+        self._rows: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
+        if not sparse.issparse(self.support_vectors_):
+            self.support_vectors_ = self._rows.rows.dense.T  # shares the memory
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_rows")
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _decide(self, X: Any) -> np.ndarray:
-        """Return the machines' decision values, float64 [n, machines]."""
-        out = np.tile(self._intercepts, (X.shape[0], 1))
-        dense = not sparse.issparse(self.support_vectors_)
-        if not dense and not sparse.issparse(X):
-            X = sparse.csr_array(X)
+    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
+        """Return the machines' decision values, float64 [n, machines].
+
+        Where ``settled`` says that a row's prediction is settled by rough values, they may be these, from float32.
+        """
+        out = np.empty((X.shape[0], len(self._intercepts)))
+        size = self._rows.rows_at_once
 
         def decide(begin: int) -> None:
-            end = min(begin + _CHUNK, X.shape[0])
-            chunk = store(X[begin:end], dense=dense)
-            add_expansions(self._rows, self._coefficients, chunk, np.arange(end - begin), self._kernel, out[begin:end])
+            chunk, values = X[begin : begin + size], out[begin : begin + size]
+            found = None if settled is None else self._rows.rough(chunk)
+            if settled is None or found is None:
+                values[:] = self._rows.exact(chunk) + self._intercepts
+                return
+            values[:] = found[0] + self._intercepts
+            doubtful = np.flatnonzero(~settled(values, found[1]))
+            if len(doubtful):
+                values[doubtful] = self._rows.exact(chunk[doubtful]) + self._intercepts
 
-        self._decide_chunks(decide, range(0, X.shape[0], _CHUNK))
+        with one_blas_thread():
+            self._decide_chunks(decide, range(0, X.shape[0], size))
         return out
 
     def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
@@ -264,6 +272,18 @@ class KernelClassifier(SklearnClassifier):
     def _n_machines(self, classes: int) -> int:
         return 1 if classes == 2 else classes
 
+    def _predicted(self, X: Any) -> np.ndarray:
+        return self._predictions(self._decide(X, self._settled))
+
+    def _settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Return whether no decision values within the errors give another label, bool [n]; see `Settled`."""
+        if f.shape[1] == 1:
+            return settled_sign(f, error)
+        best = f.argmax(axis=1)[:, np.newaxis]
+        low, high = np.take_along_axis(f - error, best, axis=1), f + error
+        np.put_along_axis(high, best, -np.inf, axis=1)
+        return low[:, 0] > high.max(axis=1)
+
     def _scores(self, f: np.ndarray) -> np.ndarray:
         return f[:, 0] if len(self.classes_) == 2 else f
 
@@ -295,6 +315,11 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
 
     def _predictions(self, f: np.ndarray) -> np.ndarray:
         return f[:, 0]
+
+
+def settled_sign(f: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return where no decision value within the errors has another sign, bool [n]; see `Settled`."""
+    return (np.abs(f) > error).all(axis=1)
 
 
 def _gamma_of(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
 from streamsvm.batch.hss.cuts import Forest, add_values, check_forest, pack
-from streamsvm.batch.kernel_machine import KernelMachine, Training
+from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.compiling.common import compilation
@@ -296,9 +296,9 @@ class ForestMachine(PathMachine):
             vectors = np.ascontiguousarray(self.support_vectors_)
             self._rows = pack(self._forest, vectors, self._kernel, single=self._single)
 
-    def _decide(self, X: Any) -> np.ndarray:
+    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
         if self._is_expansion:
-            return super()._decide(X)
+            return super()._decide(X, settled)
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
         def decide(begin: int) -> None:

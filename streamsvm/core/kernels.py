@@ -84,7 +84,7 @@ _EXP2_MIN = np.float32(-126.0)
 _EXP2 = Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
 _B0, _B1, _B2, _B3, _B4, _B5, _B6 = map(np.float32, _EXP2.convert(kind=Polynomial).coef)
 
-_LOG2E_64 = 1.4426950408889634
+LOG2E = 1.4426950408889634
 _LN2_HIGH_64 = 0.693147180369123816490  # 32 bits, so that n * _LN2_HIGH_64 is exact
 _LN2_LOW_64 = 1.90821492927058770002e-10
 _EXP_MAX_64 = 709.0
@@ -149,7 +149,7 @@ def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
         x = factor * values[i]
         z = _EXP_MAX_64 if x > _EXP_MAX_64 else x
         z = _EXP_MIN_64 if z < _EXP_MIN_64 else z
-        k = np.floor(z * _LOG2E_64 + 0.5)
+        k = np.floor(z * LOG2E + 0.5)
         k = k if k == k else 0.0
         r = z - k * _LN2_HIGH_64 - k * _LN2_LOW_64
         p = (((((_T12 * r + _T11) * r + _T10) * r + _T9) * r + _T8) * r + _T7) * r + _T6
@@ -177,7 +177,7 @@ def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noq
 def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = exp(-gamma values[:n])`` of finite values of at least 0, in their precision; see `exp2`."""
     if values.dtype == np.float32:
-        _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
+        exp2f(values, np.float32(-gamma * LOG2E), n, out)
     else:
         exp64(values, -gamma, n, out)
 
@@ -185,12 +185,13 @@ def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndar
 @overload(negative_exponentials)
 def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001
     if str(values.dtype) == "float32":
-        return lambda values, gamma, n, out: _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
+        return lambda values, gamma, n, out: exp2f(values, np.float32(-gamma * LOG2E), n, out)
     return lambda values, gamma, n, out: exp64(values, -gamma, n, out)
 
 
 @compiled(fastmath={"contract"})
-def _exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
+def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = 2^(factor * values[:n])`` in float32, as `exp2` does."""
     for i in range(n):
         out[i] = exp2(factor * values[i])
 

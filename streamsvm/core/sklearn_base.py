@@ -47,7 +47,11 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         sklearn.exceptions.NotFittedError
             The model is not fitted.
         """
-        return self._predictions(self._decide(self._checked(X)))
+        return self._predicted(self._checked(X))
+
+    def _predicted(self, X: Any) -> np.ndarray:
+        """Return labels or values [n] of rows that `_checked` returned."""
+        return self._predictions(self._decide(X))
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)

@@ -90,7 +90,7 @@ def codes(labels: list[Any]) -> np.ndarray | None:
 
 def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return a model's labels or values [n] for finite rows float64 [n, features]; streamsvm's models need no further check."""
-    return model._predictions(model._decide(rows)) if isinstance(model, KernelMachine) else model.predict(rows)
+    return model._predicted(rows) if isinstance(model, KernelMachine) else model.predict(rows)
 
 
 def decisions(model: Any, rows: np.ndarray) -> np.ndarray:

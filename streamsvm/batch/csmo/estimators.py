@@ -226,6 +226,20 @@ class CSMOClassifier(KernelClassifier, CSMO):
         """Return the votes of each class, float64 [n, classes], where pairs vote for their ``second`` class or their first."""
         return 0.5 * (self._sums(np.where(second, 1.0, -1.0)) + len(self.classes_) - 1)
 
+    def _settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
+        if len(self.classes_) == 2:
+            return super()._settled(f, error)
+        if self.break_ties:
+            return np.zeros(len(f), bool)
+        unsure = np.abs(f) <= error
+        votes, open_votes = self._votes_of(f >= 0.0), np.zeros((len(f), len(self.classes_)))
+        for k, pair in enumerate(combinations(range(len(self.classes_)), 2)):
+            open_votes[:, pair] += unsure[:, k : k + 1]
+        best = votes.argmax(axis=1)[:, np.newaxis]
+        low, high = np.take_along_axis(votes - open_votes, best, axis=1), votes + open_votes
+        np.put_along_axis(high, best, -np.inf, axis=1)
+        return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
+
     def _soft_votes(self, f: np.ndarray) -> np.ndarray:
         # Votes, but of a pair that is not sure only a part. The class of all votes is 1 above the next one.
         return 0.5 * len(self.classes_) * self._class_values(np.clip(f / _SURE, -1.0, 1.0))

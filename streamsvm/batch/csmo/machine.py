@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from streamsvm.batch.csmo.given import GivenRows, kernel_values
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.csmo.state import problem_of, quickest_form
-from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients, is_array
+from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
@@ -379,9 +379,9 @@ class CSMO(KernelMachine):
         check_is_fitted(self)
         return super()._checked(X) if self._kernel.kind != GIVEN or self._function is None else X
 
-    def _decide(self, X: Any) -> np.ndarray:
+    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
         if self._kernel.kind != GIVEN:
-            return super()._decide(X)
+            return super()._decide(X, settled)
         n, m = _num_samples(X), len(self.support_)
         out = np.tile(self._intercepts, (n, 1))
         size = max(_VALUES // max(m, 1), 1)

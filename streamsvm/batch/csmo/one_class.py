@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 
 from streamsvm.batch.csmo.machine import CSMO, Part
-from streamsvm.batch.kernel_machine import Training
+from streamsvm.batch.kernel_machine import Training, settled_sign
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import documented
 
@@ -113,6 +113,9 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     def _parts(self, training: Training) -> list[Part]:
         return [Part(training.counted, np.ones(len(training.counted), bool))]
+
+    def _predicted(self, X: Any) -> np.ndarray:
+        return self._predictions(self._decide(X, settled_sign))
 
     def _predictions(self, f: np.ndarray) -> np.ndarray:
         return np.where(f[:, 0] >= 0.0, 1, -1).astype(np.intp)

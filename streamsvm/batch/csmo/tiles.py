@@ -17,18 +17,17 @@ from scipy import sparse
 
 from streamsvm.batch.csmo.columns import BITS, SPARSE, Indicators, Rows
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, exp2, exp64
+from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2, exp64
 
 Each = Callable[[Callable[[int], None], Iterable[int]], None]
 
-_ROWS, _COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
+ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
-_SHARE = 4 * _ROWS  # of a thread
+_SHARE = 4 * ROWS  # of a thread
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
 _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
-_LOG2E = 1.4426950408889634
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
@@ -47,6 +46,11 @@ class Vectors(NamedTuple):
     @property
     def n(self) -> int:
         return len(self.squares)
+
+    @property
+    def lanes(self) -> int:
+        """The columns of a tile."""
+        return COLUMNS if self.dense.shape[1] or self.features <= _WIDE else _LANES
 
     def take(self, which: np.ndarray) -> Vectors:
         """Return a copy of some rows, int64 [m]."""
@@ -70,7 +74,7 @@ def vectors(X: Any, kernel: Kernel, two_valued: Indicators | None = None) -> tup
         X, gap = two_valued
         kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
         d = X.shape[1]
-        X = _csr(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
+        X = csr_of(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
     elif sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
         X = X.toarray()
     if sparse.issparse(X):
@@ -105,21 +109,21 @@ def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
     return None if kernel.gamma * found.squares.max(initial=0.0) > _FAR else found
 
 
-def _csr(X: np.ndarray) -> Any:
-    """Return an array bool [n, d] as a CSR array of float64."""
+def csr_of(X: np.ndarray) -> Any:
+    """Return an array [n, d] of any numbers, or bool, as a CSR array of float64."""
     places = np.flatnonzero(X)
     rows, columns = np.divmod(places, X.shape[1])
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=X.shape[0]))])
-    return sparse.csr_array((np.ones(len(places)), columns.astype(np.int32), starts), X.shape)
+    return sparse.csr_array((X.ravel()[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
 
 
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = None) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
-    others = _other_side(right)
+    others = other_side(right)
 
     def write(start: int) -> None:
-        for begin in range(start, min(start + _SHARE, left.n), _ROWS):
-            for first, tile in _tiles(left, others, begin, min(begin + _ROWS, left.n)):
+        for begin in range(start, min(start + _SHARE, left.n), ROWS):
+            for first, tile in product_tiles(left, others, begin, min(begin + ROWS, left.n)):
                 _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
 
     (each or _alone)(write, range(0, left.n, _SHARE))
@@ -130,13 +134,13 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
     ``each(add, begins)`` calls the function ``add`` for each number.
     """
-    others, c = _other_side(right), coefficients.astype(right.values.dtype)
+    others, c = other_side(right), coefficients.astype(right.values.dtype)
 
     def add(start: int) -> None:
-        scratch = np.empty(_COLUMNS)
-        for begin in range(start, min(start + _SHARE, left.n), _ROWS):
-            end = min(begin + _ROWS, left.n)
-            for first, tile in _tiles(left, others, begin, end):
+        scratch = np.empty(COLUMNS)
+        for begin in range(start, min(start + _SHARE, left.n), ROWS):
+            end = min(begin + ROWS, left.n)
+            for first, tile in product_tiles(left, others, begin, end):
                 if tile.dtype == np.float32:
                     _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
                 else:
@@ -150,7 +154,7 @@ def _alone(do: Callable[[int], None], items: Iterable[int]) -> None:
         do(item)
 
 
-def _other_side(rows: Vectors) -> Vectors:
+def other_side(rows: Vectors) -> Vectors:
     """Return rows whose products with others, as these are stored, are squared distances where the kernel is Gaussian."""
     if rows.kernel.kind != RBF:
         return rows
@@ -161,18 +165,18 @@ def _other_side(rows: Vectors) -> Vectors:
     return rows._replace(dense=dense)
 
 
-def _tiles(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+def product_tiles(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the number of the first of some other rows, and their products with the rows from ``begin`` to ``end``."""
     dtype = left.values.dtype
     if left.dense.shape[1]:
-        rows, memory = left.dense[begin:end], np.empty(_ROWS * _COLUMNS, dtype)
-        for first in range(0, right.n, _COLUMNS):
-            others = right.dense[first : first + _COLUMNS]
+        rows, memory = left.dense[begin:end], np.empty(ROWS * COLUMNS, dtype)
+        for first in range(0, right.n, COLUMNS):
+            others = right.dense[first : first + COLUMNS]
             tile = memory[: len(rows) * len(others)].reshape(len(rows), len(others))
             np.matmul(rows, others.T, out=tile)
             yield first, tile
         return
-    lanes = _COLUMNS if left.features <= _WIDE else _LANES
+    lanes = left.lanes
     places, tile = np.zeros(left.features, np.int32), np.empty((end - begin, lanes), dtype)
     longest = int(np.diff(left.starts[begin : end + 1]).max(initial=0))
     hits, weights, squares = np.empty(longest + 1, np.int32), np.empty(longest + 1, dtype), np.zeros(lanes, dtype)
@@ -248,7 +252,7 @@ def _sparse_products(
 @compiled(nogil=True, fastmath=FAST)
 def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
     """Add K c of a tile [m, at least n] with c float32 [n]."""
-    scale, n = np.float32(-kernel.gamma * _LOG2E), len(coefficients)
+    scale, n = np.float32(-kernel.gamma * LOG2E), len(coefficients)
     for i in range(len(products)):
         row, total = products[i], np.float32(0.0)
         if kernel.kind == RBF:
@@ -278,7 +282,7 @@ def _add_exact_values(
 @compiled(nogil=True, fastmath=FAST)
 def _store_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray) -> None:
     """Write the kernel values of a tile [m, at least n] into the rows from ``begin`` and the columns from ``first`` on."""
-    scale = np.float32(-kernel.gamma * _LOG2E)
+    scale = np.float32(-kernel.gamma * LOG2E)
     for i in range(len(products)):
         row, to = products[i], out[begin + i, first : first + n]
         if kernel.kind == RBF:

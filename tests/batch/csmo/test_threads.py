@@ -21,7 +21,7 @@ N = 60 if SLOW else 700
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(tiles, "_ROWS", 16)
+    monkeypatch.setattr(tiles, "ROWS", 16)
     monkeypatch.setattr(tiles, "_SHARE", 16)
     monkeypatch.setattr(solver, "_FEW", 100)
     monkeypatch.setattr(solver, "_BLOCK", 128)

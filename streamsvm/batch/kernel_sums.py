@@ -1,0 +1,290 @@
+"""Sums of kernel values with support vectors, times coefficients: what decision values of machines are, beside the intercepts.
+
+They are computed in tiles of rows and support vectors, whose products are matrix products (`streamsvm.batch.csmo.tiles`). With
+the Gaussian kernel, all are taken relative to a centre: the mean of the support vectors, or, where most of a feature's values
+are the same one, that value, which makes the rows sparse. Rows and vectors that are too far from it have no products that are
+exact enough. They take kernel values by differences, and so do a few rows, for which there is nothing to be shared.
+
+**How far float32 may be off.** Let u = 2^-24 be float32's rounding, x a row, and s a support vector, relative to the centre; their
+differences from the centre are exact to float64. A squared distance D is a sum of p products: of x and -2 s, of which p - 2 are
+not 0, and |x|^2 1 + 1 |s|^2. The absolute values of the products add up to at most 2 (|x|^2 + |s|^2). Each factor is rounded
+once, by u, and in whatever order p products are added, with or without fused steps, the sum is off by at most p u times these
+absolute values (Higham, Accuracy and stability of numerical algorithms, section 3.1). Two more roundings multiply D, itself at
+most 2 (|x|^2 + |s|^2), by -gamma log2(e). So the exponent is off by at most
+
+    e(x, s) = (p + 4) u 2 gamma (|x|^2 + |s|^2),
+
+which is at most 1/8 as far as float32 is used, and `exp2` by less than 4 u of its result. A kernel value is thus off by at most
+(1.07 e + 4 u) times itself. Coefficients are rounded once, and the products with the up to m = 256 values of a tile are added in
+float32, which is off by at most (m + 1) u of the sum of their absolute values. The sums of tiles are added in float64. Hence
+
+    |f32 - f| <= 1.1 u sum_s |c_s| k(x, s) (m + 5 + (p + 4) 2 gamma (|x|^2 + |s|^2)).
+
+The two sums over s there, of |c| k and of |c| k |s|^2, are computed with the values. The factor 1.1 is for 1.07, for the
+products of errors, for the errors of these two sums, and for those of float64. What is below the least normal number, 2^-126,
+is off by at most as much, which adds less than 2^-123 (sum_s |c_s| + n) for n vectors.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm.batch.csmo.columns import DENSE, Rows, csr, csr_without_zeros, store, subset
+from streamsvm.batch.csmo.state import add_expansions
+from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles
+from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2f, exp64
+from streamsvm.core.threads import stop_if_asked
+
+_FEW = 4  # rows up to which kernel values by differences are quicker
+_AT_ONCE = 2**22  # values of rows that are made ready at a time
+_FAR = 1e5  # gamma times a squared norm, up to which float64 holds exponents to 1e-10
+_FAR_SINGLE = 2.0**19  # the same for float32, times p + 4: the exponent is off by at most 1/8
+_MOST_FAR = 0.05  # support vectors too far for float32 from which on all is in float64
+_MOST_TERMS = 2**17  # products in a sum of float32
+_SPARSE = 0.2  # of the values are not 0, at most, where sparse products are quicker
+_LARGEST_DENSE = 1e8  # values of sparse vectors that may be made dense
+_SCALES = 2.0**-60, 2.0**60  # of gamma, within which float32 neither overflows nor loses digits
+_UNIT = 1.1 * 2.0**-24
+_LEAST = 2.0**-123
+
+
+class _Tile(NamedTuple):
+    """The coefficients of the support vectors of a tile."""
+
+    machines: np.ndarray | slice  # those that have some here
+    factors: np.ndarray  # [vectors, machines]; of float32, then columns c and c |s|^2 of the largest |c| of these machines
+
+
+class _Form(NamedTuple):
+    """Support vectors as tiles take them: dense or sparse, in float32 or float64."""
+
+    vectors: Vectors  # the near ones
+    terms: int  # products in a squared distance, at most
+    far: tuple[Rows, np.ndarray] | None  # the other ones, and their coefficients
+    tiles: dict[int, _Tile]  # by the number of the first vector
+
+
+class KernelSums:
+    """The sums of one or more machines over n support vectors, an array or sparse matrix [n, d].
+
+    ``coefficients`` are float64 [machines, n]. Forms of the vectors are made when rows first need them.
+    """
+
+    def __init__(self, vectors: Any, coefficients: np.ndarray, kernel: Kernel) -> None:
+        self.rows: Rows = store(vectors, dense=not sparse.issparse(vectors))
+        self._coefficients, self._kernel = coefficients, kernel
+        self._forms: dict[tuple[bool, type], _Form] = {}
+        self._weights: Any = None
+        if kernel.kind == LINEAR:  # the weights of the features are enough
+            given = csr(self.rows) if self.rows.kind != DENSE else self.rows.dense.T
+            self._weights = (coefficients if self.rows.kind == DENSE else sparse.csr_array(coefficients)) @ given
+
+    @property
+    def rows_at_once(self) -> int:
+        """So many rows are best given at a time."""
+        return int(min(max(_AT_ONCE // max(self.rows.features, 1), ROWS), 8 * ROWS))
+
+    def exact(self, X: Any) -> np.ndarray:
+        """Return the sums at rows X [m, d], an array or CSR, float64 [m, machines], to about 1e-10 of sum_s |c_s|."""
+        out = np.zeros((X.shape[0], len(self._coefficients)))
+        if self._weights is not None:
+            product = X @ self._weights.T
+            out += product.toarray() if sparse.issparse(product) else product
+        elif X.shape[0] <= _FEW:
+            self._add_columns(self.rows, self._coefficients, X, out)
+        else:
+            form, left, near, _ = self._prepared(X, np.float64)
+            self._add_tiles(form, left, out, None)
+            if form.far is not None:
+                self._add_columns(*form.far, X, out)
+            if not near.all():
+                out[~near] = 0.0
+                far = np.zeros((int((~near).sum()), out.shape[1]))
+                self._add_columns(self.rows, self._coefficients, X[~near], far)
+                out[~near] = far
+        return out
+
+    def rough(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the sums in float32, as `exact` does, and how far they may be off, float64 [m, machines], maybe infinite.
+
+        None where they would not save time.
+        """
+        gamma = self._kernel.gamma
+        if self._kernel.kind != RBF or X.shape[0] <= _FEW or not _SCALES[0] <= gamma <= _SCALES[1]:
+            return None
+        form, left, near, squares = self._prepared(X, np.float32)
+        m, n = X.shape[0], self._coefficients.shape[1]
+        if n - form.vectors.n > _MOST_FAR * n or form.terms > _MOST_TERMS:
+            return None
+        out, sizes = np.zeros((m, len(self._coefficients))), np.zeros((2, m, len(self._coefficients)))
+        self._add_tiles(form, left, out, sizes)
+        steep = 2.0 * gamma * (form.terms + 4)
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = _UNIT * ((COLUMNS + 5 + steep * squares[:, np.newaxis]) * sizes[0] + steep * sizes[1])
+            error += _LEAST * (n + np.abs(self._coefficients).max(axis=0, initial=0.0).sum())
+        if form.far is not None:
+            self._add_columns(*form.far, X, out)
+        unknown = ~(np.isfinite(error) & np.isfinite(out)) | ~near[:, np.newaxis]
+        out[unknown], error[unknown] = 0.0, np.inf
+        return out, error
+
+    # Forms ------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _centres(self) -> dict[bool, Any]:
+        """Return what dense rows, and sparse ones where there are some, are taken relative to, by whether they are sparse."""
+        dense, n = self.rows.kind == DENSE, self._coefficients.shape[1]
+        centres: dict[bool, Any] = {}
+        if not dense:
+            centres[True] = None
+            if float(n) * self.rows.features > _LARGEST_DENSE:
+                return centres
+        V = self.rows.dense.T if dense else csr(self.rows)
+        if dense:
+            usual = np.median(V[:: -(-n // 100) or 1], axis=0) if n and self._kernel.kind == RBF else np.zeros(V.shape[1])
+            if np.count_nonzero(usual != V) <= _SPARSE * V.size:
+                centres[True] = usual if usual.any() else None
+        mean = np.asarray(V.sum(axis=0), np.float64).ravel() / max(n, 1)
+        centres[False] = mean if self._kernel.kind == RBF else None
+        return centres
+
+    def _prepared(self, X: Any, dtype: type) -> tuple[_Form, Vectors, np.ndarray, np.ndarray]:
+        """Return the form of the support vectors for rows X, these, which of them are near enough, and their squared norms."""
+        is_sparse, X = self._like_vectors(X)
+        if (is_sparse, dtype) not in self._forms:
+            self._forms[is_sparse, dtype] = self._form(is_sparse, dtype)
+        form = self._forms[is_sparse, dtype]
+        left, squares = _vectors(X, self._kernel, dtype)
+        return form, left, self._near(squares, form.terms, dtype), squares
+
+    def _like_vectors(self, X: Any) -> tuple[bool, Any]:
+        """Return whether rows X are best taken as sparse ones, and X relative to the centre of the form."""
+        if True in self._centres:
+            centre = self._centres[True]
+            if sparse.issparse(X) and centre is None:
+                return True, csr_without_zeros(X)
+            moved = _relative(X, centre)
+            if False not in self._centres or np.count_nonzero(moved) <= _SPARSE * moved.size:
+                return True, csr_of(moved)
+        return False, _relative(X, self._centres[False])
+
+    def _near(self, squares: np.ndarray, terms: int, dtype: type) -> np.ndarray:
+        """Return which rows are near enough to the centre, bool [n], by their squared norms."""
+        if self._kernel.kind != RBF:
+            return np.ones(len(squares), bool)
+        farthest = _FAR if dtype is np.float64 else min(_FAR, _FAR_SINGLE / (terms + 4))
+        with np.errstate(over="ignore"):
+            near: np.ndarray = self._kernel.gamma * squares <= farthest
+        return near
+
+    def _form(self, is_sparse: bool, dtype: type) -> _Form:
+        centre, dense = self._centres[is_sparse], self.rows.kind == DENSE
+        V: Any = self.rows.dense.T if dense else csr(self.rows)
+        V = _relative(V, centre) if dense or not is_sparse else V
+        V = csr_of(V) if is_sparse and dense else V
+        right, squares = _vectors(V, self._kernel, dtype)
+        terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
+        near, far = self._near(squares, terms, dtype), None
+        if not near.all():
+            some = np.flatnonzero(~near)
+            far = subset(self.rows, some), self._coefficients[:, some]
+        kept = np.flatnonzero(near)
+        right, coefficients = other_side(right.take(kept)), self._coefficients[:, kept]
+        width = right.lanes if is_sparse else COLUMNS
+        tiles = {
+            first: _tile(coefficients[:, first : first + width], squares[kept][first : first + width], dtype)
+            for first in range(0, right.n, width)
+        }
+        return _Form(right, terms, far, tiles)
+
+    # Sums -------------------------------------------------------------------------------------------------------------------
+
+    def _add_columns(self, rows: Rows, coefficients: np.ndarray, X: Any, out: np.ndarray) -> None:
+        """Add sums by differences."""
+        source = store(X, dense=rows.kind == DENSE)
+        add_expansions(rows, coefficients, source, np.arange(X.shape[0]), self._kernel, out)
+
+    def _add_tiles(self, form: _Form, left: Vectors, out: np.ndarray, sizes: np.ndarray | None) -> None:
+        """Add sums over the near vectors, and those of |c| k and |c| k |s|^2 to ``sizes`` [2, m, machines]."""
+        memory = np.empty(ROWS * COLUMNS, left.values.dtype)
+        for begin in range(0, left.n, ROWS):
+            stop_if_asked()
+            end = min(begin + ROWS, left.n)
+            for first, products in product_tiles(left, form.vectors, begin, end):
+                tile = form.tiles[first]
+                values = _kernel_values(self._kernel, products, memory)[:, : len(tile.factors)]
+                sums = _product(values, tile.factors)
+                count = sums.shape[1] - (0 if sizes is None else 2)
+                out[begin:end, tile.machines] += sums[:, :count]
+                if sizes is not None:
+                    sizes[0, begin:end, tile.machines] += sums[:, -2:-1]
+                    sizes[1, begin:end, tile.machines] += sums[:, -1:]
+
+
+def _relative(X: Any, centre: Any) -> np.ndarray:
+    """Return rows as an array, relative to a centre [d]; None: to 0."""
+    X = X.toarray() if sparse.issparse(X) else X
+    return X if centre is None else X - centre
+
+
+def _vectors(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
+    """Return rows X, an array or CSR, as tiles take them, and their squared norms, float64 [n]."""
+    n, d = X.shape
+    with np.errstate(over="ignore", invalid="ignore"):  # rows that are too far are left out later
+        if sparse.issparse(X):
+            squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
+            parts = np.empty((n, 0), dtype), X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False)
+            return Vectors(kernel, squares.astype(dtype), *parts, X.data.astype(dtype), d), squares
+        squares = np.einsum("ij,ij->i", X, X)
+        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
+        dense = np.ascontiguousarray(X, dtype)
+        if kernel.kind == RBF:
+            dense = np.empty((n, d + 2), dtype)
+            dense[:, :d], dense[:, d], dense[:, d + 1] = X, squares, 1.0
+            dense[~(kernel.gamma * squares <= _FAR)] = 0.0
+        return Vectors(kernel, squares.astype(dtype), dense, *nothing, d), squares
+
+
+def _tile(coefficients: np.ndarray, squares: np.ndarray, dtype: type) -> _Tile:
+    machines = np.flatnonzero(coefficients.any(axis=1))
+    factors = [*coefficients[machines]]
+    if dtype is np.float32:
+        size = np.abs(coefficients).max(axis=0)
+        factors += [size, size * squares]
+    with np.errstate(over="ignore"):
+        columns = np.array(factors, dtype).reshape(len(factors), len(squares)).T
+    return _Tile(slice(None) if len(machines) == len(coefficients) else machines, columns)
+
+
+def _product(values: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Return the matrix product; of few columns, one by one is quicker."""
+    if factors.shape[1] > _FEW:
+        return values @ factors
+    out = np.empty((len(values), factors.shape[1]), values.dtype)
+    for k in range(factors.shape[1]):
+        out[:, k] = values @ factors[:, k]
+    return out
+
+
+def _kernel_values(kernel: Kernel, products: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Turn squared distances (rbf) or products into kernel values, in ``memory`` or in place."""
+    if kernel.kind == RBF:
+        out, size = memory[: products.size], products.size
+        if products.dtype == np.float32:
+            exp2f(products.ravel(), np.float32(-kernel.gamma * LOG2E), size, out)
+        else:
+            exp64(products.ravel(), -kernel.gamma, size, out)
+        return out.reshape(products.shape)
+    products *= kernel.gamma
+    products += kernel.coef0
+    if kernel.kind == SIGMOID:
+        return np.tanh(products, out=products)
+    powers = products.copy()
+    with np.errstate(over="ignore"):
+        for _ in range(kernel.degree - 1):
+            powers *= products
+    return powers
