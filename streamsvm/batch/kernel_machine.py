@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.kernel_sums import KernelSums
+from streamsvm.batch.kernel_sums import FEW, KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
@@ -167,7 +168,7 @@ class KernelMachine(SklearnEstimator):
         Where ``settled`` says that a row's prediction is settled by rough values, they may be these, from float32.
         """
         out = np.empty((X.shape[0], len(self._intercepts)))
-        size = self._rows.rows_at_once
+        size = self._rows.rows_at_once(X)
 
         def decide(begin: int) -> None:
             chunk, values = X[begin : begin + size], out[begin : begin + size]
@@ -180,7 +181,7 @@ class KernelMachine(SklearnEstimator):
             if len(doubtful):
                 values[doubtful] = self._rows.exact(chunk[doubtful]) + self._intercepts
 
-        with one_blas_thread():
+        with one_blas_thread() if X.shape[0] > FEW else nullcontext():  # which takes longer than a few rows
             self._decide_chunks(decide, range(0, X.shape[0], size))
         return out
 

@@ -5,18 +5,19 @@ the Gaussian kernel, all are taken relative to a centre: the mean of the support
 are the same one, that value, which makes the rows sparse. Rows and vectors that are too far from it have no products that are
 exact enough. They take kernel values by differences, and so do a few rows, for which there is nothing to be shared.
 
-**How far float32 may be off.** Let u = 2^-24 be float32's rounding, x a row, and s a support vector, relative to the centre; their
-differences from the centre are exact to float64. A squared distance D is a sum of p products: of x and -2 s, of which p - 2 are
-not 0, and |x|^2 1 + 1 |s|^2. The absolute values of the products add up to at most 2 (|x|^2 + |s|^2). Each factor is rounded
-once, by u, and in whatever order p products are added, with or without fused steps, the sum is off by at most p u times these
-absolute values (Higham, Accuracy and stability of numerical algorithms, section 3.1). Two more roundings multiply D, itself at
-most 2 (|x|^2 + |s|^2), by -gamma log2(e). So the exponent is off by at most
+**How far float32 may be off.** Let u = 2^-24 be float32's rounding, x a row, and s a support vector, both relative to the
+centre, exactly to float64. A squared distance D is a sum of p products: of x and -2 s, of which at most p - 2 are not 0, and
+|x|^2 1 + 1 |s|^2. The absolute values of the products add up to at most 2 (|x|^2 + |s|^2). Their two factors are rounded by u
+each, and in whatever order p products are added, with or without fused steps, the sum is off by at most p u times these absolute
+values (Higham, Accuracy and stability of numerical algorithms, section 3.1). Two more roundings multiply D, itself at most
+2 (|x|^2 + |s|^2), by -gamma log2(e). So the exponent is off by at most
 
     e(x, s) = (p + 4) u 2 gamma (|x|^2 + |s|^2),
 
 which is at most 1/8 as far as float32 is used, and `exp2` by less than 4 u of its result. A kernel value is thus off by at most
-(1.07 e + 4 u) times itself. Coefficients are rounded once, and the products with the up to m = 256 values of a tile are added in
-float32, which is off by at most (m + 1) u of the sum of their absolute values. The sums of tiles are added in float64. Hence
+(1.07 e + 4 u) times itself. Coefficients are rounded once, and the products with m of the values are added in float32: 256 (a
+tile) or, for one machine, 64. They are off by at most (m + 1) u of the sum of their absolute values, and are added in float64.
+Hence
 
     |f32 - f| <= 1.1 u sum_s |c_s| k(x, s) (m + 5 + (p + 4) 2 gamma (|x|^2 + |s|^2)).
 
@@ -39,14 +40,16 @@ from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_sid
 from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2f, exp64
 from streamsvm.core.threads import stop_if_asked
 
-_FEW = 4  # rows up to which kernel values by differences are quicker
-_AT_ONCE = 2**22  # values of rows that are made ready at a time
-_FAR = 1e5  # gamma times a squared norm, up to which float64 holds exponents to 1e-10
-_FAR_SINGLE = 2.0**19  # the same for float32, times p + 4: the exponent is off by at most 1/8
+FEW = 32  # rows up to which kernel values by differences are quicker
+_AT_ONCE, _LEAST_ROWS, _MOST_ROWS = 2**22, 64, 4096  # values of rows that are made ready at a time, and rows
+#: p + 4 times gamma times a squared norm: up to it, the exponent is off by at most 1/8 in float32, and 6e-11 in float64.
+_FAR: dict[type, float] = {np.float32: 2.0**19, np.float64: 2.0**17}
+_MOSTLY = 0.5  # of the kernel values, at least, are from tiles
 _MOST_FAR = 0.05  # support vectors too far for float32 from which on all is in float64
 _MOST_TERMS = 2**17  # products in a sum of float32
+_BLOCK = 64  # values of a sum of float32 for one machine
 _SPARSE = 0.2  # of the values are not 0, at most, where sparse products are quicker
-_LARGEST_DENSE = 1e8  # values of sparse vectors that may be made dense
+_LARGEST_DENSE = 1e7  # values of sparse vectors that may be made dense
 _SCALES = 2.0**-60, 2.0**60  # of gamma, within which float32 neither overflows nor loses digits
 _UNIT = 1.1 * 2.0**-24
 _LEAST = 2.0**-123
@@ -80,33 +83,31 @@ class KernelSums:
         self._forms: dict[tuple[bool, type], _Form] = {}
         self._weights: Any = None
         if kernel.kind == LINEAR:  # the weights of the features are enough
-            given = csr(self.rows) if self.rows.kind != DENSE else self.rows.dense.T
-            self._weights = (coefficients if self.rows.kind == DENSE else sparse.csr_array(coefficients)) @ given
+            self._weights = (coefficients if self.rows.kind == DENSE else sparse.csr_array(coefficients)) @ self._vectors
 
-    @property
-    def rows_at_once(self) -> int:
-        """So many rows are best given at a time."""
-        return int(min(max(_AT_ONCE // max(self.rows.features, 1), ROWS), 8 * ROWS))
+    def rows_at_once(self, X: Any) -> int:
+        """Return how many of the rows X are best given at a time."""
+        if sparse.issparse(X) and self._weights is None and self._centres.get(True, X) is None:
+            return _MOST_ROWS  # they stay sparse
+        return int(np.clip(_AT_ONCE // max(self.rows.features, 1), _LEAST_ROWS, _MOST_ROWS))
 
     def exact(self, X: Any) -> np.ndarray:
         """Return the sums at rows X [m, d], an array or CSR, float64 [m, machines], to about 1e-10 of sum_s |c_s|."""
         out = np.zeros((X.shape[0], len(self._coefficients)))
-        if self._weights is not None:
-            product = X @ self._weights.T
-            out += product.toarray() if sparse.issparse(product) else product
-        elif X.shape[0] <= _FEW:
-            self._add_columns(self.rows, self._coefficients, X, out)
-        else:
-            form, left, near, _ = self._prepared(X, np.float64)
-            self._add_tiles(form, left, out, None)
-            if form.far is not None:
-                self._add_columns(*form.far, X, out)
-            if not near.all():
-                out[~near] = 0.0
-                far = np.zeros((int((~near).sum()), out.shape[1]))
-                self._add_columns(self.rows, self._coefficients, X[~near], far)
-                out[~near] = far
-        return out
+        with np.errstate(over="ignore", invalid="ignore"):  # polynomials of huge rows
+            if self._weights is not None:
+                products = X @ self._weights.T
+                return products.toarray() if sparse.issparse(products) else products
+            if X.shape[0] > FEW:
+                form, left, near, _ = self._prepared(X, np.float64)
+                if near.mean() * form.vectors.n >= _MOSTLY * self._coefficients.shape[1]:
+                    self._add_tiles(form, left, out)
+                    if form.far is not None:
+                        self._add_columns(*form.far, X, out)
+                    if not near.all():
+                        out[~near] = self._by_columns(X[~near])
+                    return out
+        return self._by_columns(X)
 
     def rough(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the sums in float32, as `exact` does, and how far they may be off, float64 [m, machines], maybe infinite.
@@ -114,17 +115,17 @@ class KernelSums:
         None where they would not save time.
         """
         gamma = self._kernel.gamma
-        if self._kernel.kind != RBF or X.shape[0] <= _FEW or not _SCALES[0] <= gamma <= _SCALES[1]:
+        if self._kernel.kind != RBF or X.shape[0] <= FEW or not _SCALES[0] <= gamma <= _SCALES[1]:
             return None
         form, left, near, squares = self._prepared(X, np.float32)
         m, n = X.shape[0], self._coefficients.shape[1]
         if n - form.vectors.n > _MOST_FAR * n or form.terms > _MOST_TERMS:
             return None
         out, sizes = np.zeros((m, len(self._coefficients))), np.zeros((2, m, len(self._coefficients)))
-        self._add_tiles(form, left, out, sizes)
-        steep = 2.0 * gamma * (form.terms + 4)
+        steep, added = 2.0 * gamma * (form.terms + 4), _BLOCK if len(self._coefficients) == 1 else COLUMNS
         with np.errstate(over="ignore", invalid="ignore"):
-            error = _UNIT * ((COLUMNS + 5 + steep * squares[:, np.newaxis]) * sizes[0] + steep * sizes[1])
+            self._add_tiles(form, left, out, sizes)
+            error = _UNIT * ((added + 5 + steep * squares[:, np.newaxis]) * sizes[0] + steep * sizes[1])
             error += _LEAST * (n + np.abs(self._coefficients).max(axis=0, initial=0.0).sum())
         if form.far is not None:
             self._add_columns(*form.far, X, out)
@@ -136,21 +137,24 @@ class KernelSums:
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:
-        """Return what dense rows, and sparse ones where there are some, are taken relative to, by whether they are sparse."""
+        """What sparse rows (True) and dense ones are taken relative to, [d] or None for 0; without the forms that are slower."""
         dense, n = self.rows.kind == DENSE, self._coefficients.shape[1]
-        centres: dict[bool, Any] = {}
-        if not dense:
-            centres[True] = None
-            if float(n) * self.rows.features > _LARGEST_DENSE:
-                return centres
-        V = self.rows.dense.T if dense else csr(self.rows)
+        V, size = self._vectors, float(n) * self.rows.features
+        centres, usual, count = {}, None, 0 if dense else V.nnz
         if dense:
-            usual = np.median(V[:: -(-n // 100) or 1], axis=0) if n and self._kernel.kind == RBF else np.zeros(V.shape[1])
-            if np.count_nonzero(usual != V) <= _SPARSE * V.size:
-                centres[True] = usual if usual.any() else None
-        mean = np.asarray(V.sum(axis=0), np.float64).ravel() / max(n, 1)
-        centres[False] = mean if self._kernel.kind == RBF else None
+            if n and self._kernel.kind == RBF:
+                usual = np.median(V[:: -(-n // 100)], axis=0)
+            count = np.count_nonzero(V if usual is None else usual != V)
+        if count <= _SPARSE * size or not (dense or size <= _LARGEST_DENSE):
+            centres[True] = usual
+        if dense or size <= _LARGEST_DENSE:
+            centres[False] = np.asarray(V.sum(axis=0)) / max(n, 1) if self._kernel.kind == RBF else None
         return centres
+
+    @property
+    def _vectors(self) -> Any:
+        """The support vectors as an array or CSR array that shares their memory, [n, d]."""
+        return self.rows.dense.T if self.rows.kind == DENSE else csr(self.rows)
 
     def _prepared(self, X: Any, dtype: type) -> tuple[_Form, Vectors, np.ndarray, np.ndarray]:
         """Return the form of the support vectors for rows X, these, which of them are near enough, and their squared norms."""
@@ -176,16 +180,13 @@ class KernelSums:
         """Return which rows are near enough to the centre, bool [n], by their squared norms."""
         if self._kernel.kind != RBF:
             return np.ones(len(squares), bool)
-        farthest = _FAR if dtype is np.float64 else min(_FAR, _FAR_SINGLE / (terms + 4))
-        with np.errstate(over="ignore"):
-            near: np.ndarray = self._kernel.gamma * squares <= farthest
-        return near
+        return np.asarray(self._kernel.gamma * squares <= _FAR[dtype] / (terms + 4))
 
     def _form(self, is_sparse: bool, dtype: type) -> _Form:
-        centre, dense = self._centres[is_sparse], self.rows.kind == DENSE
-        V: Any = self.rows.dense.T if dense else csr(self.rows)
-        V = _relative(V, centre) if dense or not is_sparse else V
-        V = csr_of(V) if is_sparse and dense else V
+        V = self._vectors
+        if self.rows.kind == DENSE or not is_sparse:
+            V = _relative(V, self._centres[is_sparse])
+            V = csr_of(V) if is_sparse else V
         right, squares = _vectors(V, self._kernel, dtype)
         terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
         near, far = self._near(squares, terms, dtype), None
@@ -203,26 +204,30 @@ class KernelSums:
 
     # Sums -------------------------------------------------------------------------------------------------------------------
 
+    def _by_columns(self, X: Any) -> np.ndarray:
+        out = np.zeros((X.shape[0], len(self._coefficients)))
+        self._add_columns(self.rows, self._coefficients, X, out)
+        return out
+
     def _add_columns(self, rows: Rows, coefficients: np.ndarray, X: Any, out: np.ndarray) -> None:
         """Add sums by differences."""
         source = store(X, dense=rows.kind == DENSE)
         add_expansions(rows, coefficients, source, np.arange(X.shape[0]), self._kernel, out)
 
-    def _add_tiles(self, form: _Form, left: Vectors, out: np.ndarray, sizes: np.ndarray | None) -> None:
+    def _add_tiles(self, form: _Form, left: Vectors, out: np.ndarray, sizes: np.ndarray | None = None) -> None:
         """Add sums over the near vectors, and those of |c| k and |c| k |s|^2 to ``sizes`` [2, m, machines]."""
         memory = np.empty(ROWS * COLUMNS, left.values.dtype)
-        for begin in range(0, left.n, ROWS):
+        for rows, first, products in product_tiles(left, form.vectors, 0, left.n):
             stop_if_asked()
-            end = min(begin + ROWS, left.n)
-            for first, products in product_tiles(left, form.vectors, begin, end):
-                tile = form.tiles[first]
-                values = _kernel_values(self._kernel, products, memory)[:, : len(tile.factors)]
-                sums = _product(values, tile.factors)
-                count = sums.shape[1] - (0 if sizes is None else 2)
-                out[begin:end, tile.machines] += sums[:, :count]
-                if sizes is not None:
-                    sizes[0, begin:end, tile.machines] += sums[:, -2:-1]
-                    sizes[1, begin:end, tile.machines] += sums[:, -1:]
+            machines, factors = form.tiles[first]
+            values = _kernel_values(self._kernel, products, memory)[:, : len(factors)]
+            if sizes is None:
+                out[rows, machines] += values @ factors
+                continue
+            sums = values @ factors if len(self._coefficients) > 1 else _sums_of_one(values, factors)
+            out[rows, machines] += sums[:, :-2]
+            sizes[0][rows, machines] += sums[:, -2:-1]
+            sizes[1][rows, machines] += sums[:, -1:]
 
 
 def _relative(X: Any, centre: Any) -> np.ndarray:
@@ -238,15 +243,18 @@ def _vectors(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
         if sparse.issparse(X):
             squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
             parts = np.empty((n, 0), dtype), X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False)
-            return Vectors(kernel, squares.astype(dtype), *parts, X.data.astype(dtype), d), squares
+            far = ~(kernel.gamma * squares <= _FAR[dtype]) & (kernel.kind == RBF)
+            values = np.where(np.repeat(far, np.diff(X.indptr)), 0.0, X.data) if far.any() else X.data
+            return Vectors(kernel, squares.astype(dtype), *parts, values.astype(dtype), d), squares
         squares = np.einsum("ij,ij->i", X, X)
-        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
-        dense = np.ascontiguousarray(X, dtype)
+        nothing: dict[str, Any] = {"starts": np.int64, "indices": np.int32, "values": dtype}
+        nothing = {name: np.empty(0, of) for name, of in nothing.items()}
+        dense: np.ndarray = np.ascontiguousarray(X, dtype)
         if kernel.kind == RBF:
             dense = np.empty((n, d + 2), dtype)
             dense[:, :d], dense[:, d], dense[:, d + 1] = X, squares, 1.0
-            dense[~(kernel.gamma * squares <= _FAR)] = 0.0
-        return Vectors(kernel, squares.astype(dtype), dense, *nothing, d), squares
+            dense[~(kernel.gamma * squares <= _FAR[dtype])] = 0.0
+        return Vectors(kernel, squares.astype(dtype), dense, **nothing, features=d), squares
 
 
 def _tile(coefficients: np.ndarray, squares: np.ndarray, dtype: type) -> _Tile:
@@ -256,16 +264,17 @@ def _tile(coefficients: np.ndarray, squares: np.ndarray, dtype: type) -> _Tile:
         size = np.abs(coefficients).max(axis=0)
         factors += [size, size * squares]
     with np.errstate(over="ignore"):
-        columns = np.array(factors, dtype).reshape(len(factors), len(squares)).T
+        columns: np.ndarray = np.array(factors, dtype).reshape(len(factors), len(squares)).T
     return _Tile(slice(None) if len(machines) == len(coefficients) else machines, columns)
 
 
-def _product(values: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Return the matrix product; of few columns, one by one is quicker."""
-    if factors.shape[1] > _FEW:
-        return values @ factors
-    out = np.empty((len(values), factors.shape[1]), values.dtype)
-    for k in range(factors.shape[1]):
+def _sums_of_one(values: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Return the product for one machine, float64 [rows, 3]; the first sum is one in float64 of those of blocks."""
+    n, out = len(factors) - len(factors) % _BLOCK, np.empty((len(values), 3))
+    blocks = values[:, :n].reshape(len(values), n // _BLOCK, _BLOCK).swapaxes(0, 1)
+    out[:, 0] = (blocks @ factors[:n, 0].reshape(n // _BLOCK, _BLOCK, 1)).sum(axis=0, dtype=np.float64)[:, 0]
+    out[:, 0] += values[:, n:] @ factors[n:, 0]
+    for k in (1, 2):
         out[:, k] = values @ factors[:, k]
     return out
 
@@ -284,7 +293,6 @@ def _kernel_values(kernel: Kernel, products: np.ndarray, memory: np.ndarray) -> 
     if kernel.kind == SIGMOID:
         return np.tanh(products, out=products)
     powers = products.copy()
-    with np.errstate(over="ignore"):
-        for _ in range(kernel.degree - 1):
-            powers *= products
+    for _ in range(kernel.degree - 1):
+        powers *= products
     return powers

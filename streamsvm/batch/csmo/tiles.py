@@ -122,9 +122,8 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = No
     others = other_side(right)
 
     def write(start: int) -> None:
-        for begin in range(start, min(start + _SHARE, left.n), ROWS):
-            for first, tile in product_tiles(left, others, begin, min(begin + ROWS, left.n)):
-                _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), begin, first, out)
+        for rows, first, tile in product_tiles(left, others, start, start + _SHARE):
+            _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), rows.start, first, out)
 
     (each or _alone)(write, range(0, left.n, _SHARE))
 
@@ -138,13 +137,11 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
     def add(start: int) -> None:
         scratch = np.empty(COLUMNS)
-        for begin in range(start, min(start + _SHARE, left.n), ROWS):
-            end = min(begin + ROWS, left.n)
-            for first, tile in product_tiles(left, others, begin, end):
-                if tile.dtype == np.float32:
-                    _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[begin:end])
-                else:
-                    _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[begin:end])
+        for rows, first, tile in product_tiles(left, others, start, start + _SHARE):
+            if tile.dtype == np.float32:
+                _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
+            else:
+                _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[rows])
 
     (each or _alone)(add, range(0, left.n, _SHARE))
 
@@ -165,7 +162,15 @@ def other_side(rows: Vectors) -> Vectors:
     return rows._replace(dense=dense)
 
 
-def product_tiles(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
+    """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these."""
+    for begin in range(start, min(stop, left.n), ROWS):
+        rows = slice(begin, min(begin + ROWS, stop, left.n))
+        for first, tile in _products(left, right, rows.start, rows.stop):
+            yield rows, first, tile
+
+
+def _products(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the number of the first of some other rows, and their products with the rows from ``begin`` to ``end``."""
     dtype = left.values.dtype
     if left.dense.shape[1]:
