@@ -59,7 +59,7 @@ class _Tile(NamedTuple):
     """The coefficients of the support vectors of a tile."""
 
     machines: np.ndarray | slice  # those that have some here
-    factors: np.ndarray  # [vectors, machines]; of float32, then columns c and c |s|^2 of the largest |c| of these machines
+    factors: np.ndarray  # [machines, vectors]; of float32, then rows c and c |s|^2, c the largest |c| of a vector
 
 
 class _Form(NamedTuple):
@@ -68,7 +68,8 @@ class _Form(NamedTuple):
     vectors: Vectors  # the near ones
     terms: int  # products in a squared distance, at most
     far: tuple[Rows, np.ndarray] | None  # the other ones, and their coefficients
-    tiles: dict[int, _Tile]  # by the number of the first vector
+    tiles: list[_Tile]
+    has: np.ndarray  # float64 [tiles, machines]: 1 where a machine has coefficients in a tile
 
 
 class KernelSums:
@@ -93,7 +94,6 @@ class KernelSums:
 
     def exact(self, X: Any) -> np.ndarray:
         """Return the sums at rows X [m, d], an array or CSR, float64 [m, machines], to about 1e-10 of sum_s |c_s|."""
-        out = np.zeros((X.shape[0], len(self._coefficients)))
         with np.errstate(over="ignore", invalid="ignore"):  # polynomials of huge rows
             if self._weights is not None:
                 products = X @ self._weights.T
@@ -101,13 +101,13 @@ class KernelSums:
             if X.shape[0] > FEW:
                 form, left, near, _ = self._prepared(X, np.float64)
                 if near.mean() * form.vectors.n >= _MOSTLY * self._coefficients.shape[1]:
-                    self._add_tiles(form, left, out)
+                    out = self._by_tiles(form, left).T
                     if form.far is not None:
-                        self._add_columns(*form.far, X, out)
+                        out += self._by_columns(*form.far, X)
                     if not near.all():
-                        out[~near] = self._by_columns(X[~near])
+                        out[~near] = self._by_columns(self.rows, self._coefficients, X[~near])
                     return out
-        return self._by_columns(X)
+        return self._by_columns(self.rows, self._coefficients, X)
 
     def rough(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the sums in float32, as `exact` does, and how far they may be off, float64 [m, machines], maybe infinite.
@@ -121,15 +121,15 @@ class KernelSums:
         m, n = X.shape[0], self._coefficients.shape[1]
         if n - form.vectors.n > _MOST_FAR * n or form.terms > _MOST_TERMS:
             return None
-        out, sizes = np.zeros((m, len(self._coefficients))), np.zeros((2, m, len(self._coefficients)))
+        sizes = np.zeros((2, len(form.tiles), m))
         steep, added = 2.0 * gamma * (form.terms + 4), _BLOCK if len(self._coefficients) == 1 else COLUMNS
         with np.errstate(over="ignore", invalid="ignore"):
-            self._add_tiles(form, left, out, sizes)
-            error = _UNIT * ((added + 5 + steep * squares[:, np.newaxis]) * sizes[0] + steep * sizes[1])
-            error += _LEAST * (n + np.abs(self._coefficients).max(axis=0, initial=0.0).sum())
-        if form.far is not None:
-            self._add_columns(*form.far, X, out)
-        unknown = ~(np.isfinite(error) & np.isfinite(out)) | ~near[:, np.newaxis]
+            out = self._by_tiles(form, left, sizes).T
+            errors = _UNIT * ((added + 5 + steep * squares) * sizes[0] + steep * sizes[1])
+            error = errors.T @ form.has + _LEAST * (n + np.abs(self._coefficients).max(axis=0, initial=0.0).sum())
+            if form.far is not None:
+                out += self._by_columns(*form.far, X)
+            unknown = ~(near & np.isfinite(error.sum(axis=1) + out.sum(axis=1)))
         out[unknown], error[unknown] = 0.0, np.inf
         return out, error
 
@@ -195,39 +195,37 @@ class KernelSums:
             far = subset(self.rows, some), self._coefficients[:, some]
         kept = np.flatnonzero(near)
         right, coefficients = other_side(right.take(kept)), self._coefficients[:, kept]
-        width = right.lanes if is_sparse else COLUMNS
-        tiles = {
-            first: _tile(coefficients[:, first : first + width], squares[kept][first : first + width], dtype)
-            for first in range(0, right.n, width)
-        }
-        return _Form(right, terms, far, tiles)
+        parts = [slice(first, first + right.lanes) for first in range(0, right.n, right.lanes)]
+        tiles = [_tile(coefficients[:, part], squares[kept][part], dtype) for part in parts]
+        has = [coefficients[:, part].any(axis=1) for part in parts]
+        return _Form(right, terms, far, tiles, np.array(has, np.float64).reshape(len(parts), len(coefficients)))
 
     # Sums -------------------------------------------------------------------------------------------------------------------
 
-    def _by_columns(self, X: Any) -> np.ndarray:
-        out = np.zeros((X.shape[0], len(self._coefficients)))
-        self._add_columns(self.rows, self._coefficients, X, out)
+    def _by_columns(self, rows: Rows, coefficients: np.ndarray, X: Any) -> np.ndarray:
+        """Return sums by differences, float64 [m, machines]."""
+        out = np.zeros((X.shape[0], len(coefficients)))
+        add_expansions(rows, coefficients, store(X, dense=rows.kind == DENSE), np.arange(X.shape[0]), self._kernel, out)
         return out
 
-    def _add_columns(self, rows: Rows, coefficients: np.ndarray, X: Any, out: np.ndarray) -> None:
-        """Add sums by differences."""
-        source = store(X, dense=rows.kind == DENSE)
-        add_expansions(rows, coefficients, source, np.arange(X.shape[0]), self._kernel, out)
+    def _by_tiles(self, form: _Form, left: Vectors, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Return sums over the near vectors, float64 [machines, m].
 
-    def _add_tiles(self, form: _Form, left: Vectors, out: np.ndarray, sizes: np.ndarray | None = None) -> None:
-        """Add sums over the near vectors, and those of |c| k and |c| k |s|^2 to ``sizes`` [2, m, machines]."""
-        memory = np.empty(ROWS * COLUMNS, left.values.dtype)
+        Write those of c k and c k |s|^2 into ``sizes`` [2, tiles, m], where c is the largest |c| of a vector.
+        """
+        out, memory = np.zeros((len(self._coefficients), left.n)), np.empty(ROWS * COLUMNS, left.values.dtype)
         for rows, first, products in product_tiles(left, form.vectors, 0, left.n):
             stop_if_asked()
-            machines, factors = form.tiles[first]
-            values = _kernel_values(self._kernel, products, memory)[:, : len(factors)]
+            number = first // form.vectors.lanes
+            machines, factors = form.tiles[number]
+            values = _kernel_values(self._kernel, products, memory)[:, : factors.shape[1]]
             if sizes is None:
-                out[rows, machines] += values @ factors
+                out[machines, rows] += factors @ values.T
                 continue
-            sums = values @ factors if len(self._coefficients) > 1 else _sums_of_one(values, factors)
-            out[rows, machines] += sums[:, :-2]
-            sizes[0][rows, machines] += sums[:, -2:-1]
-            sizes[1][rows, machines] += sums[:, -1:]
+            sums = factors @ values.T if len(out) > 1 else _sums_of_one(values, factors)
+            out[machines, rows] += sums[:-2]
+            sizes[:, number, rows] = sums[-2:]
+        return out
 
 
 def _relative(X: Any, centre: Any) -> np.ndarray:
@@ -259,23 +257,22 @@ def _vectors(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
 
 def _tile(coefficients: np.ndarray, squares: np.ndarray, dtype: type) -> _Tile:
     machines = np.flatnonzero(coefficients.any(axis=1))
-    factors = [*coefficients[machines]]
+    factors = coefficients[machines]
     if dtype is np.float32:
         size = np.abs(coefficients).max(axis=0)
-        factors += [size, size * squares]
+        factors = np.vstack([factors, size, size * squares])
     with np.errstate(over="ignore"):
-        columns: np.ndarray = np.array(factors, dtype).reshape(len(factors), len(squares)).T
-    return _Tile(slice(None) if len(machines) == len(coefficients) else machines, columns)
+        return _Tile(slice(None) if len(machines) == len(coefficients) else machines, factors.astype(dtype))
 
 
 def _sums_of_one(values: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Return the product for one machine, float64 [rows, 3]; the first sum is one in float64 of those of blocks."""
-    n, out = len(factors) - len(factors) % _BLOCK, np.empty((len(values), 3))
+    """Return the product for one machine, float64 [3, rows]; the first sum is one in float64 of those of blocks."""
+    n, out = factors.shape[1] - factors.shape[1] % _BLOCK, np.empty((3, len(values)))
     blocks = values[:, :n].reshape(len(values), n // _BLOCK, _BLOCK).swapaxes(0, 1)
-    out[:, 0] = (blocks @ factors[:n, 0].reshape(n // _BLOCK, _BLOCK, 1)).sum(axis=0, dtype=np.float64)[:, 0]
-    out[:, 0] += values[:, n:] @ factors[n:, 0]
+    out[0] = (blocks @ factors[0, :n].reshape(n // _BLOCK, _BLOCK, 1)).sum(axis=0, dtype=np.float64)[:, 0]
+    out[0] += values[:, n:] @ factors[0, n:]
     for k in (1, 2):
-        out[:, k] = values @ factors[:, k]
+        out[k] = values @ factors[k]
     return out
 
 

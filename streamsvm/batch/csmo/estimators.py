@@ -226,17 +226,19 @@ class CSMOClassifier(KernelClassifier, CSMO):
         """Return the votes of each class, float64 [n, classes], where pairs vote for their ``second`` class or their first."""
         return 0.5 * (self._sums(np.where(second, 1.0, -1.0)) + len(self.classes_) - 1)
 
+    def _predicted(self, X: Any) -> np.ndarray:
+        ties = self.break_ties and len(self.classes_) > 2  # they are broken by the sizes of decision values
+        return self._predictions(self._decide(X)) if ties else super()._predicted(X)
+
     def _settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
             return super()._settled(f, error)
-        if self.break_ties:
-            return np.zeros(len(f), bool)
-        unsure = np.abs(f) <= error
-        votes, open_votes = self._votes_of(f >= 0.0), np.zeros((len(f), len(self.classes_)))
+        of_class = np.zeros((f.shape[1], len(self.classes_)))
         for k, pair in enumerate(combinations(range(len(self.classes_)), 2)):
-            open_votes[:, pair] += unsure[:, k : k + 1]
+            of_class[k, pair] = 1.0
+        votes, unsure = self._votes_of(f >= 0.0), (np.abs(f) <= error) @ of_class
         best = votes.argmax(axis=1)[:, np.newaxis]
-        low, high = np.take_along_axis(votes - open_votes, best, axis=1), votes + open_votes
+        low, high = np.take_along_axis(votes - unsure, best, axis=1), votes + unsure
         np.put_along_axis(high, best, -np.inf, axis=1)
         return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
 
