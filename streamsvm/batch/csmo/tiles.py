@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import BITS, SPARSE, Indicators, Rows
+from streamsvm.batch.csmo.columns import BITS, SPARSE, Indicators, Rows, csr
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2, exp64
 
@@ -77,20 +77,11 @@ def vectors(X: Any, kernel: Kernel, two_valued: Indicators | None = None) -> tup
         X = csr_of(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
     elif sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
         X = X.toarray()
+    if not sparse.issparse(X) and kernel.kind == RBF and not whole:
+        X = X - X.mean(axis=0)
+    rows, squares = stored(X, kernel, np.float32)
     if sparse.issparse(X):
-        squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
-        rows = Vectors(
-            kernel, squares.astype(np.float32), np.empty((n, 0), np.float32), X.indptr.astype(np.int64),
-            X.indices.astype(np.int32, copy=False), X.data.astype(np.float32), d,
-        )  # fmt: skip
         whole = bool((X.data == np.rint(X.data)).all()) and squares.max(initial=0.0) < _WHOLE
-    else:
-        X = X - X.mean(axis=0) if kernel.kind == RBF and not whole else X
-        squares = np.einsum("ij,ij->i", X, X)
-        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-        if kernel.kind == RBF:
-            X = np.column_stack([X, squares, np.ones(n)])
-        rows = Vectors(kernel, squares.astype(np.float32), np.require(X, np.float32, "C"), *nothing, d)
     near = np.full(n, whole or kernel.kind != RBF) | (kernel.gamma * squares <= _NEAR)
     return None if np.mean(~near) > _MOST_FAR else (rows, near)
 
@@ -99,14 +90,22 @@ def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
     """Return rows in float64 as tiles take them. None where their form is another, or where they are too far from the mean."""
     if kernel.kind != RBF or rows.kind == BITS:
         return None
-    if rows.kind == SPARSE:
-        dense, indices = np.empty((len(rows.squares), 0)), rows.indices.view(np.int32)
-        found = Vectors(kernel, rows.squares, dense, rows.starts, indices, rows.values, rows.features)
-    else:
-        X = rows.dense.T
-        squares, nothing = np.einsum("ij,ij->i", X, X), (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
-        found = Vectors(kernel, squares, np.column_stack([X, squares, np.ones(len(X))]), *nothing, X.shape[1])
-    return None if kernel.gamma * found.squares.max(initial=0.0) > _FAR else found
+    found, squares = stored(csr(rows) if rows.kind == SPARSE else rows.dense.T, kernel, np.float64)
+    return None if kernel.gamma * squares.max(initial=0.0) > _FAR else found
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of rows that are too far
+def stored(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
+    """Return rows X, an array or CSR, as tiles take them, in float32 or float64, and their squared norms, float64 [n]."""
+    n, d = X.shape
+    if sparse.issparse(X):
+        squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
+        parts = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data.astype(dtype, copy=False)
+        return Vectors(kernel, squares.astype(dtype), np.empty((n, 0), dtype), *parts, d), squares
+    squares, dense = np.einsum("ij,ij->i", X, X), np.empty((n, d + 2 * (kernel.kind == RBF)), dtype)
+    dense[:, :d], dense[:, d : d + 1], dense[:, d + 1 :] = X, squares[:, np.newaxis], 1.0
+    parts = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
+    return Vectors(kernel, squares.astype(dtype), dense, *parts, d), squares
 
 
 def csr_of(X: np.ndarray) -> Any:
