@@ -206,7 +206,7 @@ class KernelSums:
             if sizes is None:
                 out[machines, rows] += factors @ values.T
                 continue
-            sums = factors @ values.T if len(out) > 1 else _sums_of_one(values, factors)
+            sums = _sums_of_one(values, factors) if len(factors) == 3 else factors @ values.T
             out[machines, rows] += sums[:-2]
             sizes[:, number, rows] = sums[-2:]
         return out
