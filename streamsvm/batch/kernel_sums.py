@@ -38,7 +38,7 @@ from scipy import sparse
 from streamsvm.batch.csmo.columns import DENSE, SPARSE, Rows, cost, csr, csr_without_zeros, store
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored
-from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2f, exp64
+from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2d, exp2f
 from streamsvm.core.threads import stop_if_asked
 
 FEW = 32  # rows up to which columns are quicker
@@ -236,7 +236,7 @@ def _kernel_values(kernel: Kernel, products: np.ndarray, memory: np.ndarray) -> 
         if products.dtype == np.float32:
             exp2f(products.ravel(), np.float32(-kernel.gamma * LOG2E), size, out)
         else:
-            exp64(products.ravel(), -kernel.gamma, size, out)
+            exp2d(products.ravel(), -kernel.gamma * LOG2E, size, out)
         return out.reshape(products.shape)
     products *= kernel.gamma
     products += kernel.coef0

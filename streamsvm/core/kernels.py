@@ -84,6 +84,11 @@ _EXP2_MIN = np.float32(-126.0)
 _EXP2 = Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
 _B0, _B1, _B2, _B3, _B4, _B5, _B6 = map(np.float32, _EXP2.convert(kind=Polynomial).coef)
 
+_EXP2_MIN_64, _TO_INTEGER = -1022.0, 1.5 * 2.0**52
+_D0, _D1, _D2, _D3, _D4, _D5, _D6, _D7, _D8, _D9, _D10 = map(
+    float, Chebyshev.interpolate(np.exp2, 10, domain=[-0.5, 0.5]).convert(kind=Polynomial).coef
+)
+
 LOG2E = 1.4426950408889634
 _LN2_HIGH_64 = 0.693147180369123816490  # 32 bits, so that n * _LN2_HIGH_64 is exact
 _LN2_LOW_64 = 1.90821492927058770002e-10
@@ -189,11 +194,27 @@ def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-de
     return lambda values, gamma, n, out: exp64(values, -gamma, n, out)
 
 
-@compiled(fastmath={"contract"})
+@compiled(nogil=True, fastmath={"contract"})
 def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = 2^(factor * values[:n])`` in float32, as `exp2` does."""
     for i in range(n):
         out[i] = exp2(factor * values[i])
+
+
+@compiled(nogil=True, fastmath={"contract"})
+def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = 2^(factor * values[:n])`` in float64, for exponents below 1023; less than 2^-1022 becomes 2^-1022.
+
+    Relative error at most 2e-15. Half the time of `exp64`, which takes any number. ``values`` and ``out`` must not overlap.
+    """
+    for i in range(n):
+        x = factor * values[i]
+        z = x if x > _EXP2_MIN_64 else _EXP2_MIN_64
+        t = z + _TO_INTEGER  # its last bits are those of the nearest integer
+        r = z - (t - _TO_INTEGER)
+        p = ((((_D10 * r + _D9) * r + _D8) * r + _D7) * r + _D6) * r + _D5
+        p = ((((p * r + _D4) * r + _D3) * r + _D2) * r + _D1) * r + _D0
+        out[i] = np.int64(np.float64(p).view(np.int64) + (np.float64(t).view(np.int64) << np.int64(52))).view(np.float64)
 
 
 @compiled(fastmath={"contract"})

@@ -10,7 +10,7 @@ from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HSSADMMClassifier, kernel_sums
 from streamsvm.batch.kernel_machine import KernelClassifier
 from streamsvm.batch.kernel_sums import KernelSums
-from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
+from streamsvm.core.kernels import MACHINE_KERNELS, Kernel, exp2d
 
 
 def dense(rng, n, d):
@@ -66,6 +66,13 @@ def test_other_kernels(form, kernel):
     for rows in (X, sparse.csr_matrix(X), array(X), X[:3]):
         np.testing.assert_allclose(sums.exact(rows), expected[: rows.shape[0]], rtol=1e-9, atol=1e-9 * np.abs(expected).max())
         assert sums.rough(rows) is None
+
+
+def test_exponentials():
+    values = np.concatenate([np.linspace(-1022.0, 0.1, 99_991), [-1e4, -np.inf]])
+    found = np.empty_like(values)
+    exp2d(values, 1.0, len(values), found)
+    np.testing.assert_allclose(found, np.exp2(np.maximum(values, -1022.0)), rtol=2e-15)
 
 
 def problem(n=900, d=6, classes=2):
