@@ -165,21 +165,22 @@ class KernelMachine(SklearnEstimator):
     def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
         """Return the machines' decision values, float64 [n, machines].
 
-        Where ``settled`` says that a row's prediction is settled by rough values, they may be these, from float32.
+        Where ``settled`` says that a row's prediction is settled by rough values, they may be these, from float32. Predictions
+        are those of exact values to the last bit, which depends on the rows beside a row.
         """
         out = np.empty((X.shape[0], len(self._intercepts)))
-        size = self._rows.rows_at_once(X)
+        size, least = self._rows.rows_at_once(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
 
         def decide(begin: int) -> None:
             chunk, values = X[begin : begin + size], out[begin : begin + size]
             found = None if settled is None else self._rows.rough(chunk)
-            if settled is None or found is None:
-                values[:] = self._rows.exact(chunk) + self._intercepts
-                return
-            values[:] = found[0] + self._intercepts
-            doubtful = np.flatnonzero(~settled(values, found[1]))
-            if len(doubtful):
+            if settled is not None and found is not None:
+                values[:] = found[0] + self._intercepts
+                doubtful = np.flatnonzero(~settled(values, found[1]))
                 values[doubtful] = self._rows.exact(chunk[doubtful]) + self._intercepts
+                if settled(values[doubtful], np.broadcast_to(least, (len(doubtful), len(least)))).all():
+                    return
+            values[:] = self._rows.exact(chunk) + self._intercepts  # where a row is at the boundary, to the last bit
 
         with one_blas_thread() if X.shape[0] > FEW else nullcontext():  # which takes longer than a few rows
             self._decide_chunks(decide, range(0, X.shape[0], size))
