@@ -166,7 +166,7 @@ class ForestStore(Store[ForestViews]):
 
     >>> store = ForestStore(rows=2400, max_features=16, labels=2)
     >>> store.learned, store.grown, store.nbytes
-    (0, 0, 518144)
+    (0, 0, 427920)
     """
 
     def __init__(

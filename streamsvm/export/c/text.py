@@ -35,7 +35,7 @@ def prefix(name: str) -> str:
     >>> prefix("2x")
     Traceback (most recent call last):
         ...
-    streamsvm.edge.steps.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
+    streamsvm.edge.step.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
     """
     if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
         raise ProgramError(f"the name must be a C identifier of at most 41 characters, no word or header of C, not {name!r:.60}")
