@@ -83,7 +83,10 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
     if not learns:
         raise UsageError(f"--threshold {text}: it is tuned while rows are learned; give a number here, or --threshold to learn")
     names = {name.lower(): name for name in metrics.__all__} | {"balanced": "BalancedAccuracy"}
-    [metric] = make_metrics(names.get(text.lower(), text), 1000, None)
+    try:
+        [metric] = make_metrics(names.get(text.lower(), text), 1000, None)
+    except UsageError as error:
+        raise UsageError(f"--threshold {text}: {str(error).partition(': ')[2]}") from None
     if isinstance(metric, str):
         raise UsageError(f"--threshold {text}: it must be a number, or a metric of labels, such as f1, balanced or mcc")
     if isinstance(metric, metrics.base.BinaryMetric):
@@ -111,11 +114,20 @@ def _by_costs(text: str, text_format: str | None) -> Decide:
             label, equals, cost = part.rpartition("=")
             if not equals:
                 raise ValueError(f"{part} is no LABEL=COST")
-            costs[parse_positive(label, text_format)] = float(cost)
+            if (named := parse_positive(label, text_format)) in costs:
+                raise ValueError(f"{label} stands there twice")
+            costs[named] = float(cost)
         checked_costs(costs)
     except ValueError as error:
         raise UsageError(f"--costs {text}: {error}") from None
     return lambda model: CostSensitiveClassifier(model, costs)
+
+
+def check_predicts(model: Any, place: Any) -> None:
+    """Raise a CommandError unless the model of a place predicts labels or numbers row by row."""
+    last = steps_of(model)[1]
+    if not isinstance(last, base.Classifier | base.Regressor):
+        raise CommandError(f"{place} holds a {type(last).__name__}, which predicts no label and no number of a row")
 
 
 def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
@@ -127,23 +139,28 @@ def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
         It is no classifier with probabilities, or does not know a label that flags name.
     """
     last = steps_of(model)[1]
-    while isinstance(last, CostSensitiveClassifier | TunedThresholdClassifier):
-        last = last.classifier
     if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not _has_probabilities(last):
         raise CommandError(f"{asked} chooses labels by their probabilities, and a {type(last).__name__} has none")
     if not flag:
         return model
-    wrapped = decide(last)
     known = getattr(learner_of(last), "labels", None)
-    costs = getattr(wrapped, "costs", {})
+    costs = getattr(decide(learner_of(last)), "costs", {})
     if known and (unknown := [label for label in costs if label not in known]):
         raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {listed(known, 10)}")
-    if not isinstance(model, compose.Pipeline):
-        return wrapped
-    pipeline = model
-    while isinstance(pipeline._last_step, compose.Pipeline):
-        pipeline = pipeline._last_step
-    pipeline.steps[next(reversed(pipeline.steps))] = wrapped
+    return _deciding(model, decide)
+
+
+def _deciding(model: Any, decide: Decide) -> Any:
+    """Return a model with its classifier deciding anew; what says how sure it is stays round that."""
+    if isinstance(model, compose.Pipeline):
+        name, last = next(reversed(model.steps.items()))
+        model.steps[name] = _deciding(last, decide)
+    elif isinstance(model, CostSensitiveClassifier | TunedThresholdClassifier):
+        return _deciding(model.classifier, decide)
+    elif isinstance(model, ConformalClassifier):
+        model.classifier = _deciding(model.classifier, decide)
+    else:
+        return decide(model)
     return model
 
 
@@ -168,6 +185,8 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[A
     if (sure := calibrated_answer(model)) is not None:
         found.append(sure)
     if explained is not None:
+        if not hasattr(learner_of(model), "explain_one"):
+            raise CommandError(f"--explain: a {type(learner_of(model)).__name__} explains no decision")
 
         def why(model: Any, x: Any) -> list[Any]:
             parts = list(explain_one(model, x).contributions.items())[:explained]

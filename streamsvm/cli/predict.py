@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from river import base
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.decisions import answers_of, decided
+from streamsvm.cli.decisions import answers_of, check_predicts, decided
 from streamsvm.cli.job import PredictJob, predict_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import lines_of, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
+from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, FollowedFolder, Predicted, PredictionLoop
 from streamsvm.stream.checkpoint import Checkpoint, read_model
 from streamsvm.stream.open import open_models
@@ -36,8 +37,7 @@ def run(arguments: argparse.Namespace) -> bool:
         saved = read_model(job.model, job.trusted) if models is None else _first(models, job)
         if saved is None:
             return True
-        if not any(hasattr(saved.model, method) for method in ("predict_one", "score_one", "predict")):
-            raise CommandError(f"{job.model} holds a {type(saved.model).__name__}, which predicts nothing")
+        check_predicts(saved.model, job.model)
         follow = models if job.follow else None
         table = table_of(job.columns, job.format, job.label, saved, predict=True)
         usual_label = None if job.format == "libsvm" else label_of(saved)
@@ -79,7 +79,11 @@ class _Deciding(NamedTuple):
         found: FollowedModel | None = self.models.newer()
         if found is None:
             return None
-        return found._replace(model=decided(found.model, self.job.decide, self.job.decides_by))
+        try:
+            return found._replace(model=decided(found.model, self.job.decide, self.job.decides_by))
+        except CommandError as error:  # it has begun anew, perhaps, and not met the label yet
+            warn(f"what came after {found.version:,} rows cannot be used: {error}: the model before it stays")
+            return None
 
 
 def _scores_of(model: Any) -> Scores | None:

@@ -11,7 +11,7 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, printable
-from streamsvm.cli.decisions import decide_of, decided, decision_flag
+from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision_flag
 from streamsvm.cli.inspect import newest
 from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import make_metrics, parse_positive
@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> bool:
         No label of another stream has met its row.
     """
     checkpoint = newest(arguments.path, arguments.trusted)
+    check_predicts(checkpoint.model, arguments.path)
     place = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     text_format = format_of(place)
     positive = parse_positive(arguments.positive, text_format)

@@ -17,7 +17,7 @@ from streamsvm.core.docstrings import documented
 from streamsvm.core.explaining import Explanation
 from streamsvm.files.messages import shown
 from streamsvm.learners.svm import SVMRegressor
-from streamsvm.learners.wrapping import ClassifierWrapper, Each
+from streamsvm.learners.wrapping import ClassifierWrapper, Each, explained_within
 
 _FEWEST = 20  # scores, before which everything may come
 _STEP = 0.02  # by which the share of misses that is aimed at moves with each row
@@ -173,10 +173,7 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
         """Return how much each feature of a row moves its prediction, as the regressor does."""
-        if not hasattr(self.regressor, "explain_one"):
-            raise ValueError(f"a {type(self.regressor).__name__} explains no decision")
-        found: Explanation = self.regressor.explain_one(x, typical, groups)
-        return found
+        return explained_within(self.regressor, x, typical, groups)
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
         """Check a target, and the row if the regressor has its own `check_one`, without learning it."""

@@ -77,7 +77,13 @@ class CostSensitiveClassifier(ClassifierWrapper):
             return self.classifier.predict_one(x, **kwargs)
         return max(probabilities, key=lambda label: self.costs.get(label, 1.0) * probabilities[label])
 
+    def merge_with(self, *others: CostSensitiveClassifier, units: Any = None) -> None:
+        """Merge other models with the same costs into this one, as `BSGDClassifier.merge_with` does."""
+        self._merge_within(others, units)
+
     def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:  # noqa: ARG002
+        if not each:  # nothing was learned
+            return decided
         labels, p = list(each), np.array(list(each.values()))
         best = (p * np.array([[self.costs.get(label, 1.0)] for label in labels])).argmax(axis=0)
         return [labels[i] for i in best.tolist()]

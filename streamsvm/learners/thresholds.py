@@ -177,8 +177,8 @@ class TunedThresholdClassifier(ClassifierWrapper):
             if positive not in (y, self._labels[0]):
                 name = type(self.metric).__name__
                 raise ValueError(
-                    f"the labels are {shown(self._labels[0])} and {shown(y)}, and the metric's positive one is "
-                    f"{shown(positive)}: give it as metrics.{name}(pos_val={shown(y)})"
+                    f"label {shown(y)} comes after {shown(self._labels[0])}, and the metric's positive one is {shown(positive)}, "
+                    f"which is neither: give it as metrics.{name}(pos_val={shown(y)}) (--positive)"
                 )
         if len(self._labels) == 2:
             raise ValueError(
@@ -222,6 +222,23 @@ class TunedThresholdClassifier(ClassifierWrapper):
         positive = self._positive()
         negative = self._labels[0] if positive == self._labels[1] else self._labels[1]
         return positive if probabilities.get(positive, 0.0) >= self.threshold else negative
+
+    def merge_with(self, *others: TunedThresholdClassifier, units: Any = None) -> None:
+        """Merge other models with the same metric into this one, as `BSGDClassifier.merge_with` does.
+
+        The threshold is then the best one by the rows that all of them have counted.
+        """
+        labels = list(dict.fromkeys(label for model in (self, *others) for label in getattr(model, "_labels", ())))
+        if len(labels) > 2:
+            raise ValueError(f"models with the labels {shown(labels)} cannot be merged: one threshold is for two classes")
+        self._merge_within(others, units)
+        self._labels = labels
+        positive = self._positive()
+        for other in others:
+            # Thresholds lie alike on both sides of 1/2: what was counted of the other label is read from behind.
+            self._counts += other._counts if other._positive() in (positive, None) else other._counts[::-1, ::-1]
+            self._n_learned += other._n_learned
+        self._choose()
 
     def _takes(self, y: Sequence[Any]) -> bool:
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from river import base
+from river import base, compose
 
 from streamsvm.core.explaining import Explanation
 
@@ -67,12 +67,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         label: Any = None,
     ) -> Explanation:
         """Return how much each feature of a row moves its decision, as the classifier does, by default of the predicted label."""
-        if not hasattr(self.classifier, "explain_one"):
-            raise ValueError(f"a {type(self.classifier).__name__} explains no decision")
-        found: Explanation = self.classifier.explain_one(
-            x, typical, groups, self.predict_one(dict(x)) if label is None else label
-        )
-        return found
+        return explained_within(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
@@ -96,6 +91,14 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
         return predict_then_learn
 
+    def _merge_within(self, others: Sequence[Any], units: Any) -> None:
+        """Merge the classifiers of other models into that of this one; a ValueError where something differs, or cannot be."""
+        if any(type(other) is not type(self) or _chosen_by(other) != _chosen_by(self) for other in others):
+            raise ValueError("models that choose labels differently cannot be merged: give all the same costs, or metric")
+        if not hasattr(self.classifier, "merge_with"):
+            raise ValueError(f"models of {type(self.classifier).__name__} cannot be merged")
+        self.classifier.merge_with(*(other.classifier for other in others), units=units)
+
     def _takes(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
         """Whether rows with these labels can be taken together; a label None is of a row that is predicted only."""
         return True
@@ -103,3 +106,28 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
     def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
         """Take rows that the classifier has predicted, ``decided`` with the probabilities ``each``, and learned; their labels."""
         raise NotImplementedError
+
+
+def explained_within(
+    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
+) -> Explanation:
+    """Explain a row by the model that another one wraps, which may be behind transformers."""
+    while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
+        typical = None if typical is None else model._transform_one(dict(typical))[0]
+        x, model = model._transform_one(dict(x))
+    if not hasattr(model, "explain_one"):
+        raise ValueError(f"a {type(model).__name__} explains no decision")
+    grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a table's model has groups of its own
+    found: Explanation = model.explain_one(x, typical, *grouped, *label)
+    return found
+
+
+def _chosen_by(model: Any) -> list[Any]:
+    """Return the parameters of a wrapper beside its classifier, so that they can be compared."""
+    others = [value for name, value in model._get_params().items() if name != "classifier"]
+    return [
+        (type(each), {name: value for name, value in each._get_params().items() if name != "cm"})
+        if isinstance(each, base.Base)
+        else each
+        for each in others
+    ]

@@ -106,7 +106,7 @@ def check_kept(folder: Path | str, header: Mapping[str, Any], keeping: Keeping |
     if then != now:
         raise CheckpointError(
             f"{folder} was written with predictions that have {shown(then)} of their rows, not {shown(now)}: "
-            f"ask for the same --keep (keep=...), {START_AFRESH}"
+            f"ask for the same --keep, --probabilities and --explain (keep=..., answers=...), {START_AFRESH}"
         )
 
 

@@ -31,7 +31,7 @@ def merged(models: Sequence[Any]) -> Any:
     models
         The models, at least one, all of one class and with the same parameters. Each is a learner with ``merge_with``, or a
         pipeline of one transformer (`BoundedScaler`, `TableEncoder` or river's StandardScaler) and such a learner, which may be
-        inside a `BoundedTargetScaler`.
+        inside a `BoundedTargetScaler`, or a wrapper that chooses labels by costs or a threshold.
 
     Returns
     -------
@@ -71,6 +71,11 @@ def merged(models: Sequence[Any]) -> Any:
     (transformers, last), *others = [steps_of(each) for each in (model, *models[1:])]
     if unlike := [each for each in others if len(each[0]) != len(transformers) or type(each[1]) is not type(last)]:
         raise ValueError(f"models of different steps cannot be merged: one ends in {last!r}, another one in {unlike[0][1]!r}")
+    if not hasattr(last, "merge_with"):
+        raise ValueError(
+            f"models of {type(last).__name__} cannot be merged: how sure predictions are was measured of each model alone. Learn "
+            "without --interval"
+        )
     if not transformers:
         last.merge_with(*(other for _, other in others))
         return model

@@ -78,6 +78,8 @@ OF_LEARN = [
     (["--columns", "a"], "a cannot be read: it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"),
     (["--columns", "a:drop,b:town"], "b:town cannot be read"),
     (["--threshold", "0.2"], "--positive LABEL"),
+    (["--threshold", "f11", "--positive", "a"], "--threshold f11: there is no such metric for classifiers"),
+    (["--costs", "a=1,a=2"], "--costs a=1,a=2: a stands there twice"),
     (["--threshold", "0.2", "--costs", "a=2"], "leave one out"),
     (["--threshold", "1.5", "--positive", "a"], "a threshold must lie between 0 and 1"),
     (["--threshold", "f1"], "which label is it about? --positive LABEL"),

@@ -2,14 +2,18 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from river import tree
 
-from streamsvm import load
+from streamsvm import BSGDClassifier, OneClassBSGD, load, save
+from streamsvm.cli.predict import _Deciding
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
+from streamsvm.stream.prediction import FollowedModel
 from streamsvm.stream.rows import steps_of
 
 pytestmark = pytest.mark.once  # these are many rows
@@ -106,6 +110,34 @@ def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
     ]
 
 
+def test_sets_stay_where_labels_are_chosen_anew(rows, new, tmp_path, call):
+    call("learn", rows, "--label", "y", "--learner", "bsgd", "--interval", ".9", "--checkpoint", tmp_path / "state", "--quiet")
+    for flags in ([], ["--costs", "fraud=9"]):
+        call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / f"{len(flags)}.jsonl", *flags)
+    plain, costly = (records(tmp_path / name) for name in ("0.jsonl", "2.jsonl"))
+    assert [each["labels"] for each in plain] == [each["labels"] for each in costly]
+    assert sum(each["y_pred"] == "fraud" for each in costly) > sum(each["y_pred"] == "fraud" for each in plain)
+
+
+def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
+    class Place:
+        models = iter([(["fine", "fraud"], 20), (["fine"], 3), (["fine", "fraud"], 40)])
+
+        def newer(self):
+            labels, n = next(self.models)
+            model = BSGDClassifier(budget=10)
+            for i in range(n):
+                model.learn_one({"a": float(i)}, labels[i % len(labels)])
+            return FollowedModel(model, n)
+
+    job = SimpleNamespace(decide=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decides_by="--costs fraud=4")
+    newer = _Deciding(Place(), job).newer
+    assert newer().version == 20
+    with pytest.warns(UserWarning, match="3 rows cannot be used: --costs fraud=4: the model has not learned the label 'fraud'"):
+        assert newer() is None
+    assert newer().version == 40
+
+
 def test_intervals_of_numbers(file, tmp_path, call):
     rng = np.random.default_rng(0)
     table = [f"{size},{3 * size + rng.normal() * (1 + size):.3f}" for size in rng.uniform(0, 9, 2000)]
@@ -134,5 +166,14 @@ def test_what_cannot_be_decided_so(rows, new, tmp_path, call):
     call("predict", new, *to, "--costs", "a=2", status=1, says="chooses labels by their probabilities")
     call("predict", new, *to, "--abstain", ".5", status=1, says="--abstain")
     call("score", new, "--model", numbers, "--label", "size", "--abstain", ".5", status=1, says="--abstain")
+    save(OneClassBSGD(), tmp_path / "detector")
+    save(BSGDClassifier(), tmp_path / "new")
+    save(tree.HoeffdingTreeClassifier(), tmp_path / "tree")
+    for words in (["predict", "--to", "-"], ["score", "--label", "y"]):
+        words[1:1] = [new, "--model", tmp_path / "detector"]
+        call(*words, status=1, says="detector holds a OneClassBSGD, which predicts no label and no number of a row")
+    call("predict", new, "--model", tmp_path / "tree", "--to", "-", "--explain", "2", status=1, says="--explain: a Hoeffding")
+    scored = call("score", new, "--label", "y", "--model", tmp_path / "new", "--costs", "fraud=3").stdout
+    assert scored.startswith("600 rows scored\nAccuracy has no value")
     call("export", tmp_path / "state", "--to", "c", "--costs", "fraud=4", "--out", tmp_path)
     assert "compares it with a threshold" in (tmp_path / "model.h").read_text()

@@ -162,7 +162,9 @@ def test_what_is_refused_changes_nothing():
     assert (model._counts == before).all()
     named = TunedThresholdClassifier(Stub(("ham", "spam")), metrics.F1())
     named.learn_one({"p": 0.5}, "ham")
-    refused(r"positive one is True: give it as metrics.F1\(pos_val='spam'\)", named.learn_one, {"p": 0.5}, "spam")
+    refused(
+        r"positive one is True, which is neither: give it as metrics.F1\(pos_val='spam'\)", named.learn_one, {"p": 0.5}, "spam"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,18 @@ import copy
 import random
 
 import numpy as np
+import pandas
 import pytest
-from river import checks, linear_model, metrics
+from river import checks, linear_model, metrics, preprocessing
 
-from refused import refused
+from refused import raises, refused
 from saved import dumps, loads
-from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, table_model
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, costs_of_threshold
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
+from streamsvm.stream.merging import merged
 
 
 @pytest.mark.once
@@ -158,3 +160,60 @@ def test_numbers_are_explained_in_their_unit():
     assert why.contributions["a"] > 30.0
     assert list(why.contributions) == ["a", "b"]
     copy.deepcopy(model)
+
+
+@pytest.mark.parametrize("name", ["costs", "threshold"])
+def test_merged_ones_choose_as_one(name):
+    models = [MADE[name]() for _ in range(2)]
+    for model, labels in zip(models, [("fine", "fraud"), ("fraud", "fine")], strict=True):
+        for x, y in list(rows(450, labels.index("fraud")))[:: 1 if labels[0] == "fine" else -1]:
+            model.learn_one(x, y)
+    within = merged([model.classifier for model in models])
+    model = merged(models)
+    assert dumps(model.classifier) == dumps(within)
+    if name == "threshold":
+        assert (model._counts == models[0]._counts + models[1]._counts).all()
+        assert model.n_learned == 900
+    raises("choose labels differently", models[0].merge_with, type(model)(within, {"fine": 2.0} if name == "costs" else None))
+    raises("--interval", merged, [MADE["conformal"]()] * 2)
+
+
+def test_a_threshold_is_merged_whichever_label_came_first():
+    models = [TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0)) for _ in range(2)]
+    for model, first in zip(models, (False, True), strict=True):
+        for x, y in sorted(rows(400), key=lambda row: row[1] == "fraud" and not first):
+            model.learn_one(x, y)
+    other = TunedThresholdClassifier(BSGDClassifier(), horizon=20)
+    models[1]._labels.reverse()  # as if the other one had come first
+    models[1]._counts = models[1]._counts[::-1, ::-1].copy()
+    straight = models[1]._counts[::-1, ::-1] + models[0]._counts
+    assert (merged(models)._counts == straight).all()
+    raises("choose labels differently", models[0].merge_with, other)
+    other = TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0))
+    other.learn_one({"a": 1.0}, "third")
+    raises("one threshold is for two classes", models[0].merge_with, other)
+
+
+def test_models_behind_transformers_are_explained_within():
+    for make in (ConformalClassifier, lambda model: CostSensitiveClassifier(model, {"fraud": 5.0})):
+        model = make(preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=0))
+        for x, y in rows(200):
+            model.learn_one(x, y)
+        x = {"a": 0.3, "b": 2.0, "c": 4.0}
+        found = model.explain_one(x, {"a": 0.0, "b": 0.0, "c": 0.0})
+        assert found.prediction == model.predict_one(x)
+        assert found.decision == pytest.approx(found.typical + sum(found.contributions.values()) + found.remainder)
+    table = [{**x, "y": y} for x, y in rows(200)]
+    model = ConformalClassifier(table_model(table, label="y", learner=BSGDClassifier(budget=20, seed=0)))
+    for x in table:
+        model.learn_one(x, x["y"])
+    assert set(model.explain_one(table[0]).contributions) == {"a", "b", "c"}
+
+
+def test_a_model_of_a_table_predicts_many_rows_by_a_wrapper():
+    frame = pandas.DataFrame([{**x, "y": y} for x, y in rows(300)])
+    model = table_model(frame, label="y", learner=MADE["costs"]())
+    model.learn_many(frame)
+    found = model.predict_many(frame).tolist()
+    assert found == [model.predict_one(x) for x in frame.to_dict("records")]
+    assert model.score(frame) == np.mean(found == frame["y"])

@@ -113,6 +113,17 @@ class TableModel(compose.Pipeline):
                     self.learn_one(table.row(first).x, labels[first], **row)
                 first += 1
 
+    def predict_many(self, X: Any) -> Any:
+        """Predict the rows of a frame: the n labels, or targets."""
+        if hasattr(self._last_step, "predict_many"):
+            return super().predict_many(X)
+        names, columns, frame = as_columns(X)
+        table, found = Table(tuple(names), columns), []
+        for i in range(len(frame)):
+            with in_row(i):
+                found.append(self.predict_one(table.row(i).x))
+        return np.array(found)
+
     def score(self, X: Any, y: Any = None) -> float:
         """Return how well the rows of a frame are predicted: the accuracy, or of numbers R2, as scikit-learn's ``score``.
 
@@ -129,12 +140,7 @@ class TableModel(compose.Pipeline):
             A row is refused, or there is no label.
         """
         labels = self._labels_of(X, y)
-        if hasattr(self._last_step, "predict_many"):
-            predicted = plain_list(self.predict_many(X))
-        else:
-            names, columns, _ = as_columns(X)
-            table = Table(tuple(names), columns)
-            predicted = [self.predict_one(table.row(i).x) for i in range(len(labels))]
+        predicted = plain_list(self.predict_many(X))
         pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
         if not pairs:
             raise ValueError("there is no row with a label to score")
@@ -144,7 +150,7 @@ class TableModel(compose.Pipeline):
             return 1.0 - float(((due - found) ** 2).sum()) / spread if spread else 0.0
         return float(np.mean([found == due for due, found in pairs]))
 
-    def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None) -> Any:
+    def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, label: Any = None) -> Any:
         """Return how much each column of a row moves its decision, as ``explain_one`` of the learner.
 
         All features that were made of a column count together. The typical row has the mean of each number, as far as the learner
@@ -156,6 +162,8 @@ class TableModel(compose.Pipeline):
             The row.
         typical
             The row to compare with instead.
+        label
+            The label whose decision is explained. None: the predicted one.
 
         Raises
         ------
@@ -166,7 +174,8 @@ class TableModel(compose.Pipeline):
         if not hasattr(last, "explain_one"):
             raise ValueError(f"a {type(last).__name__} explains no decision")
         base = None if typical is None else self._transform_one(dict(typical))[0]
-        found = last.explain_one(self._transform_one(dict(x))[0], base, groups=_origins(encoder))
+        chosen = {} if label is None else {"label": label}  # of numbers there is none
+        found = last.explain_one(self._transform_one(dict(x))[0], base, groups=_origins(encoder), **chosen)
         return replace(found, values=dict(x))
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
