@@ -28,13 +28,14 @@ from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
+from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
 from streamsvm.stream.look.first_look import first_look
 from streamsvm.stream.open import open_checkpoints, open_worker
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import learner_of, listed, steps_of
 from streamsvm.stream.tables.options import TableOptions, flags_of
 from streamsvm.stream.tables.table_reading import TableReading, drawn
 
@@ -92,6 +93,11 @@ def learn(job: LearnJob) -> bool:
         compile_ahead([job.use], say=display.compiling)
         with monitored(job, loop), stopping(loop.stop):
             end = loop.run(job.max_rows)
+    decides = steps_of(loop.model)[1]
+    if missing := [label for label in getattr(decides, "costs", {}) if label not in getattr(decides, "labels", [label])]:
+        warn(
+            f"{source.name}: no row has had the label {listed(missing, 5)}, whose cost or threshold was given. Is its name right?"
+        )
     if job.labels is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
     if job.output.for_people and sys.stderr is not None and sys.stderr.isatty():

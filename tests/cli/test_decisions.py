@@ -154,8 +154,11 @@ def test_intervals_of_numbers(file, tmp_path, call):
     assert records(tmp_path / "learned.jsonl")[0]["low"] is None  # it is infinite
 
 
+@pytest.mark.filterwarnings("default")
 def test_what_cannot_be_decided_so(rows, new, tmp_path, call):
     call("learn", rows, "--label", "y", "--learner", "bsgd", "--checkpoint", tmp_path / "state", "--quiet")
+    done = call("learn", rows, "--label", "y", "--learner", "bsgd", "--costs", "frod=3", "--max-rows", 50)
+    assert "no row has had the label 'frod', whose cost or threshold was given" in done.stderr
     to = ["--model", tmp_path / "state", "--to", "-"]
     call("predict", new, *to, "--costs", "frod=3", status=1, says="has not learned the label 'frod', only 'fine', 'fraud'")
     call("predict", new, *to, "--threshold", "f1", "--positive", "fraud", status=2, says="it is tuned while rows are learned")
