@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from river import compose, preprocessing
+from river import compose
 
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.edge.steps import probabilities
-from streamsvm.export.pipelines import add_scales, front_of
+from streamsvm.export.pipelines import add_scales, front_of, name_in_river
 from streamsvm.files.model_file import versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
@@ -69,7 +69,7 @@ def _unwrapped(model: Any) -> tuple[Any, Finish] | None:
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
         return model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0)))
-    if type(model) is preprocessing.TargetStandardScaler:
+    if name_in_river(model) == "TargetStandardScaler":
         return model.regressor, _scaled(model.var.mean.get(), model.var.get() ** 0.5)
     if isinstance(model, TunedThresholdClassifier):
         return model.classifier, _with_threshold(model)

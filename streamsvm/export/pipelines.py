@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from river import compose, preprocessing
+from river import compose
 
 from streamsvm.edge.predictor import text_of
 from streamsvm.edge.program import Column, Program, ProgramError, Table
@@ -52,16 +52,31 @@ def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
     return front
 
 
+def name_in_river(model: Any) -> str:
+    """Return the name of a class of `river.preprocessing`; "" of others. River's part is not imported, which takes a second.
+
+    >>> from river import preprocessing
+    >>> name_in_river(preprocessing.StandardScaler()), name_in_river(BoundedScaler())
+    ('StandardScaler', '')
+    """
+    kind = type(model)
+    return kind.__name__ if kind.__module__.startswith("river.preprocessing.") else ""
+
+
+def _is_scaler(transformer: Any) -> bool:
+    return type(transformer) is BoundedScaler or name_in_river(transformer) in _SCALERS
+
+
 def _take(front: Front, transformer: Any) -> None:
     kind = type(transformer)
-    if kind in _SCALERS:
+    if _is_scaler(transformer):
         fields = [column.field for column in front.columns]
         if any(column[2:] != (None, None, None) for column in front.columns):
             raise ProgramError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
         front.scales.insert(0, _scale_of(transformer, fields))
     elif kind is compose.Select:
         return  # a model knows no other names than were selected
-    elif kind is preprocessing.OneHotEncoder:
+    elif name_in_river(transformer) == "OneHotEncoder":
         front.columns = [_one_hot(transformer, column) for column in front.columns]
         if len({(column.field, column.text) for column in front.columns}) < len(front.columns):
             raise ProgramError("a OneHotEncoder is not exported where two values of a field are one text: True and 'true', say")
@@ -104,7 +119,9 @@ _Pairs = list[tuple[float, float]]
 def _scale_of(scaler: Any, fields: list[Any]) -> Scale:
     if getattr(scaler, "window_size", None) is not None:
         raise ProgramError(f"a {type(scaler).__name__} with a window is not exported")
-    location, spread = np.array(_SCALERS[type(scaler)](scaler, fields), np.float64).reshape(-1, 2).T
+    find = _bounded if type(scaler) is BoundedScaler else _SCALERS[name_in_river(scaler)]
+    pairs = find(scaler, fields)
+    location, spread = np.array(pairs, np.float64).reshape(-1, 2).T
     return Scale(location.copy(), spread.copy(), getattr(scaler, "deviations", None))
 
 
@@ -138,12 +155,12 @@ def _bounded(scaler: BoundedScaler, fields: list[Any]) -> _Pairs:
     return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 
 
-_SCALERS: dict[Any, Callable[[Any, list[Any]], _Pairs]] = {
-    preprocessing.StandardScaler: _standard,
-    preprocessing.MinMaxScaler: _min_max,
-    preprocessing.MaxAbsScaler: _max_abs,
-    preprocessing.RobustScaler: _robust,
-    BoundedScaler: _bounded,
+#: Those of river, by name.
+_SCALERS: dict[str, Callable[[Any, list[Any]], _Pairs]] = {
+    "StandardScaler": _standard,
+    "MinMaxScaler": _min_max,
+    "MaxAbsScaler": _max_abs,
+    "RobustScaler": _robust,
 }
 
 
@@ -187,7 +204,7 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
         front.scales += [Scale(means, ones, fills=True), Scale(-means, ones)]
     if encoder._scaler is None:
         return
-    if type(encoder._scaler) not in _SCALERS:
+    if not _is_scaler(encoder._scaler):
         raise ProgramError(f"a TableEncoder with a {type(encoder._scaler).__name__} is not exported")
     scale = _scale_of(encoder._scaler, [columns[place].field for place in numbers])
     location, spread = np.full((2, len(columns)), math.nan)

@@ -15,7 +15,6 @@ import math
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import linalg
 
 from streamsvm.core.frames import as_batch
 from streamsvm.core.kernels import kernel_matrix
@@ -124,6 +123,8 @@ def _add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.nda
 def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Return the solution of the normal equations of one output, whose matrix changes. O(B^3)."""
     A[np.diag_indices_from(A)] += _SINGULAR * np.mean(np.diag(A))
+    from scipy import linalg  # noqa: PLC0415 - takes a third of a second, and few runs merge
+
     return np.asarray(linalg.solve(A, g, assume_a="pos"))
 
 
