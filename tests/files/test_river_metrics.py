@@ -6,8 +6,9 @@ import pytest
 IMPORTS = """
 import sys
 import streamsvm.cli.learn, streamsvm.cli.predict, streamsvm.learners.thresholds
+import streamsvm.cli.score, streamsvm.cli.report, streamsvm.cli.explain, streamsvm.cli.export, streamsvm.cli.inspect
 from streamsvm.files.river_metrics import metrics
-assert not {"scipy.stats", "scipy.integrate"} & {*sys.modules}
+assert not {"scipy.stats", "scipy.integrate", "sklearn", "river.preprocessing"} & {*sys.modules}
 mean = metrics.GeometricMean()
 for y, predicted in ((True, True), (True, False), (False, False)):
     mean.update(y, predicted)
