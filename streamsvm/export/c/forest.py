@@ -40,7 +40,7 @@ static void @_forest$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)
         }
         at = 2 * (int32_t)$feature$[at];
         sum = $counts$[at] + $counts$[at + 1];
-        for (j = 0; j < 2 && sum > 0; j++) out[$targets$[at + j]] += $votes$[t] * $counts$[at + j] / sum;
+        for (j = 0; j < 2 && sum > 0; j++) out[$targets$[at + j]] += $votes$[t] * (float)$counts$[at + j] / (float)sum;
     }
 }
 """

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from edge_models import matrix, memory, program
+from edge_models import forest, matrix, memory, program
 from learners_in_c import KINDS, learner, rows
 from streamsvm.export.c import write_c
 from streamsvm.export.c.learning import write_learning_c
@@ -39,10 +39,13 @@ MODELS = [
     "CSMOClassifier 0 of 2",
     "CSMOClassifier 1 of 2",
     "memory of numbers",
+    "forest",
 ]
 
 
 def made(name):
+    if name == "forest":
+        return forest(3)
     return memory(3 if name == "memory" else 0) if "memory" in name else program(name)
 
 
