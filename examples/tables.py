@@ -222,15 +222,17 @@ def flares() -> None:
 
 
 def run(command: str) -> str:
-    """Run a command; return what it shows, without the lines in between and without times."""
+    """Run a command; return what it shows, without the lines in between, tables of labels and times."""
     shown = io.StringIO()
     with contextlib.redirect_stderr(shown):
         main(shlex.split(command))
     text = re.sub(r"\s+[\d,]+ rows/s", "", shown.getvalue())
     text = re.sub(r"\s+done after .* s$|\s+\d+ merges", "", text, flags=re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.startswith("starting")]
-    progress = [line for line in lines if re.match(r"[\d,]+ rows ", line)][:-1]
-    return "\n".join(line for line in lines if line not in progress)
+    progress = [number for number, line in enumerate(lines) if re.match(r"[\d,]+ rows ", line)]
+    of_labels = [number for number, line in enumerate(lines) if line == "ClassificationReport:"]
+    cut = set(progress[:-1]) | {number for begin in of_labels for number in range(begin, progress[-1])}
+    return "\n".join(line for number, line in enumerate(lines) if number not in cut)
 
 
 CELLS = (
