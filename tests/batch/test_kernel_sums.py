@@ -83,6 +83,7 @@ def problem(n=900, d=6, classes=2):
 
 
 @pytest.mark.parametrize("far", [False, True])
+@pytest.mark.once
 def test_no_label_changes_at_the_boundary(far):
     X, y, _ = problem()
     model = CSMOClassifier(C=100.0, gamma=0.2).fit(X, y)
@@ -101,6 +102,7 @@ def test_no_label_changes_at_the_boundary(far):
     assert wrong >= 50  # float32 alone
 
 
+@pytest.mark.once
 def test_float32_decides_most_rows(monkeypatch):
     X, y, _ = problem()
     model, asked = CSMOClassifier(gamma=0.2).fit(X, y), []
@@ -124,6 +126,7 @@ def one_for_each(classes):
 
 
 @pytest.mark.parametrize("make", [pairs, one_for_each])
+@pytest.mark.once
 def test_settled_predictions_cannot_change(make):
     rng, model = np.random.default_rng(0), make(5)
     machines = model._n_machines(5)
@@ -149,6 +152,7 @@ def test_settled_predictions_cannot_change(make):
     ],
 )
 @pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.once
 def test_like_scikit_learn(ours, theirs, classes):
     X, y, number = problem(500, classes=classes)
     y = number if isinstance(ours, CSMORegressor) else y
@@ -163,6 +167,7 @@ def test_like_scikit_learn(ours, theirs, classes):
     ours.set_params(n_jobs=None)
 
 
+@pytest.mark.once
 def test_rows_of_any_size():
     X, y, _ = problem()
     model = CSMOClassifier(gamma=0.2).fit(X, y)
@@ -180,6 +185,7 @@ def test_rows_of_any_size():
         refused("contains (NaN|infinity)", model.predict, np.where(np.eye(6) == 1.0, value, X[:6]))
 
 
+@pytest.mark.once
 def test_coefficients_of_any_size():
     X, _, _ = problem()
     for scale in (1e-300, 1e-42, 1e36, 1e300):

@@ -98,6 +98,7 @@ class Beside:
 
 @pytest.mark.parametrize("scaling", first(1, ["auto", None]))
 @pytest.mark.parametrize("labels", [2, 3, 12])
+@pytest.mark.once
 def test_trees_grow_and_answer_as_their_twins(labels, scaling):
     pair = Beside(few(scaling))
     for t, (x, y, weight) in enumerate(rows(labels)):
