@@ -9,6 +9,8 @@ from streamsvm.core.memory.forest import HEADER, LEAVES, NODES, TREES, ForestSto
 from streamsvm.core.steps import forest
 from streamsvm.core.steps.forest_growth import grow_tree
 
+pytestmark = pytest.mark.once  # interpreted, each state takes half a second
+
 
 def learn(store, n, seed=0, labels=3):
     """Learn n rows of whole numbers in the features in use, and their labels; as the committee does, but for asking."""
