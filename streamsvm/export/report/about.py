@@ -189,7 +189,7 @@ def _table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
     """Return the table of a score of labels, by its state in a checkpoint; None of others."""
     if name not in TABLES:
         return None
-    table = TABLES[name](1)  # type: ignore[call-arg]
+    table = TABLES[name](1)
     try:
         further = checked_mapping("scores", metric[-1] if isinstance(metric[-1], Mapping) else metric[3])
         table.resume(*further["scores"][place - 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -116,6 +117,27 @@ class Score:
 
     def _refuse(self) -> CheckpointError:
         return CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
+
+
+class TableScore(Score):
+    """The base of scores that are tables: they are no numbers, and have no last rows."""
+
+    def __init__(self, window: int) -> None:
+        self.name: str = type(self).__name__
+        self.window: int = window
+        self.metric: Any = ShownScore(self.name, lambda: math.nan)
+        self.windowed: Any = self.metric
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+    @property
+    def value(self) -> float:
+        return math.nan
+
+    @property
+    def windowed_value(self) -> float:
+        return math.nan
 
 
 def described(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:

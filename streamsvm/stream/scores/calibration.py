@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from streamsvm.stream.scores.base import Columns, Score, ShownScore, State
+from streamsvm.stream.scores.base import Columns, State, TableScore
 
 _BINS = 10
 _UNITS = 2**20  # of a probability: whole numbers, so that a sum does not depend on the order of its parts
 _MOST_ROWS = 2**42
 
 
-class Calibration(Score):
+class Calibration(TableScore):
     """How often the most probable label is right, by its probability, in ten bins: expected is the mean probability there.
 
     Of a calibrated model, both are equal but for chance. A probability that is NaN counts as 0.
@@ -40,15 +39,9 @@ class Calibration(Score):
     wants_labels: bool = False
 
     def __init__(self, window: int) -> None:
-        self.name: str = type(self).__name__
-        self.window: int = window
-        self.metric: Any = ShownScore(self.name, lambda: math.nan)
-        self.windowed: Any = self.metric
+        super().__init__(window)
         # Of each bin: rows, the sum of their probabilities in units, and rows whose label is right.
         self._sums = np.zeros((3, _BINS), np.int64)
-
-    def __repr__(self) -> str:
-        return f"{self.name}()"
 
     def update(self, y: Any, predicted: Any) -> None:
         if predicted:
@@ -65,14 +58,6 @@ class Calibration(Score):
         bins = np.minimum((highest * _BINS + 1e-9).astype(np.int64), _BINS - 1)
         for sums, weights in zip(self._sums, (None, np.rint(highest * _UNITS), right), strict=True):
             sums += np.bincount(bins, weights, _BINS).astype(np.int64)
-
-    @property
-    def value(self) -> float:
-        return math.nan
-
-    @property
-    def windowed_value(self) -> float:
-        return math.nan
 
     @property
     def counted(self) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 from streamsvm.files.bounds import check_hashes
-from streamsvm.stream.scores.base import Score, ShownScore, State
+from streamsvm.stream.scores.base import State, TableScore
 
 _MOST_KEPT = 100  # labels that are told apart
 _MOST_SHOWN = 12
@@ -16,22 +15,16 @@ _OTHERS = "(others)"
 _MOST_ROWS = 2**53
 
 
-class LabelTable(Score):
-    """The base of tables of how often each label was predicted for each true one. They are no numbers, and have no last rows.
+class LabelTable(TableScore):
+    """The base of tables of how often each label was predicted for each true one.
 
     The first 100 labels are told apart. The 12 with most rows are shown, the others are summed up.
     """
 
     def __init__(self, window: int) -> None:
-        self.name: str = type(self).__name__
-        self.window: int = window
-        self.metric: Any = ShownScore(self.name, lambda: math.nan)
-        self.windowed: Any = self.metric
+        super().__init__(window)
         self._pairs: Counter[tuple[int, int]] = Counter()  # of numbers of labels; 0 are all beyond
         self._labels: dict[Any, int] = {}
-
-    def __repr__(self) -> str:
-        return f"{self.name}()"
 
     def _number(self, label: Any) -> int:
         number = self._labels.get(label)
@@ -48,14 +41,6 @@ class LabelTable(Score):
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         for y, label in zip(ys, predicted, strict=True):
             self.update(y, label)
-
-    @property
-    def value(self) -> float:
-        return math.nan
-
-    @property
-    def windowed_value(self) -> float:
-        return math.nan
 
     @property
     def counted(self) -> bool:

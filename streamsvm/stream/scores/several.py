@@ -9,7 +9,7 @@ from typing import Any
 
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.scores.base import Both, Columns, Score, ScoreReport, State
+from streamsvm.stream.scores.base import Both, Columns, Score, ScoreReport, State, TableScore
 from streamsvm.stream.scores.calibration import Calibration
 from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
 from streamsvm.stream.scores.positive import PositiveLabels
@@ -19,7 +19,7 @@ from streamsvm.stream.scores.target_guesses import GUESSED, TargetGuesses
 
 _MOST_SCORES = 20
 #: The tables by name.
-TABLES: dict[str, type[Score]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
+TABLES: dict[str, type[TableScore]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
 
 
 class Scores:
@@ -44,7 +44,7 @@ class Scores:
         self.all: list[Score] = [_score_of(each, window, positive, regression) for each in given]
         self.first: Score = self.all[0]
         names = [score.name for score in self.all]
-        if isinstance(self.first, tuple(TABLES.values())):
+        if isinstance(self.first, TableScore):
             raise ValueError(f"{self.first.name} is a table: name a metric that is one number before it: Accuracy,{names[0]}")
         described = list(map(repr, self.all))
         if len(set(described)) < len(described):
@@ -175,7 +175,7 @@ def _score_of(metric: Any, window: int, positive: Hashable, regression: bool) ->
     if not regression and metric in PROBABILITY_SCORES:
         return PROBABILITY_SCORES[metric](window, positive)
     if not regression and metric in TABLES:
-        return TABLES[metric](window)  # type: ignore[call-arg]
+        return TABLES[metric](window)
     kind = getattr(metrics, metric, None)
     if not isinstance(kind, type) or not issubclass(kind, metrics.base.Metric):
         names = "MAE, RMSE or R2" if regression else "Accuracy, F1, ROCAUC, AveragePrecision, LogLoss or BrierScore"
