@@ -259,6 +259,20 @@ class Store(Generic[V]):
         whole = isinstance(snapshot, bytes) and len(snapshot) >= header.itemsize
         return int(np.frombuffer(snapshot, header, 1)["columns"][0]) if whole else 0
 
+    def snapshot(self) -> bytes:
+        """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
+        return self._saved.tobytes()
+
+    def _opened(self, snapshot: bytes, names: Iterable[str]) -> tuple[np.ndarray, Any]:
+        """Return a snapshot as a block that is not checked yet, and its header; a ValueError where sizes are others."""
+        if len(snapshot) != len(self._saved):
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store that saves {len(self._saved):,}")
+        block = np.zeros_like(self.block)
+        block[: len(snapshot)] = np.frombuffer(snapshot, np.uint8)
+        header = block[: self._header.nbytes].view(self._header.dtype)[0]
+        self._check_sizes(header, names)
+        return block, header
+
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
         for name in names:
             if header[name] != self._header[name][0]:
@@ -303,10 +317,6 @@ class VectorStore(Store[W]):
     def vectors(self) -> np.ndarray:
         """A copy of the vectors, float32 [n_support, used]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
-
-    def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
-        return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
         """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.

@@ -249,18 +249,9 @@ class ForestStore(Store[ForestViews]):
             self._header[name] = 0
         self._begin(np.array([v.slots[TREES]]))
 
-    def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes. Equal stores give equal bytes."""
-        return self._saved.tobytes()
-
     def restore(self, snapshot: bytes) -> None:
         """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
-        if len(snapshot) != len(self._saved):
-            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store that saves {len(self._saved):,}")
-        block = np.zeros_like(self.block)
-        block[: len(snapshot)] = np.frombuffer(snapshot, np.uint8)
-        h = block[: self._header.nbytes].view(HEADER)[0]
-        self._check_sizes(h, _SIZES)
+        block, h = self._opened(snapshot, _SIZES)
         v, used = _LAYOUT.views(block), int(h["used"])
         if not (0 <= used <= self.max_features and 0 <= h["begun"] <= h["learned"] < 2**62 and 0 <= h["grown"] < 2**62):
             raise ValueError(f"a snapshot of a forest with {used} features and {h['learned']} rows does not fit the store")

@@ -139,18 +139,9 @@ class NeighbourStore(Store[NeighbourViews]):
         self.views.targets[:held], self.views.weights[:held] = v.targets[age], v.weights[age]
         self.views.cells[: laid * stride].reshape(laid, stride)[:, :held] = other.vectors[age].T
 
-    def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes. Equal stores give equal bytes."""
-        return self._saved.tobytes()
-
     def restore(self, snapshot: bytes) -> None:
         """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
-        if len(snapshot) != len(self._saved):
-            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store that saves {len(self._saved):,}")
-        block = np.zeros_like(self.block)
-        block[: len(snapshot)] = np.frombuffer(snapshot, np.uint8)
-        h = block[: self._header.nbytes].view(HEADER)[0]
-        self._check_sizes(h, self._layout.sizes)
+        block, h = self._opened(snapshot, self._layout.sizes)
         used, laid, held = int(h["used"]), int(h["laid"]), int(h["held"])
         if not (0 <= used <= self.max_features and 0 <= laid <= min(used, MOST_COLUMNS)):
             raise ValueError(f"a snapshot of rows with {laid} of {used} features does not fit the store")
