@@ -317,7 +317,8 @@ class PredictionLoop(StreamLoop[Predicted]):
         return 0 if self._mismatch or not self.predicted else super()._take_part(chunk, first, end)
 
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
-        scores, ys, n = self._scores, rows.y, len(rows.y)
+        ys, n = rows.y, len(rows.y)
+        scores = self._scores if any(y is not None for y in ys) else None
         asked = "each" if scores is not None and scores.wants_probabilities and self._parts[2] else self._parts[2]
         answers = self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * n, asked)
         if answers is None:
