@@ -45,7 +45,7 @@ SINGLE = (
     "streamsvm.learners.classifier.OnlineClassifier",
     "streamsvm.learners.regressor.OnlineRegressor",
     "streamsvm.stream.sources.TextSource",
-    "streamsvm.stream.answers.Answer",
+    "streamsvm.stream.answers.ExtraFields",
     "streamsvm.export.c.writer.CFiles",
 )
 MOCKED = ["pyspark", "streamsvm_spark.versions"]

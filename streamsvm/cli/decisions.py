@@ -17,7 +17,7 @@ from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, checked_costs, costs_of_threshold
 from streamsvm.learners.thresholds import TunedThresholdClassifier
-from streamsvm.stream.answers import PROBABILITIES, Answer, calibrated_answer
+from streamsvm.stream.answers import PROBABILITIES, ExtraFields, calibrated_answer
 from streamsvm.stream.rows import gives_probabilities, learner_of, listed, steps_of
 
 #: Makes of a learner one that decides as flags say.
@@ -92,7 +92,8 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
     if isinstance(metric, metrics.base.BinaryMetric):
         if not is_named:
             raise UsageError(f"--threshold {text}: which label is it about? --positive LABEL")
-        metric = type(metric)(**{**_parameters_of(metric), "pos_val": positive})
+        parameters = {name: value for name, value in metric._get_params().items() if name != "cm"}
+        metric = type(metric)(**{**parameters, "pos_val": positive})
 
     def tune(model: Any) -> Any:
         try:
@@ -101,10 +102,6 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
             raise UsageError(f"--threshold {text}: {error}") from None
 
     return tune
-
-
-def _parameters_of(metric: Any) -> dict[str, Any]:
-    return {name: value for name, value in metric._get_params().items() if name != "cm"}
 
 
 def _by_costs(text: str, text_format: str | None) -> Decide:
@@ -168,7 +165,7 @@ def _has_probabilities(last: Any) -> bool:
     return isinstance(last, base.Classifier) and gives_probabilities(last)
 
 
-def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[Answer]:
+def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ExtraFields]:
     """Return what predictions of a model say beside the label, as flags ask for it, and what it is sure of.
 
     Raises
@@ -192,5 +189,5 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[A
             parts = list(explain_one(model, x).contributions.items())[:explained]
             return [{printable(str(name)): float(f"{size:.6g}") for name, size in parts}]
 
-        found.append(Answer(("why",), why))
+        found.append(ExtraFields(("why",), why))
     return found

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from streamsvm.stream.rows import steps_of
 
 
-class Answer(NamedTuple):
+class ExtraFields(NamedTuple):
     """Further fields of each prediction."""
 
     fields: tuple[str, ...]
@@ -23,16 +23,16 @@ def _all_probabilities(model: Any, x: Any) -> Sequence[Any]:
 
 
 #: The probabilities of all labels, by label.
-PROBABILITIES = Answer(("probabilities",), _all_probabilities)
+PROBABILITIES = ExtraFields(("probabilities",), _all_probabilities)
 
 
-def calibrated_answer(model: Any) -> Answer | None:
+def calibrated_answer(model: Any) -> ExtraFields | None:
     """Return what a model is sure of, if it is a conformal one: the ends of an interval, or the labels of a set; else None."""
     last = steps_of(model)[1]
     if hasattr(last, "predict_interval_one"):
-        return Answer(("low", "high"), lambda model, x: [_finite(end) for end in _last(model, x, "predict_interval_one")])
+        return ExtraFields(("low", "high"), lambda model, x: [_finite(end) for end in _last(model, x, "predict_interval_one")])
     if hasattr(last, "predict_set_one"):
-        return Answer(("labels",), lambda model, x: [_last(model, x, "predict_set_one")])
+        return ExtraFields(("labels",), lambda model, x: [_last(model, x, "predict_set_one")])
     return None
 
 

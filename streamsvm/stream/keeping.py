@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import Answer
+from streamsvm.stream.answers import ExtraFields
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError
@@ -33,7 +33,7 @@ class Keeping:
     """
 
     def __init__(
-        self, source: Source, sink: Sink, names: Sequence[str], record: type[Record], answers: Sequence[Answer] = ()
+        self, source: Source, sink: Sink, names: Sequence[str], record: type[Record], answers: Sequence[ExtraFields] = ()
     ) -> None:
         kept = source.keep(names)
         answered = [name for answer in answers for name in answer.fields]
@@ -85,7 +85,7 @@ class Keeping:
 
 
 def keeping_of(
-    source: Source, sink: Sink | None, keep: Names, record: type[Record], answers: Sequence[Answer] = ()
+    source: Source, sink: Sink | None, keep: Names, record: type[Record], answers: Sequence[ExtraFields] = ()
 ) -> Keeping | None:
     """Return what makes predictions with the columns ``keep``, ``answers`` and what a topic adds; None if nothing is added.
 

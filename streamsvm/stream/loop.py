@@ -86,7 +86,7 @@ class LearningLoop(ScoredLoop):
         not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
         messages have many rows.
     answers
-        What predictions say beside the label, each a `streamsvm.stream.answers.Answer`. Rows are then taken
+        What predictions say beside the label, each a `streamsvm.stream.answers.ExtraFields`. Rows are then taken
         one by one.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.

@@ -14,7 +14,7 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import Answer
+from streamsvm.stream.answers import ExtraFields
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import (
     START_AFRESH,
@@ -105,7 +105,7 @@ class LoopOptions(TypedDict, Generic[P], total=False):
     error_limit: int | None
     error_share: float
     keep: Names
-    answers: Sequence[Answer]
+    answers: Sequence[ExtraFields]
 
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
@@ -137,7 +137,7 @@ class StreamLoop(Generic[P]):
         error_limit: int | None = None,
         error_share: float = 0.5,
         keep: Names = (),
-        answers: Sequence[Answer] = (),
+        answers: Sequence[ExtraFields] = (),
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
