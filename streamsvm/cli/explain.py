@@ -9,8 +9,7 @@ import math
 from typing import Any
 
 from streamsvm.cli import CommandError, printable
-from streamsvm.cli.inspect import newest
-from streamsvm.cli.streams import first_rows
+from streamsvm.cli.streams import first_rows, newest
 from streamsvm.explanations import explain_one, importance
 
 _ROWS = 1000  # with which importance is measured

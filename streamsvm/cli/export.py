@@ -12,9 +12,8 @@ import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.decisions import decide_of, decided, decision_flag
-from streamsvm.cli.inspect import newest
 from streamsvm.cli.outputs import check_written
-from streamsvm.cli.streams import first_rows, unwinding
+from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.c.writer import table_bytes

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import sys
@@ -15,14 +14,13 @@ from typing import Any
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.outputs import check_written
-from streamsvm.cli.streams import unwinding
+from streamsvm.cli.streams import newest, unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export import plots
 from streamsvm.export.describe import program_of
 from streamsvm.export.report.about import About, about
 from streamsvm.files.messages import cut
-from streamsvm.stream.checkpoint import Checkpoint, read_newest
-from streamsvm.stream.open import open_models
+from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -136,15 +134,6 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         del facts["averaged"]  # each expert has two outputs, and both are asked
         facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
     return facts
-
-
-def newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Read a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError where there is none."""
-    if isinstance(place, Path):
-        return read_newest(place, trusted)
-    with contextlib.closing(open_models(place, trusted=trusted)) as models:
-        found: Checkpoint = models.read()
-    return found
 
 
 def _check(plot: Path) -> None:

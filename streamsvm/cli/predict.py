@@ -86,13 +86,11 @@ class _Deciding(NamedTuple):
             return None
 
 
-def _scores_of(model: Any) -> Scores | None:
-    """Return what is said of rows that have a label; None of a model that predicts no label, and no number."""
+def _scores_of(model: Any) -> Scores:
+    """Return what is said of rows that have a label."""
     last = steps_of(model)[1]
     if isinstance(last, base.Regressor):
         return Scores(["MAE"], _WINDOW, regression=True)
-    if not isinstance(last, base.Classifier):
-        return None
     return Scores(["Accuracy", *["LogLoss"] * gives_probabilities(last)], _WINDOW, multiclass=True)
 
 

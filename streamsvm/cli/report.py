@@ -12,11 +12,10 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.inspect import newest
 from streamsvm.cli.job import Job
 from streamsvm.cli.outputs import check_written
-from streamsvm.cli.score import metrics_of
-from streamsvm.cli.streams import read_by_model, stopping, unwinding
+from streamsvm.cli.score import metrics_of, rows_left_out
+from streamsvm.cli.streams import newest, read_by_model, stopping, unwinding
 from streamsvm.export.report.card import card
 from streamsvm.export.report.facts import Given, facts_of
 from streamsvm.files.model_file import ModelFileError, write
@@ -79,9 +78,7 @@ def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
                 raise
             return Given(name, xs, ys)  # without a label
         seconds = time.process_time() - began
-    counts = {**end.refused, "without label": end.unlabelled}
-    left_out = {kind: count for kind, count in counts.items() if count}
-    return Given(name, xs, ys, end.learned, end.scores, left_out, seconds)
+    return Given(name, xs, ys, end.learned, end.scores, rows_left_out(end), seconds)
 
 
 def _file_bytes(place: Path | str) -> int | None:

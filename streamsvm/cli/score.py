@@ -12,11 +12,10 @@ from river import base
 
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision_flag
-from streamsvm.cli.inspect import newest
 from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import make_metrics, parse_positive
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
-from streamsvm.cli.streams import read_by_model, stopping
+from streamsvm.cli.streams import newest, read_by_model, stopping
 from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> bool:
         )
         with stopping(loop.stop):
             end = loop.run()
-    counts = _left_out(end)
+    counts = rows_left_out(end)
     if not (end.learned or end.interrupted):
         others = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
         raise CommandError(f"{source.name}: no row has met its label: {others or 'there are none'}")
@@ -90,7 +89,7 @@ def metrics_of(model: Any, named: str | None = None, positive: Any = None) -> An
     return ["Accuracy", "LogLoss", *of_positive, *_TABLES, "Calibration"]
 
 
-def _left_out(end: Progress) -> dict[str, int]:
+def rows_left_out(end: Progress) -> dict[str, int]:
     """Return how many rows were not scored, by kind."""
     waiting = {} if end.delayed is None else {what: end.delayed[name] for name, what in WAITING.items()}
     counts = {"abstained": end.abstained, **end.refused, "without label": end.unlabelled, **waiting}

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,10 @@ from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import JoinedSource, Sink, Source, WeightedSource, open_sink, open_source
-from streamsvm.stream.checkpoint import Checkpoint, Checkpoints
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, read_newest
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
-from streamsvm.stream.open import format_of
+from streamsvm.stream.open import format_of, open_models
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
 from streamsvm.stream.tables.chunk import Table as Columns
@@ -207,6 +208,15 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         pressed.put(False)
         for number, handler in before.items():
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
+
+
+def newest(place: Path | str, trusted: bool) -> Checkpoint:
+    """Read a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError where there is none."""
+    if isinstance(place, Path):
+        return read_newest(place, trusted)
+    with contextlib.closing(open_models(place, trusted=trusted)) as models:
+        found: Checkpoint = models.read()
+    return found
 
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
