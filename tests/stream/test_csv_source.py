@@ -41,7 +41,7 @@ def test_it_resumes_after_any_row_whatever_the_cells_hold(tmp_path_factory, tabl
         (b"a,a,y\n", ["line 1", "one name, 'a'"]),
         (b"5.1,3.5,1\n4.9,3.5,0\n", ["no column 'y'", "Is its first line a row?"]),
         (b"a,b,y\r1,2,0\r", ["carriage return alone", "tr "]),
-        (gzip.compress(b"a,y\n"), ["compressed by gzip", "gzip -d"]),
+        (gzip.compress(b"a,y\n", mtime=0), ["compressed by gzip", "gzip -d"]),
         (bz2.compress(b"a,y\n"), ["compressed by bzip2", ".bz2"]),
         (b"PK\x03\x04", ["a zip archive"]),
         (b"PAR1", ["a Parquet file"]),
