@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streamsvm.core.budget.merge import Merge
     from streamsvm.core.budget.projection import Projection
     from streamsvm.core.budget.removal import Removal
+    from streamsvm.explanations import examples_one as examples_one
     from streamsvm.explanations import explain_one as explain_one
     from streamsvm.explanations import importance as importance
     from streamsvm.export.forms import save
@@ -47,6 +48,7 @@ __all__ = [
     "Removal",
     "SVMClassifier",
     "SVMRegressor",
+    "examples_one",
     "explain_one",
     "importance",
     "load",
@@ -59,6 +61,7 @@ _MODULES = {
     "Merge": "core.budget",
     "Projection": "core.budget",
     "Removal": "core.budget",
+    "examples_one": "explanations",
     "explain_one": "explanations",
     "importance": "explanations",
     "load": "stream.checkpoint",

@@ -1,4 +1,4 @@
-"""Which features of a model matter: how much each moves decisions, and what is lost where its values are shuffled."""
+"""Which features of a model matter, why it decides as it does of a row, and which rows that it knows are like it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from river import base, compose
 
 from streamsvm.core.bars import axes_for, draw_bars
 from streamsvm.core.checks import check_number
-from streamsvm.core.explaining import Explanation, explanation
+from streamsvm.core.explaining import Examples, Explanation, distances_to, explanation, nearest_examples
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut
+from streamsvm.learners.wrapping import examples_within
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Row, RowsChunk, Table, is_absent
@@ -165,6 +166,51 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     if row.ndim != 1 or row.shape != base_row.shape:
         raise ValueError(f"a row and a typical row are arrays of one length, not of the shapes {row.shape} and {base_row.shape}")
     return _of_machine(model, row, base_row, range(len(row)))
+
+
+def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
+    """Return the rows that a model knows, or its support vectors, which are nearest to a row.
+
+    Parameters
+    ----------
+    model
+        As of `importance`. Of a fitted machine, distances are Euclidean, and labels those of its support vectors.
+    x
+        The row: a dict, or of a fitted machine an array [features].
+    n
+        The most rows of each label; without labels, of all.
+
+    Raises
+    ------
+    ValueError
+        The row is refused, nothing was learned, or the model knows no rows, as linear ones do not.
+
+    Examples
+    --------
+    >>> from streamsvm.batch import CSMOClassifier
+    >>> machine = CSMOClassifier(C=10.0).fit([[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"])
+    >>> print(examples_one(machine, [1.8], n=1))
+    'high': 1 of 4 support vectors
+      distance 0.2  0 = 2
+    'low': 1 of 4 support vectors
+      distance 0.8  0 = 1
+    """
+    if not hasattr(model, "fit"):
+        return examples_within(model, x, n)
+    check_number("n", n, 1, inclusive=True, integer=True)
+    vectors = getattr(model, "support_vectors_", None)
+    if vectors is None:
+        raise ValueError(f"a {type(model).__name__} knows no rows")
+    rows = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, np.float64)
+    row = np.asarray(x, np.float64)
+    if row.shape != rows.shape[1:]:
+        raise ValueError(f"a row is an array of {rows.shape[1]} numbers, not of the shape {row.shape}")
+    labels = plain_list(getattr(model, "classes_", []))
+    targets = (
+        [label for label, m in zip(labels, model.n_support_, strict=True) for _ in range(m)] if labels else [None] * len(rows)
+    )
+    names = plain_list(getattr(model, "feature_names_in_", range(len(row))))
+    return nearest_examples(names, rows, distances_to(row, rows), targets, labels, n, "support vectors")
 
 
 def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:

@@ -42,6 +42,7 @@ WORDS = {
     "understand": "understand, interpret",
     "understand#how-well": "confusion matrix, classification report, how well",
     "understand#which-columns-matter": "which features matter, which columns matter, feature importance, importance",
+    "understand#which-rows-are-like-it": "examples, similar rows, nearest neighbors, prototypes",
     "understand#why-this-decision": "why, explain, explanation, shap, shapley",
 }
 

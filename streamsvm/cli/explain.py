@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from typing import Any
 
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.streams import first_rows, newest
-from streamsvm.explanations import explain_one, importance
+from streamsvm.core.explaining import Examples
+from streamsvm.explanations import examples_one, explain_one, importance
 
 _ROWS = 1000  # with which importance is measured
 
@@ -36,6 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
         else:
             found = importance(model, xs)
         explained = [explain_one(model, x) for x in xs[: arguments.rows]]
+        near = [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
     except ValueError as error:
         raise CommandError(f"{arguments.path} cannot explain {arguments.source}: {error}") from error
     if arguments.json:
@@ -48,14 +51,25 @@ def run(arguments: argparse.Namespace) -> None:
                 "typical": each.typical,
                 "contributions": each.contributions,
                 "remainder": each.remainder,
+                **({} if examples is None else {"examples": _listed(examples)}),
             }
-            for each in explained
+            for each, examples in itertools.zip_longest(explained, near)
         ]
         print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
         return
     print(printable(f"{found}\n", newlines=True))
-    for number, each in enumerate(explained, 1):
-        print(printable(f"row {number:,}: {each}\n", newlines=True))
+    for number, (each, examples) in enumerate(itertools.zip_longest(explained, near), 1):
+        like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"
+        print(printable(f"row {number:,}: {each}\n{like}", newlines=True))
+
+
+def _listed(examples: Examples) -> list[dict[str, Any]]:
+    """Return examples as JSON has them, those of each label together."""
+    return [
+        {"label": label, "target": each.target, "distance": each.distance, "values": _by_text(each.values)}
+        for label, found in examples.nearest.items()
+        for each in found
+    ]
 
 
 def _by_text(value: Any) -> Any:

@@ -320,6 +320,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     explain.add_argument("source", metavar="ROWS", help=text)
     text = "explain the decisions of the first N of them (default: %(default)s)"
     explain.add_argument("--rows", type=count, default=3, metavar="N", help=text)
+    text = "show N rows of each label that the model knows and that are nearest to each of them, or support vectors"
+    explain.add_argument("--examples", type=count, metavar="N", help=text)
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted(explain, "the model")
 

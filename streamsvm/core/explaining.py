@@ -1,10 +1,10 @@
-"""Why a model decides as it does of a row: how much each feature moves the decision, against a typical row."""
+"""Why a model decides as it does of a row: how much each feature moves the decision, and which rows it knows that are like it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 40  # characters of a name or a value
 _MOST_BARS = 12
+_LONGEST_ROW = 200
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,7 @@ class Explanation:
         label = repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else str(given)
         what = "" if self.prediction is None else f"{label}: "
         lines = [f"{what}decision {self.decision:.4g}, of a typical row {self.typical:.4g}"]
-        for name, size in self.contributions.items():
-            value = self.values.get(name)
-            text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
-            lines.append(f"  {size:+10.4f}  {cut(str(name), _LONGEST)} = {text}")
+        lines += [f"  {size:+10.4f}  {_given(name, self.values.get(name))}" for name, size in self.contributions.items()]
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
 
     def plot(self, axes: Axes | None = None) -> Axes:
@@ -88,6 +86,93 @@ class Explanation:
         what = "" if self.prediction is None else f"{plain(self.prediction)}: "
         axes.set(xlabel="Contribution to the decision", title=f"{what}{self.decision:.3g}, a typical row {self.typical:.3g}")
         return axes
+
+
+class Example(NamedTuple):
+    """A row that a model knows."""
+
+    values: dict[Hashable, Any]
+    """By feature, in the units of rows; of a table, by column."""
+    target: Any
+    """Its label, or the label that a support vector speaks for. Its number, about: it is kept as it was scaled when it came. None
+    where neither is kept.
+    """
+    distance: float
+    """Its distance from the row that was asked about, as the model measures it: 0 is the same row."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The rows that a model knows which are nearest to a row.
+
+    A committee remembers rows. Other kernel machines have support vectors: rows, or after a merge something between two rows.
+
+    Examples
+    --------
+    >>> from streamsvm import SVMClassifier
+    >>> model = SVMClassifier(seed=0)
+    >>> for i in range(200):
+    ...     model.learn_one({"a": float(i % 7), "b": float(i % 2)}, "high" if i % 7 > 3 else "low")
+    >>> found = model.examples_one({"a": 4.0, "b": 1.0}, n=1)
+    >>> print(found)
+    'low': 1 of 200 rows
+      distance 0.4977  a = 3, b = 1
+    'high': 1 of 200 rows
+      distance 0  a = 4, b = 1
+    """
+
+    nearest: dict[Any, list[Example]]
+    """Those of each label, the nearest first; where there are no labels, all of them under None."""
+    n_known: int
+    """The number of rows, or support vectors, among which they were found."""
+    what: str
+    """``"rows"`` or ``"support vectors"``."""
+
+    def changed(self, change: Callable[[Example], Example]) -> Examples:
+        """Return the same with each example changed."""
+        return replace(self, nearest={label: [change(each) for each in found] for label, found in self.nearest.items()})
+
+    def __str__(self) -> str:
+        lines = []
+        for label, found in self.nearest.items():
+            of = "" if label is None else f"{label!r}: "
+            lines.append(f"{of}{len(found)} of {self.n_known:,} {self.what}")
+            for each in found:
+                target = f"  target {each.target:.6g}" if label is None and each.target is not None else ""
+                values = ", ".join(_given(name, value) for name, value in each.values.items())
+                lines.append(f"  distance {round(each.distance, 6):.4g}{target}  {cut(values, _LONGEST_ROW)}")
+        return "\n".join(lines)
+
+
+def distances_to(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the Euclidean distance of each of m rows to a row, float64 [m]."""
+    return np.sqrt(np.square(np.asarray(rows, np.float64) - row).sum(1))
+
+
+def nearest_examples(
+    names: Sequence[Hashable],
+    rows: np.ndarray,
+    distances: np.ndarray,
+    targets: Sequence[Any],
+    labels: Sequence[Any],
+    n: int,
+    what: str,
+) -> Examples:
+    """Return the n nearest of rows [m, features] for each label, or of all where there are no ``labels``."""
+    order = np.argsort(distances, kind="stable").tolist()
+    found: dict[Any, list[Example]] = {label: [] for label in labels or [None]}
+    for i in order:
+        among = found[targets[i] if labels else None]
+        if len(among) < n:
+            values = dict(zip(names, np.round(rows[i], 12).tolist(), strict=True))
+            among.append(Example(values, targets[i], max(float(distances[i]), 0.0)))
+    return Examples(found, len(rows), what)
+
+
+def _given(name: Hashable, value: Any) -> str:
+    """Return a feature and its value as people read it."""
+    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
+    return f"{cut(str(name), _LONGEST)} = {text}"
 
 
 def contributions(

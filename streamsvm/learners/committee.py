@@ -15,6 +15,7 @@ import numpy as np
 from streamsvm.core.budget import strategy_for
 from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
+from streamsvm.core.explaining import distances_to
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.block import STATE_BEGIN
@@ -27,6 +28,7 @@ from streamsvm.core.steps.rule import REFUSED, Rule, decide_many, predict_then_l
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.estimator import check_record, learner
+from streamsvm.learners.explained import spoken_for
 from streamsvm.learners.scaling import ScalingEstimator
 
 _BUDGET = 150  # support vectors of most experts that have some
@@ -342,6 +344,23 @@ class Committee(ScalingEstimator):
         shares = np.exp(self._stack.RATE * (v.losses.min() - v.losses))
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
+
+    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+        self._decide_row(x, iterates.CHOSEN)
+        found = {expert.kind: stores[0] for expert, stores in zip(self._team, self._store.stores, strict=True) if stores}
+        if (memory := found.get(kinds.NEIGHBOURS)) is not None:
+            n, v = memory.held, memory.views  # which has just measured the distances
+            return memory.vectors, v.distances[:n].astype(np.float64), self._targets_in_units(v.targets[:n]), "rows"
+        machine = found[kinds.RESETTING]
+        vectors, of = machine.vectors, spoken_for(machine.coefficients[::2], not self._has_targets)
+        return vectors, distances_to(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
+
+    def _targets_in_units(self, targets: np.ndarray) -> np.ndarray:
+        """Return targets as they were given, of labels their numbers."""
+        if not self._has_targets:
+            return targets
+        moments = self._store.views.target_moments[0]
+        return moments[1] + self._unit_of_errors * targets.astype(np.float64)
 
     def merge_with(self, *others: Any, **units: Any) -> NoReturn:  # noqa: ARG002
         """Refuse to merge with other models: committees cannot do what `BSGDClassifier.merge_with` does.

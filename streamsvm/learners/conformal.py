@@ -14,10 +14,10 @@ from river import base, compose
 
 from streamsvm.core.checks import check_number, checked_count, checked_target
 from streamsvm.core.docstrings import documented
-from streamsvm.core.explaining import Explanation
+from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.files.messages import shown
 from streamsvm.learners.svm import SVMRegressor
-from streamsvm.learners.wrapping import ClassifierWrapper, Each, explained_within
+from streamsvm.learners.wrapping import ClassifierWrapper, Each, examples_within, explained_within
 
 _FEWEST = 20  # scores, before which everything may come
 _STEP = 0.02  # by which the share of misses that is aimed at moves with each row
@@ -174,6 +174,10 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
     ) -> Explanation:
         """Return how much each feature of a row moves its prediction, as the regressor does."""
         return explained_within(self.regressor, x, typical, groups)
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the rows that the regressor knows and that are nearest to a row."""
+        return examples_within(self.regressor, x, n)
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
         """Check a target, and the row if the regressor has its own `check_one`, without learning it."""

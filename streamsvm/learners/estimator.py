@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.docstrings import documented
+from streamsvm.core.explaining import distances_to
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
@@ -24,7 +25,7 @@ from streamsvm.core.steps.rule import Rule, learn_many
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.learners.explained import Explained
+from streamsvm.learners.explained import Explained, spoken_for
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
@@ -449,6 +450,14 @@ class KernelEstimator(OnlineEstimator):
     def effective_gamma(self) -> float:
         """The gamma in use, for rows as the kernel sees them: the number given, or that of ``"scale"`` now."""
         return float(self._store.views.header[0]["gamma"])
+
+    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+        vectors = self._store.vectors
+        if self._kernel_kind not in KERNELS.values() or not len(vectors):  # frequencies are no rows
+            return super()._known_rows(x)
+        self._decide_row(x, iterates.CHOSEN)
+        distances = distances_to(self._store.views.rows[0][: vectors.shape[1]], vectors)
+        return vectors, distances, spoken_for(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
 
     def _fixed(self) -> dict[str, Any]:
         header = self._store.views.header[0]

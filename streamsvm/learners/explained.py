@@ -1,4 +1,4 @@
-"""What every learner can say of a decision: which features moved it."""
+"""What every learner can say of a decision: which features moved it, and which rows that it knows are near."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.explaining import Explanation, explanation
+from streamsvm.core.checks import check_number
+from streamsvm.core.explaining import Examples, Explanation, explanation, nearest_examples
 from streamsvm.core.steps import iterates
 from streamsvm.files.messages import shown
 
@@ -44,6 +45,47 @@ class Explained:
             A feature is not a finite number, nothing was learned, or there is no such label.
         """
         return _explain(self, x, typical, groups or {}, label)
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the rows of each label that the model knows and that are nearest to a row.
+
+        A committee that remembers rows has those, at the distance by which they vote. A kernel machine has its support vectors,
+        at the Euclidean distance in the features as it scales them; each belongs to the label that it speaks for.
+
+        Parameters
+        ----------
+        x
+            The row: a mapping of feature names to numbers.
+        n
+            The most rows of each label; without labels, of all.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number, nothing was learned, or the model knows no rows, as linear ones do not.
+
+        Notes
+        -----
+        It takes O(m d) for m rows of d features.
+        """
+        check_number("n", n, 1, inclusive=True, integer=True)
+        names: list[Hashable] = self.feature_names  # type: ignore[attr-defined]
+        if not names:
+            raise ValueError("the model has learned nothing: it knows no rows")
+        rows, distances, of, what = self._known_rows(x)
+        d, scale = rows.shape[1], getattr(self, "scale_in_use", None)
+        given = np.asarray(rows, np.float64)
+        if scale is not None:
+            given = given * scale.spread[:d] + scale.location[:d]
+        labels = _labels_of(self)
+        targets = [labels[int(i)] for i in of] if labels else of.tolist()
+        return nearest_examples(names[:d], given, distances, targets, labels, n, what)
+
+    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
+        """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its
+        label, or its target; and what they are.
+        """
+        raise ValueError(f"a {type(self).__name__} knows no rows")
 
 
 def _explain(
@@ -101,8 +143,20 @@ def _predicted(model: Any, chosen: float) -> tuple[Any, int]:
 
 def _place_of(model: Any, label: Any) -> int:
     """Return the number of a label's decision value, as `_predicted`."""
-    labels = getattr(model, "_labels", None)
-    known = [] if labels is None else labels.many or [labels.of(-1.0), labels.of(1.0)]
+    known = _labels_of(model)
     if label not in known:
         raise ValueError(f"the model has no label {shown(label)} to explain")
     return int(known.index(label))
+
+
+def _labels_of(model: Any) -> list[Any]:
+    """Return the labels of a model in the order of their numbers: of two, the negative one first; of numbers none."""
+    labels = getattr(model, "_labels", None)
+    return [] if labels is None else labels.many or [labels.of(-1.0), labels.of(1.0)]
+
+
+def spoken_for(coefficients: np.ndarray, labelled: bool) -> np.ndarray:
+    """Return the number of the label that each support vector speaks for, by coefficients [outputs, m]; without labels None."""
+    if not labelled:
+        return np.full(coefficients.shape[1], None)
+    return np.argmax(coefficients, 0) if len(coefficients) > 1 else coefficients[0] > 0.0

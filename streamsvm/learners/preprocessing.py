@@ -17,7 +17,7 @@ from river import base
 from streamsvm.core.checks import checked_count, checked_target
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import documented
-from streamsvm.core.explaining import Explanation
+from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.core.frames import as_frame, as_matrix
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.core.sparse import dense
@@ -362,8 +362,20 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         if not hasattr(self.regressor, "explain_one"):
             raise ValueError(f"a {type(self.regressor).__name__} explains no decision")
         found: Explanation = self.regressor.explain_one(x, typical, groups)
-        n, mean, squares = self._scaler._moments[0]
-        return found.rescaled(float(mean), math.sqrt(squares / max(n, 1.0)))
+        return found.rescaled(*self._unit_of_targets)
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the rows that the regressor knows and that are nearest to a row, with their targets as they were given."""
+        if not hasattr(self.regressor, "examples_one"):
+            raise ValueError(f"a {type(self.regressor).__name__} knows no rows")
+        (mean, deviation), found = self._unit_of_targets, self.regressor.examples_one(x, n)
+        return found.changed(lambda each: each if each.target is None else each._replace(target=mean + deviation * each.target))
+
+    @property
+    def _unit_of_targets(self) -> tuple[float, float]:
+        """The mean and the deviation by which targets are scaled."""
+        n, mean, squares = self._scaler._moments[0].tolist()
+        return mean, math.sqrt(squares / max(n, 1.0))
 
     @property
     def predict_then_learn(self) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.explaining import Explanation
+from streamsvm.core.explaining import Examples, Explanation
 
 #: The probabilities of many rows: float64 [rows] by label.
 Each = Mapping[Any, np.ndarray]
@@ -69,6 +69,10 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         """Return how much each feature of a row moves its decision, as the classifier does, by default of the predicted label."""
         return explained_within(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
 
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the rows of each label that the classifier knows and that are nearest to a row."""
+        return examples_within(self.classifier, x, n)
+
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
         """``predict_then_learn`` of a learner of this library, with what this one makes of it; others have none."""
@@ -119,6 +123,16 @@ def explained_within(
         raise ValueError(f"a {type(model).__name__} explains no decision")
     grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a table's model has groups of its own
     found: Explanation = model.explain_one(x, typical, *grouped, *label)
+    return found
+
+
+def examples_within(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
+    """Return the examples of the model that another one wraps, which may be behind transformers."""
+    while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
+        x, model = model._transform_one(dict(x))
+    if not hasattr(model, "examples_one"):
+        raise ValueError(f"a {type(model).__name__} knows no rows")
+    found: Examples = model.examples_one(x, n)
     return found
 
 

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
 
 from streamsvm import __version__
@@ -19,7 +18,6 @@ from streamsvm.stream.scores.base import ScoreReport
 
 _MOST_COLUMNS, _MOST_IMPORTANT, _MOST_PARTS, _MOST_EXPERTS = 60, 12, 6, 6
 _EXPLAINED = 3
-_LAST_YEARS = 5e10  # seconds since 1970 for which there are dates
 _HOW = "streamsvm report STATE ROWS --to report.html"
 
 
@@ -225,8 +223,7 @@ def _row(found: Explanation, y: Any, known: About) -> dict[str, Any]:
     if y is not None and given is not None and not right:
         title += f", and is {plain(repr(y) if isinstance(y, str) else y)}"
     listed: list[tuple[Hashable, float]] = list(found.contributions.items())
-    dates = {column.name for column in known.columns if column.kind == "date"}
-    parts = [[plain(name), _value(found.values.get(name), name in dates), finite(size)] for name, size in listed[:_MOST_PARTS]]
+    parts = [[plain(name), _value(found.values.get(name)), finite(size)] for name, size in listed[:_MOST_PARTS]]
     if rest := listed[_MOST_PARTS:]:
         parts.append([f"{len(rest):,} further column{'s' * (len(rest) != 1)}", None, finite(sum(size for _, size in rest))])
     parts.append(["several together", None, finite(found.remainder)])
@@ -234,9 +231,7 @@ def _row(found: Explanation, y: Any, known: About) -> dict[str, Any]:
     return {"title": title, "right": right, "decision": decision, "parts": parts}
 
 
-def _value(value: Any, is_date: bool) -> str:
-    if is_date and isinstance(value, float) and abs(value) < _LAST_YEARS:  # in seconds, as an encoder reads dates
-        return (datetime(1970, 1, 1) + timedelta(seconds=value)).isoformat(" ").removesuffix(" 00:00:00")
+def _value(value: Any) -> str:
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else plain(value, 30)
 
 

@@ -18,9 +18,10 @@ from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import Table, is_absent
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.table_reading import TableReading
-from streamsvm.stream.tables.values import number
+from streamsvm.stream.tables.values import date_text, number
 
 _FEW, _FEW_ROWS, _MANY_ROWS = 8, 64, 1024  # rows that are taken one by one, first together, and at most
+_IS_ON = 0.5  # of a feature that is 0 or 1, in a support vector between two rows
 _SORTED, _RUN = 50, 5  # rows whose order is looked at, and how many of a label at least
 
 
@@ -176,7 +177,33 @@ class TableModel(compose.Pipeline):
         base = None if typical is None else self._transform_one(dict(typical))[0]
         chosen = {} if label is None else {"label": label}  # of numbers there is none
         found = last.explain_one(self._transform_one(dict(x))[0], base, groups=_origins(encoder), **chosen)
-        return replace(found, values=dict(x))
+        return replace(found, values=_with_dates(encoder, x))
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
+        """Return the rows of each label that the learner knows and that are nearest to a row, as ``examples_one`` of the learner.
+
+        Their features are put back into columns, as far as they tell: of a name without a feature of its own, it is known what
+        labels say of it.
+
+        Parameters
+        ----------
+        x
+            The row.
+        n
+            The most rows of each label; without labels, of all.
+
+        Raises
+        ------
+        ValueError
+            The row is refused, or the learner knows no rows.
+        """
+        encoder, *_, last = self.steps.values()
+        if not hasattr(last, "examples_one"):
+            raise ValueError(f"a {type(last).__name__} knows no rows")
+        found = last.examples_one(self._transform_one(dict(x))[0], n)
+        if len(self.steps) > 2 or encoder.learned_scaler is not None:
+            return found
+        return found.changed(lambda each: each._replace(values=_columns_of(encoder, each.values)))
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
@@ -259,6 +286,32 @@ def _origins(encoder: Any) -> dict[str, Hashable]:
     for column, features in encoder._features.items():
         found |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
         found |= {f"{column}#{bucket}": column for bucket in range(encoder.buckets or 0)}
+    return found
+
+
+def _with_dates(encoder: Any, x: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a row in which dates that were read already, as seconds, are dates again."""
+    return {name: date_text(x[name]) if name in encoder.dates and isinstance(x[name], float) else x[name] for name in x}
+
+
+def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the columns that features were made of."""
+    found, suffixes = {}, [] if encoder.statistics is None else encoder.statistics.suffixes
+    for column in encoder.columns:
+        if column not in encoder._features:
+            value = features.get(column)
+            is_date = value is not None and column in encoder.dates
+            found[column] = (
+                date_text(60.0 * round(value / 60.0)) if is_date else value
+            )  # to the minute, as far as a model knows it
+            continue
+        sizes = {text: features.get(feature, 0.0) for text, feature in encoder._features[column].items() if feature}
+        name = max(sizes, key=lambda text: sizes[text], default=None)
+        if name is None or sizes[name] < _IS_ON:
+            odds = {suffix: features.get(f"{column}~{suffix}", 0.0) for suffix in suffixes}
+            most = max(odds, key=lambda suffix: abs(odds[suffix]), default=None)
+            name = "another" if most is None or not odds[most] else f"another ({most} {odds[most]:+.2g})".replace("( ", "(")
+        found[column] = name
     return found
 
 

@@ -27,6 +27,7 @@ UNITS = {"s": (1.0, 0.0), "ms": (1e3, 1e11), "us": (1e6, 1e14), "ns": (1e9, 1e17
 
 LEAST_EPOCH = UNITS["ms"][1]  # a float that is smaller is in seconds
 
+_LAST_YEARS = 5e10  # seconds since 1970 for which there are dates
 _DIGITS = 8  # of a day such as 20240131
 _YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a year, or a day such as 20240131
 
@@ -180,6 +181,19 @@ def seconds(value: Any, form: str | None = None) -> float:
 def seconds_of(moment: datetime) -> float:
     """Return a moment as seconds since 1970, in UTC if it names no time zone."""
     return (moment - (_EPOCH if moment.tzinfo is not None else _NAIVE_EPOCH)) / _SECOND
+
+
+def date_text(since: float) -> str:
+    """Return seconds since 1970 as the date that they are, as people read it.
+
+    Examples
+    --------
+    >>> date_text(86400.0), date_text(5400.5), date_text(1e300)
+    ('1970-01-02', '1970-01-01 01:30:00', '1e+300')
+    """
+    if not abs(since) < _LAST_YEARS:
+        return f"{since:g}"
+    return (datetime(1970, 1, 1) + timedelta(seconds=int(since))).isoformat(" ").removesuffix(" 00:00:00")
 
 
 def iso_seconds(texts: Sequence[str]) -> np.ndarray | None:

@@ -1,0 +1,143 @@
+"""The rows that a model knows which are nearest to a row: against what its attributes say, and in the units of rows."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import base, linear_model, preprocessing
+
+from discovered import estimators
+from refused import raises
+from streamsvm import (
+    BSGDClassifier,
+    BSGDRegressor,
+    OneClassBSGD,
+    SVMClassifier,
+    SVMRegressor,
+    examples_one,
+    table_model,
+)
+from streamsvm.batch import CSMOClassifier, CSMORegressor
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners.conformal import ConformalRegressor
+from streamsvm.learners.costs import CostSensitiveClassifier
+from streamsvm.learners.estimator import OnlineEstimator
+from streamsvm.learners.preprocessing import BoundedTargetScaler
+from streamsvm.stream.tables import TableEncoder
+
+pytestmark = pytest.mark.once
+
+
+def learned(model, n=150, labels=("low", "high")):
+    """A model of three features, of which the second is around 50, and the rows that it has learned."""
+    rng, rows = np.random.default_rng(0), []
+    for a, b, c in rng.normal([0.0, 50.0, 0.0], [1.0, 5.0, 0.1], (n, 3)).tolist():
+        y = a + (b - 50.0) / 5.0
+        if isinstance(getattr(model, "_last_step", model), base.Classifier):
+            y = labels[min(int(y > 0.0) + int(y > 1.0), len(labels) - 1)]
+        rows.append(({"a": a, "b": b, "c": c}, y))
+        model.learn_one(*rows[-1][: 1 if isinstance(model, OneClassBSGD) else 2])
+    return model, rows
+
+
+@pytest.mark.parametrize("kind", [kind for kind in estimators() if issubclass(kind, OnlineEstimator)])
+def test_support_vectors_of_every_learner(kind):
+    parameters = next(iter(kind._unit_test_params()))
+    model, rows = learned(kind(**parameters))
+    x = rows[-1][0]
+    raises("has learned nothing", kind(**parameters).examples_one, x)
+    raises("n must be", model.examples_one, x, 0)
+    if not hasattr(model, "effort") and (kind.__name__ == "FOGD" or not hasattr(model, "support_vectors")):
+        raises("knows no rows", model.examples_one, x)
+        return
+    raises("'a'", model.examples_one, {**x, "a": math.nan})
+    found = model.examples_one(x, n=4)
+    assert str(found).count("distance") == sum(map(len, found.nearest.values()))
+    if hasattr(model, "effort"):
+        return
+    scale, vectors, row = getattr(model, "scale_in_use", None), model.support_vectors, np.array([[*x.values()]])
+    given = vectors if scale is None else scale.undo(vectors)
+    distances = np.linalg.norm(vectors - (row if scale is None else scale.of(row)), axis=1)
+    negative = model.coefficients[0] <= 0.0
+    parts = {"low": negative, "high": ~negative} if hasattr(model, "labels") else {None: np.full(len(vectors), True)}
+    assert (found.n_known, found.what) == (len(vectors), "support vectors")
+    assert [*found.nearest] == [*parts]
+    for label, part in parts.items():
+        nearest = np.flatnonzero(part)[np.argsort(distances[part])][:4]
+        assert [each.target for each in found.nearest[label]] == [label] * len(nearest)
+        assert [each.distance for each in found.nearest[label]] == pytest.approx(distances[nearest], rel=1e-4, abs=1e-4)
+        assert [[*each.values.values()] for each in found.nearest[label]] == pytest.approx(given[nearest], rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("scaling", ["auto", None])
+@pytest.mark.parametrize("labels", [("low", "high"), ("low", "middle", "high"), (True, False)])
+def test_a_committee_gives_rows_that_it_has_learned(labels, scaling):
+    model, rows = learned(SVMClassifier(scaling=scaling, seed=0), labels=labels)
+    for x, y in rows[::20]:
+        found = model.examples_one(x)
+        assert {*found.nearest} == {*labels}
+        assert (found.n_known, found.what) == (len(rows), "rows")
+        assert found.nearest[y][0].distance == pytest.approx(0.0, abs=1e-5)
+        assert found.nearest[y][0].values == pytest.approx(x, rel=1e-4, abs=1e-4)
+        for label, near in found.nearest.items():
+            for each in near:
+                assert (each.target, len(near)) == (label, 3)
+                assert any(each.values == pytest.approx(given, rel=1e-4, abs=1e-4) for given, of in rows if of == label)
+    few = learned(SVMClassifier("low", scaling=scaling, seed=0), labels=labels)[0].examples_one(rows[0][0])
+    assert ({*few.nearest}, few.what) == ({*labels}, "support vectors")
+
+
+def test_targets_are_in_their_unit():
+    model, rows = learned(SVMRegressor(seed=0), 300)
+    for x, y in rows[200::10]:
+        [near] = model.examples_one(x, 1).nearest[None]
+        assert near.target == pytest.approx(y, abs=0.1)  # which is kept in the deviations of its time
+    assert "target" in str(model.examples_one(x))
+    model, rows = learned(ConformalRegressor(BoundedTargetScaler(SVMRegressor(seed=0))), 300)
+    assert model.examples_one(x, 1).nearest[None][0].target == pytest.approx(y, abs=0.3)
+    model, _ = learned(BoundedTargetScaler(BSGDRegressor(budget=20)))
+    assert [each.target for each in model.examples_one(x).nearest[None]] == [None] * 3
+
+
+def test_columns_of_a_table_come_back():
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, 400), "D")
+    frame = pd.DataFrame({"city": rng.choice([f"c{i}" for i in range(9)], 400), "age": rng.integers(20, 60, 400), "since": days})
+    frame["y"] = ["yes" if city in ("c0", "c3") else "no" for city in frame["city"]]
+    model = table_model(frame, label="y", learner=SVMClassifier(seed=0))
+    model.learn_many(frame)
+    x = frame.iloc[-1].to_dict()
+    near = model.examples_one(x).nearest[x["y"]][0]
+    assert near.values["age"] == pytest.approx(x["age"], abs=1e-3)
+    assert near.values["since"] == str(x["since"].date())
+    every = {each.values["city"] for row in frame.to_dict("records")[:50] for each in model.examples_one(row).nearest["no"]}
+    assert {name for name in every if name.startswith("c")} <= {*frame["city"]}
+    assert any(name.startswith("another (") for name in every)
+    buckets = TableEncoder(categorical="city", buckets=4, max_values=2) | BSGDClassifier(budget=50)
+    buckets.learn_many(frame[["city"]], frame["y"])
+    assert {each.values["city"] for each in buckets.examples_one({"city": x["city"]}).nearest["no"]} <= {"another", *frame["city"]}
+    linear = TableEncoder(categorical="city") | OnlineLinearSVC()
+    linear.learn_many(frame[["city"]], frame["y"])
+    raises("knows no rows", linear.examples_one, {"city": "c0"})
+    raises("LogisticRegression knows no rows", (TableEncoder() | linear_model.LogisticRegression()).examples_one, {})
+
+
+def test_machines_pipelines_and_wrappers():
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    y = np.digitize(X[:, 0], [-0.5, 0.5])
+    machine = CSMOClassifier(C=10.0).fit(X, y)
+    found = examples_one(machine, X[0], 2)
+    assert {*found.nearest} == {0, 1, 2}
+    for label, near in found.nearest.items():
+        for each in near:
+            values = np.array([*each.values.values()])
+            assert y[np.linalg.norm(X - values, axis=1).argmin()] == label
+            assert each.distance == pytest.approx(np.linalg.norm(values - X[0]))
+    assert [each.target for each in examples_one(CSMORegressor().fit(X, X[:, 0]), X[0]).nearest[None]] == [None] * 3
+    raises("2 numbers", examples_one, machine, [1.0])
+    model, rows = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=20))
+    assert {*examples_one(model, rows[0][0]).nearest} == {*model["BSGDClassifier"].labels}
+    model, _ = learned(CostSensitiveClassifier(preprocessing.StandardScaler() | SVMClassifier(seed=0), {"low": 2.0}))
+    assert examples_one(model, rows[0][0]).what == "rows"
+    raises("knows no rows", examples_one, preprocessing.StandardScaler(), {})
