@@ -296,7 +296,8 @@ def _with_dates(encoder: Any, x: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the columns that features were made of."""
-    found, suffixes = {}, [] if encoder.statistics is None else encoder.statistics.suffixes
+    found: dict[Any, Any] = {}
+    suffixes = [] if encoder.statistics is None else encoder.statistics.suffixes
     for column in encoder.columns:
         if column not in encoder._features:
             value = features.get(column)
