@@ -300,11 +300,9 @@ def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
     suffixes = [] if encoder.statistics is None else encoder.statistics.suffixes
     for column in encoder.columns:
         if column not in encoder._features:
-            value = features.get(column)
-            is_date = value is not None and column in encoder.dates
-            found[column] = (
-                date_text(60.0 * round(value / 60.0)) if is_date else value
-            )  # to the minute, as far as a model knows it
+            value = found[column] = features.get(column)
+            if value is not None and column in encoder.dates:
+                found[column] = date_text(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
             continue
         sizes = {text: features.get(feature, 0.0) for text, feature in encoder._features[column].items() if feature}
         name = max(sizes, key=lambda text: sizes[text], default=None)
