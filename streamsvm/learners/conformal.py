@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from river import base, compose
@@ -64,8 +64,9 @@ class _Calibration:
 
     def restore(self, state: Any) -> None:
         """Take back what `state` gave; a ValueError where it is none."""
+        if not isinstance(state, tuple | list) or len(state) != 2 or not isinstance(state[1], np.ndarray):
+            raise ValueError(f"the saved model is corrupt: its calibration is {shown(state)}")
         misses, scores = state
-        scores = np.asarray(scores)
         if scores.ndim != 1 or len(scores) > self.window or (len(scores) and scores.dtype != np.float64):
             raise ValueError(f"the saved model is corrupt: it has {shown(scores.shape)} scores for a window of {self.window}")
         if not (np.isfinite(scores).all() and (scores >= 0.0).all() and type(misses) is float and -1.0 <= misses <= 2.0):
@@ -75,11 +76,33 @@ class _Calibration:
         self._ordered = sorted(self.scores)
 
 
-def _check(level: float, window: int) -> None:
-    check_number("level", level, 0.0, high=1.0)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie between 0 and 1, not {shown(level)}")
-    check_number("window", window, _FEWEST, inclusive=True, high=100_000, integer=True)
+class _Conformal:
+    """The base of the two: what they calibrate, which is saved with them."""
+
+    level: float
+    window: int
+    _calibration: _Calibration
+    #: The name of the model within, and what it must be.
+    _within: ClassVar[tuple[str, type]]
+
+    def _begin(self, model: Any, level: float, window: int) -> None:
+        name, kind = self._within
+        if not isinstance(_last(model), kind):
+            raise ValueError(f"the {name} must be one of river, not {shown(model)}")
+        check_number("level", level, 0.0, high=1.0)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must lie between 0 and 1, not {shown(level)}")
+        check_number("window", window, _FEWEST, inclusive=True, high=100_000, integer=True)
+        setattr(self, name, model)
+        self.level, self.window = level, window
+        self._calibration = _Calibration(level, window)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_calibration": self._calibration.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state[self._within[0]], state["level"], state["window"])  # type: ignore[misc]
+        self._calibration.restore(state["_calibration"])
 
 
 def _check_too(model: Any, x: dict[Any, Any], y: Any) -> None:
@@ -88,7 +111,7 @@ def _check_too(model: Any, x: dict[Any, Any], y: Any) -> None:
 
 
 @documented
-class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
+class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regressor):
     """A regressor with intervals that hold the target of as many rows as they say, also after a drift.
 
     It wraps another regressor, which learns and predicts as it would alone. Each row is predicted before it is learned. Its
@@ -139,14 +162,11 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
     True
     """
 
+    regressor: base.Regressor
+    _within = "regressor", base.Regressor
+
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
-        if not isinstance(_last(regressor), base.Regressor):
-            raise ValueError(f"the regressor must be one of river, not {shown(regressor)}")
-        _check(level, window)
-        self.regressor = regressor
-        self.level = level
-        self.window = window
-        self._calibration = _Calibration(level, window)
+        self._begin(regressor, level, window)
         self._expected = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
         self._rows, self._mean = 0, 0.0  # of errors
 
@@ -218,12 +238,8 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
             if isinstance(value, Real | np.bool_) and abs(float(value)) <= _LARGEST_FEATURE
         }
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_calibration": self._calibration.state()}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["regressor"], state["level"], state["window"])  # type: ignore[misc]
-        self._calibration.restore(state["_calibration"])
+        super().__setstate__(state)
         mean, expected = state["_mean"], state["_expected"]
         if type(expected) is not SVMRegressor or not (type(mean) is float and 0.0 <= mean < math.inf):
             raise ValueError(f"the saved model is corrupt: it expects errors of {shown(mean)} by {shown(expected)}")
@@ -238,7 +254,7 @@ class ConformalRegressor(base.Wrapper[base.Regressor], base.Regressor):
 
 
 @documented
-class ConformalClassifier(ClassifierWrapper):
+class ConformalClassifier(_Conformal, ClassifierWrapper):
     """A classifier with sets of labels that hold the label of as many rows as they say, also after a drift.
 
     It wraps another classifier, which learns and predicts as it would alone. The score of a row is what its probabilities leave
@@ -279,14 +295,10 @@ class ConformalClassifier(ClassifierWrapper):
     (['high'], ['high', 'low'])
     """
 
+    _within = "classifier", base.Classifier
+
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:
-        if not isinstance(_last(classifier), base.Classifier):
-            raise ValueError(f"the classifier must be one of river, not {shown(classifier)}")
-        _check(level, window)
-        self.classifier = classifier
-        self.level = level
-        self.window = window
-        self._calibration = _Calibration(level, window)
+        self._begin(classifier, level, window)
 
     def predict_set_one(self, x: dict[Any, Any]) -> list[Any]:
         """Return the labels to expect of a row, the most probable first.
@@ -311,13 +323,6 @@ class ConformalClassifier(ClassifierWrapper):
             if each and label is not None and (weights is None or weights[i] > 0.0):
                 self._calibration.learn(1.0 - (float(each[label][i]) if label in each else 0.0))
         return decided
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_calibration": self._calibration.state()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["classifier"], state["level"], state["window"])  # type: ignore[misc]
-        self._calibration.restore(state["_calibration"])
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
