@@ -13,7 +13,7 @@ from streamsvm.core.bars import axes_for, draw_bars
 from streamsvm.core.checks import check_number
 from streamsvm.core.explaining import Examples, Explanation, distances_to, explanation, nearest_examples
 from streamsvm.core.frames import as_columns, plain_list
-from streamsvm.files.messages import cut
+from streamsvm.files.messages import cut, shown
 from streamsvm.learners.wrapping import examples_within
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
@@ -35,19 +35,24 @@ class Importance:
     sizes: dict[Hashable, float]
     """The mean size of its contribution to a decision (`streamsvm.core.explaining.Explanation`), the largest first."""
     losses: dict[Hashable, float]
-    """How much larger the error is where its values are shuffled among the rows; empty without labels."""
+    """How much larger the error is where its values are shuffled among the rows; empty without labels.
+
+    Of a pipeline of river, these are the columns of the rows, and ``sizes`` has the features that its learner is given.
+    """
     error: float
     """The error on the rows as they are: the share of wrong labels, or the mean absolute error; NaN without labels."""
     n_rows: int
     """The number of rows with which it was measured."""
 
     def __str__(self) -> str:
-        width = max(6, *(len(cut(str(name), _LONGEST)) for name in self.sizes))
+        names = list(dict.fromkeys([*self.sizes, *self.losses]))
+        width = max(6, *(len(cut(str(name), _LONGEST)) for name in names))
         shuffled = f"  error when shuffled (now {self.error:.4g})" if self.losses else ""
         lines = [f"{'column':{width}}  moves the decision by{shuffled}"]
-        for name, size in self.sizes.items():
-            loss = f"  {self.losses[name]:+.4f}" if self.losses else ""
-            lines.append(f"{cut(str(name), _LONGEST):{width}}  {size:21.4f}{loss}")
+        for name in names:
+            size = f"{self.sizes[name]:21.4f}" if name in self.sizes else " " * 21
+            loss = f"  {self.losses[name]:+.4f}" if name in self.losses else ""
+            lines.append(f"{cut(str(name), _LONGEST):{width}}  {size}{loss}".rstrip())
         return "\n".join(lines)
 
     def plot(self, axes: Axes | None = None) -> Axes:
@@ -120,7 +125,7 @@ def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: 
     if asked.y is None:
         return Importance(ordered, {}, float("nan"), asked.n_rows)
     rng, error = np.random.default_rng(seed), asked.error(None, None)
-    losses = {name: asked.error(name, rng.permutation(asked.n_rows)) - error for name in ordered}
+    losses = {name: asked.error(name, rng.permutation(asked.n_rows)) - error for name in asked.shuffled(ordered)}
     return Importance(ordered, losses, error, asked.n_rows)
 
 
@@ -130,7 +135,8 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     Parameters
     ----------
     model
-        As of `importance`. Of a pipeline of river, the features are those that its learner is given.
+        As of `importance`. Of a pipeline of river, the features are those that its learner is given, and their values those of
+        the row, where it has them.
     x
         The row: a dict, or of a fitted machine an array [features].
     typical
@@ -151,13 +157,14 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     >>> list(explain_one(model, {"a": 2, "b": 1.0}).contributions)
     ['a', 'b']
     """
+    row_as_came = x
     if not hasattr(model, "explain_one") and isinstance(model, compose.Pipeline):
         x, model = model._transform_one(dict(x))
         if typical is not None:
             raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
     if hasattr(model, "explain_one"):
         found: Explanation = model.explain_one(x, typical)
-        return found
+        return found.as_came(row_as_came) if isinstance(row_as_came, Mapping) else found
     if not hasattr(model, "fit") or (hasattr(model, "predict_proba") and not hasattr(model, "decision_function")):
         raise ValueError(f"a {type(model).__name__} explains no decision")
     if typical is None:
@@ -266,6 +273,10 @@ class _Rows:
             n = len(given)
             kept = _some(n, most)
             xs = [given[i] for i in kept]
+        for x in xs:
+            if not isinstance(x, Mapping):
+                pairs = ": give the labels of pairs as y" * isinstance(x, tuple)
+                raise ValueError(f"a row is a mapping of names to values, not {shown(x)}{pairs}")
         ys: list[Any] | None = None
         if y is not None:
             every = _labels(y, n)
@@ -291,6 +302,13 @@ class _Rows:
 
     def explained(self, i: int) -> Mapping[Hashable, float]:
         return explain_one(self._model, self._xs[i]).contributions
+
+    def shuffled(self, names: Iterable[Hashable]) -> list[Hashable]:
+        """Return the columns to shuffle: those that were explained, or all of rows that a pipeline of river makes others of."""
+        if hasattr(self._model, "explain_one"):
+            return list(names)
+        came = dict.fromkeys(name for x in self._xs for name in x)
+        return list(dict.fromkeys([*(name for name in names if name in came), *came]))
 
     def error(self, name: Hashable, order: np.ndarray | None) -> float:
         xs = self._xs
@@ -334,6 +352,9 @@ class _Machine:
 
     def explained(self, i: int) -> Mapping[Hashable, float]:
         return _of_machine(self._model, self._X[i], self._typical, self._names).contributions
+
+    def shuffled(self, names: Iterable[Hashable]) -> list[Hashable]:
+        return list(names)
 
     def error(self, name: Hashable, order: np.ndarray | None) -> float:
         X = self._X

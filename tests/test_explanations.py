@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from river import preprocessing
+from river import compose, preprocessing
 from scipy.stats import spearmanr
 from sklearn.base import BaseEstimator
 from sklearn.inspection import permutation_importance
@@ -92,6 +92,20 @@ def test_two_labels_of_a_machine():
         assert found.prediction == model.predict(row[None])[0]
 
 
+def test_columns_of_which_a_pipeline_of_river_makes_features_are_shuffled():
+    rng = np.random.default_rng(0)
+    rows = [{"city": str(rng.choice(["a", "b"])), "noise": float(rng.normal())} for _ in range(300)]
+    y = [row["city"] == "a" for row in rows]
+    model = compose.Select("noise") + (compose.Select("city") | preprocessing.OneHotEncoder()) | SVMClassifier("low", seed=0)
+    for row, label in zip(rows, y, strict=True):
+        model.learn_one(row, label)
+    found = importance(model, rows, y)
+    assert {*found.losses} == {"city", "noise"}
+    assert found.losses["city"] > 0.3 > abs(found.losses["noise"])
+    assert {*found.sizes} == {"city_a", "city_b", "noise"}
+    assert [line.split()[0] for line in str(found).splitlines()[-2:]] == ["noise", "city"]
+
+
 def test_pipelines_of_river_machines_without_labels_and_nothing():
     X, score = problem(200)
     model = preprocessing.StandardScaler() | SVMClassifier("low", seed=0)
@@ -99,5 +113,9 @@ def test_pipelines_of_river_machines_without_labels_and_nothing():
     for row, y in zip(rows, score > 0.0, strict=True):
         model.learn_one(row, bool(y))
     assert next(iter(importance(model, rows, score > 0.0).sizes)) == 0
+    why = explain_one(model, rows[0])
+    assert {name: why.values[name] for name in range(6)} == rows[0]  # as it came, not as it was scaled
+    assert why.contributions == model["SVMClassifier"].explain_one(model["StandardScaler"].transform_one(rows[0])).contributions
+    raises("give the labels of pairs as y", importance, model, list(zip(rows, score > 0.0, strict=True)))
     assert importance(CSMOOneClass().fit(X), X).losses == {}
     raises("there are no rows to measure with", importance, model, [])

@@ -66,6 +66,10 @@ class Explanation:
         decision, typical = (mean + deviation * value for value in (self.decision, self.typical))
         return Explanation(decision, decision, typical, parts, deviation * self.remainder, self.values)
 
+    def as_came(self, row: Mapping[Any, Any]) -> Explanation:
+        """Return the explanation with the values of a row as it came, before transformers that kept the names."""
+        return replace(self, values={name: row.get(name, value) for name, value in self.values.items()})
+
     def __str__(self) -> str:
         given = self.prediction
         label = repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else str(given)

@@ -116,6 +116,7 @@ def explained_within(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
 ) -> Explanation:
     """Explain a row by the model that another one wraps, which may be behind transformers."""
+    row = x
     while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
         typical = None if typical is None else model._transform_one(dict(typical))[0]
         x, model = model._transform_one(dict(x))
@@ -123,7 +124,7 @@ def explained_within(
         raise ValueError(f"a {type(model).__name__} explains no decision")
     grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a table's model has groups of its own
     found: Explanation = model.explain_one(x, typical, *grouped, *label)
-    return found
+    return found.as_came(row)
 
 
 def examples_within(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
