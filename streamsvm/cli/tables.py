@@ -11,7 +11,7 @@ from river import compose
 from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import names
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.options import (
     KNOWN,
     READING,
@@ -113,9 +113,11 @@ def _same(known: Any, given: Any) -> bool:
 
 
 def label_of(saved: Any) -> str | None:
-    """Return the name that the label had where a checkpoint was learned; None if the checkpoint has none."""
+    """Return the name that the label had where a checkpoint, or a saved model of a table, was learned; None if it has none."""
     label = _mapping(saved.header, "position").get("label")
-    return label if isinstance(label, str) else None
+    if isinstance(label, str):
+        return label
+    return saved.model.label if isinstance(saved.model, TableModel) else None
 
 
 def _mapping(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:

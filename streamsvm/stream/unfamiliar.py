@@ -25,7 +25,7 @@ class Unfamiliar:
     encoder
         What has learned the names in columns of names; None if nothing has.
     ignored
-        Columns that need not be learned, because predictions keep them.
+        Columns that need not be learned, because predictions keep them. Those that the encoder drops need not be, either.
 
     Examples
     --------
@@ -41,7 +41,8 @@ class Unfamiliar:
     """
 
     def __init__(self, learned: Sequence[Hashable], encoder: TableEncoder | None, ignored: Sequence[Hashable] = ()) -> None:
-        self._learned, self._encoder, self._ignored = dict.fromkeys(learned), encoder, frozenset(ignored)
+        self._learned, self._encoder = dict.fromkeys(learned), encoder
+        self._ignored = frozenset([*ignored, *(() if encoder is None else encoder.drop)])
         self._rows = 0
         self._came: set[Hashable] = set()
         self._columns: Counter[Hashable] = Counter()

@@ -44,7 +44,7 @@ def test_a_label_of_a_checkpoint_that_is_no_name(table, tmp_path, call, position
     with CheckpointFolder(tmp_path / "other") as folder:
         folder.save(model, None, rows=1, position=position)
     said = call("predict", table, "--model", tmp_path / "other", "--to", "-").stderr
-    assert "column 'income' was never learned: it is left out (80 of 80 rows)" in said
+    assert said.startswith("80 rows had a label, which was not learned: ")  # as the model itself knows
 
 
 def test_a_column_that_the_model_does_not_know_is_left_out_and_can_be_dropped(table, file, tmp_path, call):
