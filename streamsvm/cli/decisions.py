@@ -147,6 +147,29 @@ def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
     return _deciding(model, decide)
 
 
+def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
+    """Return the positive label: the one that a flag names, or the one whose threshold or cost the model has; else None.
+
+    Raises
+    ------
+    CommandError
+        The model has not learned the label that the flag names.
+    """
+    known = getattr(learner_of(model), "labels", None)
+    if text is not None:
+        positive = parse_positive(text, text_format)
+        if known and positive not in known:
+            raise CommandError(f"--positive {text}: the model has not learned the label {positive!r}, only {listed(known, 10)}")
+        return positive
+    last = steps_of(model)[1]
+    while not isinstance(last, CostSensitiveClassifier | TunedThresholdClassifier):
+        if not isinstance(last, ConformalClassifier):
+            return None
+        last = steps_of(last.classifier)[1]
+    found = list(last.costs) if isinstance(last, CostSensitiveClassifier) else [getattr(last.metric, "pos_val", None)]
+    return found[0] if len(found) == 1 and (not known or found[0] in known) else None
+
+
 def _deciding(model: Any, decide: Decide) -> Any:
     """Return a model with its classifier deciding anew; what says how sure it is stays round that."""
     if isinstance(model, compose.Pipeline):

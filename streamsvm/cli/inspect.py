@@ -84,7 +84,7 @@ def _lines(known: About) -> dict[str, str]:
     rows += [f"{known.unlabelled:,} without a label"] * bool(known.unlabelled)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in known.refused.items())
     rows.append(f"{known.n_refused:,} refused" + f" ({counts})" * bool(counts))
-    rows += [f"{known.drifts or 0:,} drifts"] * (known.drifts is not None)
+    rows += [f"{known.drifts or 0:,} drift{'s' * (known.drifts != 1)}"] * (known.drifts is not None)
     found["rows"] = ", ".join(rows)
     for number, report in enumerate(each for each in known.reports if math.isfinite(each.value)):
         found["score" if not number else f"score {number + 1}"] = _score(report)
@@ -94,6 +94,8 @@ def _lines(known: About) -> dict[str, str]:
         told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
         found["columns"] = f"{told}\n{_listed([column.name for column in columns if column.kind != 'dropped'])}"
     found["learner"] = f"{known.learner}: {known.words[:1].lower()}{known.words[1:]}"
+    if known.decides:
+        found["decides"] = known.decides
     if known.experts:
         heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in known.experts[:_MOST_EXPERTS])
         found["listens to"] = ", ".join(heard) + (", ..." if len(known.experts) > _MOST_EXPERTS else "")

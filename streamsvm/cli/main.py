@@ -288,7 +288,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
     scoring = commands.add_parser(
         "score",
-        help="predict rows with labels, without learning them, and score it",
+        help="say how well rows with labels are predicted, without learning them",
         usage="%(prog)s SOURCE --model PLACE [flags]",
     )
     text = "files or a topic, as of predict, up to its end"
@@ -298,13 +298,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     text = "the column or key that holds the label (default: the one that was learned)"
     scoring.add_argument("--label", metavar="NAME", help=text)
     text = (
-        "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix,Calibration, with --positive "
-        "also ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
+        "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix,Calibration, with a positive "
+        "label also ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
     )
     scoring.add_argument("--metric", metavar="NAME,...", help=text)
     text = "labels that are not in the rows, as of learn"
     scoring.add_argument("--labels", metavar="STREAM?key=NAME", help=text)
-    scoring.add_argument("--positive", metavar="LABEL", help="the positive label of metrics, and of --threshold")
+    text = "the positive label of metrics, and of --threshold (default: that of the model's threshold or costs)"
+    scoring.add_argument("--positive", metavar="LABEL", help=text)
     add_decisions(scoring, learns=False)
     text = "a label that is less probable than this is not predicted, and only the rest is scored"
     scoring.add_argument("--abstain", type=share, default=0.0, metavar="P", help=text)
@@ -341,6 +342,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     report.add_argument("--to", dest="into", type=Path, required=True, metavar="FILE", help=text)
     text = "the column or key that holds the label (default: the one that was learned)"
     report.add_argument("--label", metavar="NAME", help=text)
+    text = "the label that ROCAUC, AveragePrecision and F1 are about (default: that of the model's threshold or costs)"
+    report.add_argument("--positive", metavar="LABEL", help=text)
     add_overwrite(report)
     add_trusted(report, "the model")
 

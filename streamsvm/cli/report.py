@@ -12,6 +12,7 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.decisions import positive_of
 from streamsvm.cli.job import Job
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.score import metrics_of, rows_left_out
@@ -68,7 +69,9 @@ def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
     if not isinstance(learner_of(model), base.Classifier | base.Regressor):
         return Given(name, xs, ys)
     with read_by_model(job, checkpoint) as source:
-        loop = LearningLoop(source, model, metrics_of(model), learns=False, on_error="skip", error_share=1.0)
+        positive = positive_of(arguments.positive, model, job.format)
+        metric = metrics_of(model, positive=positive)
+        loop = LearningLoop(source, model, metric, positive=positive, learns=False, on_error="skip", error_share=1.0)
         began = time.process_time()
         try:
             with stopping(loop.stop):

@@ -11,14 +11,17 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, printable
-from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision_flag
+from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision_flag, positive_of
 from streamsvm.cli.job import Job, labels_of
-from streamsvm.cli.parsing import make_metrics, parse_positive
+from streamsvm.cli.parsing import make_metrics
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping
-from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress
+from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress, Sink
+from streamsvm.stream.answers import calibrated_answer
+from streamsvm.stream.endpoints import Record
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
+from streamsvm.stream.scores.several import Scores
 
 _WINDOW = 1000
 _TABLES = ["ClassificationReport", "ConfusionMatrix"]
@@ -40,17 +43,25 @@ def run(arguments: argparse.Namespace) -> bool:
     check_predicts(checkpoint.model, arguments.path)
     place = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     text_format = format_of(place)
-    positive = parse_positive(arguments.positive, text_format)
     decide = decide_of(arguments, text_format, regression=False, learns=False)
     model = decided(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
+    positive = positive_of(arguments.positive, model, text_format)
     labels = labels_of(argparse.Namespace(**{**vars(arguments), "source": place, "start": None}), text_format)
     job = Job(place=place, format=text_format, label=arguments.label, labels=labels)
-    metric = metrics_of(model, arguments.metric, positive)
+    if arguments.metric is not None and arguments.positive is None:
+        metric = metrics_of(model, arguments.metric)
+        positive = positive if Scores(metric, _WINDOW).may_be_binary else None
+    else:
+        metric = metrics_of(model, arguments.metric, positive)
+    sure = None if labels is not None else calibrated_answer(model)
+    held = None if sure is None else _Held()
     with read_by_model(job, checkpoint) as source:
         loop = (LearningLoop if labels is None else partial(DelayedLearningLoop, delayed=labels.buffer))(
             source,
             model,
             metric,
+            sink=held,
+            answers=[] if sure is None else [sure],
             window=_WINDOW,
             positive=positive,
             learns=False,
@@ -67,13 +78,55 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.json:
         course = {"every": loop.curve.every, "points": loop.curve.state["points"]}
         facts = {"rows": end.learned, "scores": scores_of(end.scores), "course": course, "left_out": counts}
+        facts |= {} if held is None else {"held": held.facts}
         print(json.dumps(facts, allow_nan=False, default=str))
         return end.interrupted
     left_out = "".join(f"  {count:,} {kind}" for kind, count in counts.items())
     print(f"{end.learned:,} row{'s' * (end.learned != 1)} scored{left_out}{'  interrupted' * end.interrupted}")
-    for line in [*lines_of(end.scores), *course_of(loop.curve)]:
+    scores = lines_of(end.scores)
+    first = sum(report.table is None for report in end.scores)
+    for line in [*scores[:first], *([] if held is None else [held.line]), *scores[first:], *course_of(loop.curve)]:
         print(printable(line))
+    if arguments.metric is None and positive is None and len(getattr(learner_of(model), "labels", ())) == 2:
+        print("--positive LABEL shows more: ROCAUC, AveragePrecision and F1 of that label, and thresholds for it")
     return end.interrupted
+
+
+class _Held(Sink):
+    """Counts of how many rows an interval, or a set of labels, holds what is true, and how large these are."""
+
+    name = "a count"
+
+    def __init__(self) -> None:
+        self._rows, self._held, self._size, self._what = 0, 0, 0.0, ""
+
+    def write(self, record: Record) -> None:
+        said = record._asdict()
+        y, labels, low, high = said["y_true"], said.get("labels"), said.get("low"), said.get("high")
+        if y is None or (labels is None and (low is None or high is None)):
+            return
+        self._what = "intervals" if labels is None else "sets of labels"
+        self._rows += 1
+        self._held += low <= y <= high if labels is None else y in labels
+        self._size += high - low if labels is None else len(labels)
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    @property
+    def facts(self) -> dict[str, float | None]:
+        """The share of rows that are held, and the mean width or number of labels."""
+        known = self._rows > 0
+        return {"share": self._held / self._rows if known else None, "size": self._size / self._rows if known else None}
+
+    @property
+    def line(self) -> str:
+        """The same in words."""
+        if not self._rows:
+            return "no row has an interval, or a set of labels, yet"
+        size = self._size / self._rows
+        mean = f"{size:.4g} wide" if self._what == "intervals" else f"with {size:.2f} labels"
+        return f"{self._what} that hold the truth {self._held / self._rows:.4f}, {mean} in the mean"
 
 
 def metrics_of(model: Any, named: str | None = None, positive: Any = None) -> Any:
@@ -86,7 +139,7 @@ def metrics_of(model: Any, named: str | None = None, positive: Any = None) -> An
     if not gives_probabilities(steps_of(model)[1]):
         return ["Accuracy", *["F1"] * (positive is not None), *_TABLES]
     of_positive = ["ROCAUC", "AveragePrecision", "F1"] if positive is not None else []
-    return ["Accuracy", "LogLoss", *of_positive, *_TABLES, "Calibration"]
+    return ["Accuracy", "LogLoss", *of_positive, *_TABLES, "Calibration", *["Thresholds"] * (positive is not None)]
 
 
 def rows_left_out(end: Progress) -> dict[str, int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from streamsvm import load
+from streamsvm import BSGDClassifier, load, save, table_model
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -55,9 +55,11 @@ def test_rows_that_cannot_be_scored_are_told(state, file, call):
     said = call("score", path, "--model", state).stdout
     assert said.splitlines()[0] == "50 rows scored  1 not a number  1 malformed  1 without label"
     assert "ConfusionMatrix:" in said
-    assert "ROCAUC" not in said
+    assert "ROCAUC 0" not in said
+    assert said.endswith("--positive LABEL shows more: ROCAUC, AveragePrecision and F1 of that label, and thresholds for it\n")
     assert "F1 0." in call("score", path, "--model", state, "--metric", "F1", "--positive", "yes").stdout
     call("score", path, "--model", state, "--metric", "F1", status=1, says="--positive")
+    call("score", path, "--model", state, "--positive", "Yes", status=1, says="has not learned the label 'Yes', only")
     call("score", path, "--model", state, "--metric", "MAE", status=2, says="no such metric for classifiers")
     call(
         "score", file("bare.csv", "id,city,size", "1,Oslo,3"), "--model", state, status=1, says="had a label: nothing was scored"
@@ -96,7 +98,61 @@ def test_the_score_along_the_way_and_calibration_are_told(state, file, call):
     (course,) = [line for line in lines if line.startswith("Accuracy of 1,000 rows each time")]
     assert all(0.7 < float(value) < 0.9 for value in course.partition(": ")[2].split())
     place = lines.index("Calibration:")
-    name, expected, right, rows = lines[place + 1 :][-2].rsplit(maxsplit=3)
+    name, expected, right, rows = lines[place + 1 :][-3].rsplit(maxsplit=3)
     assert (name.strip(), rows) == ("all", "3,000")
     assert abs(float(expected) - float(right)) < 0.1
     assert right == lines[1].split()[1]
+
+
+def test_thresholds_are_those_of_scikit_learn(state, file, call):
+    lines = list(table(300, 4))
+    said = call("score", file("new.csv", "id,city,size,y", *lines), "--model", state, "--positive", "yes", "--json").stdout
+    (found,) = [score["table"] for score in json.loads(said)["scores"] if score["name"] == "Thresholds"]
+    model, rows = load(state), [line.split(",") for line in lines]
+    y = np.array([row[3] == "yes" for row in rows])
+    p = np.array([model.predict_proba_one({"city": city, "size": float(size)})["yes"] for _, city, size, _ in rows])
+    for name, predicted, precision, recall, f1 in found[1:]:
+        if "best" not in name and predicted:
+            due = p >= float(name) - 2e-4  # rows of a bin count together
+            assert predicted == due.sum()
+            wanted = metrics.precision_score(y, due), metrics.recall_score(y, due), metrics.f1_score(y, due)
+            assert (precision, recall, f1) == pytest.approx(wanted, rel=1e-12)
+    precision, recall, _ = metrics.precision_recall_curve(y, p)
+    (best,) = [row for row in found if "best" in row[0]]
+    assert best[-1] == pytest.approx(np.nanmax(2 * precision * recall / (precision + recall)), abs=1e-3)
+
+
+def test_what_a_model_decides_by_is_known(file, tmp_path, call):
+    path, new = file("rows.csv", "id,city,size,y", *table(600, 0)), file("new.csv", "id,city,size,y", *table(300, 1))
+    call(
+        "learn", path, "--label", "y", "--threshold", "f1", "--positive", "yes", "--interval", ".8", "--learner", "bsgd",
+        "--checkpoint", tmp_path / "tuned", "--quiet",
+    )  # fmt: skip
+    [decides] = [line for line in call("inspect", tmp_path / "tuned").stdout.splitlines() if line.startswith("decides")]
+    assert decides.split(None, 1)[1].startswith("'yes' from a probability of 0.")
+    assert decides.endswith(" on, tuned to F1, sets that hold 80 % of the labels")
+    lines = call("score", new, "--model", tmp_path / "tuned").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == ["Accuracy", "LogLoss", "ROCAUC", "AveragePrecision", "F1"]
+    held = json.loads(call("score", new, "--model", tmp_path / "tuned", "--metric", "Accuracy", "--json").stdout)["held"]
+    model, rows = load(tmp_path / "tuned"), [line.split(",") for line in table(300, 1)]
+    last, sets = model._last_step, []
+    for _, city, size, _ in rows:
+        sets.append(last.predict_set_one(model._transform_one({"city": city, "size": float(size)})[0]))
+    assert held["share"] == np.mean([row[3] in each for row, each in zip(rows, sets, strict=True)])
+    assert (
+        lines[6]
+        == f"sets of labels that hold the truth {held['share']:.4f}, with {np.mean([*map(len, sets)]):.2f} labels in the mean"
+    )
+
+
+def test_models_of_a_table_that_were_saved_in_python_know_their_label(file, tmp_path, call):
+    path = file("rows.csv", "id,city,size,y", *table(200, 0))
+    model = table_model(str(path), label="y", learner=BSGDClassifier(budget=20))
+    for line in table(200, 0):
+        _, city, size, y = line.split(",")
+        model.learn_one({"city": city, "size": float(size)}, y)
+    save(model, tmp_path / "model.bin")
+    assert call("score", path, "--model", tmp_path / "model.bin").stdout.startswith("200 rows scored\nAccuracy 0.")
+    said = call("predict", path, "--model", tmp_path / "model.bin", "--to", "-")
+    assert said.end["y_true"] in ("yes", "no")
+    assert "never learned" not in said.stderr  # of the id, which is dropped, and the label

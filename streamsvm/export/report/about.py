@@ -14,9 +14,12 @@ from river import base
 from streamsvm.core.checks import checked_mapping
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.describe import program_of
+from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
+from streamsvm.learners.costs import CostSensitiveClassifier
+from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.page import plain
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.scores.several import TABLES
@@ -32,6 +35,8 @@ class About:
 
     label: str | None
     """The column that it predicts."""
+    decides: str
+    """By which threshold or costs it chooses labels, and how sure it says to be; "" where it does neither."""
     learner: str
     """The name of the class."""
     words: str
@@ -90,6 +95,7 @@ def about(checkpoint: Checkpoint) -> About:
     drift = _mapping(header, "drift")
     return About(
         label=label if isinstance(label, str) else found,
+        decides=", ".join(_decides(model)),
         learner=type(learner).__name__,
         words=(inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix("."),
         regression=isinstance(learner, base.Regressor),
@@ -112,6 +118,25 @@ def about(checkpoint: Checkpoint) -> About:
         experts=_experts(learner),
         version=plain(_mapping(header, "versions").get("streamsvm", "")),
     )
+
+
+def _decides(model: Any) -> list[str]:
+    """Return what each wrapper of a learner does, in words."""
+    last = steps_of(model)[1]
+    if isinstance(last, ConformalRegressor):
+        return [*_decides(last.regressor), f"intervals that hold {100.0 * last.level:g} % of the numbers"]
+    if isinstance(last, ConformalClassifier):
+        return [*_decides(last.classifier), f"sets that hold {100.0 * last.level:g} % of the labels"]
+    if isinstance(last, CostSensitiveClassifier):
+        return [
+            *_decides(last.classifier),
+            *(f"a missed {plain(repr(label))} costs {cost:.4g}" for label, cost in last.costs.items()),
+        ]
+    if isinstance(last, TunedThresholdClassifier):
+        name = "BalancedAccuracy" if last.metric is None else type(last.metric).__name__
+        label = plain(repr(getattr(last.metric, "pos_val", "the positive label")))
+        return [*_decides(last.classifier), f"{label} from a probability of {last.threshold:.3g} on, tuned to {name}"]
+    return []
 
 
 def _mapping(facts: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

@@ -132,6 +132,8 @@ def _columns(known: About) -> dict[str, Any] | None:
 
 def _size(known: About, given: Given | None, file_bytes: int | None) -> list[list[str]]:
     found = [["the model is", plain(known.words, 160) or known.learner]]
+    if known.decides:
+        found.append(["decides", plain(known.decides, 200)])
     if known.nbytes is not None:
         found.append(["memory", f"{known.nbytes:,} bytes"])
     if file_bytes is not None:

@@ -11,9 +11,19 @@ import numpy as np
 
 from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, described
 from streamsvm.stream.scores.label_shares import LabelShares
-from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, cleaned, cleaned_one, exact_counts, roc_auc
+from streamsvm.stream.scores.ranks import (
+    BINS,
+    RankCounts,
+    average_precision,
+    by_threshold,
+    cleaned,
+    cleaned_one,
+    exact_counts,
+    roc_auc,
+)
 
 _MOST_ROWS = 2**53
+_THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 class ProbabilityScore(Score):
@@ -167,6 +177,34 @@ class AveragePrecision(RankScore):
     def guesses(self) -> tuple[tuple[str, float], ...]:
         others, positives = self._ranks.counts.sum(axis=1).tolist()
         return (("rows in any order", positives / (positives + others)),) if positives else ()
+
+
+class Thresholds(RankScore):
+    """A table of what predicting the positive label from some thresholds on would give, with the one of the best F1.
+
+    It is no number, and has no last rows.
+
+    Examples
+    --------
+    >>> score = Thresholds(window=2)
+    >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
+    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> [row[:2] for row in score.table[3:7]]
+    [['0.2', 3], ['0.3 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
+    """
+
+    @staticmethod
+    def _of(counts: np.ndarray) -> float:  # noqa: ARG004
+        return math.nan
+
+    @property
+    def table(self) -> list[list[Any]]:
+        lines = by_threshold(self._ranks.counts, _THRESHOLDS)
+        names = [f"{p:.3g}" + " (best F1)" * (p not in _THRESHOLDS) for p, *_ in lines]
+        return [
+            ["probability from", "predicted", "precision", "recall", "F1"],
+            *([name, *line[1:]] for name, line in zip(names, lines, strict=True)),
+        ]
 
 
 class LossScore(ProbabilityScore):
@@ -348,7 +386,7 @@ class BrierScore(LossScore):
 
 #: The scores of probabilities by name.
 PROBABILITY_SCORES: dict[str, type[ProbabilityScore]] = {
-    kind.__name__: kind for kind in (ROCAUC, AveragePrecision, LogLoss, BrierScore)
+    kind.__name__: kind for kind in (ROCAUC, AveragePrecision, LogLoss, BrierScore, Thresholds)
 }
 
 

@@ -9,6 +9,7 @@ bins of their own.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,41 @@ def average_precision(counts: np.ndarray) -> float:
     rows = found + np.cumsum(others)
     some = positives > 0.0
     return float(positives[some] @ (found[some] / rows[some]) / found[-1]) if some.any() else math.nan
+
+
+def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
+    """Return what predicting the positive label from each threshold on gives, and from the one with the best F1.
+
+    Each is the threshold, the number of rows that are predicted so, precision, recall, and F1. ``counts`` are those of a
+    `RankCounts`: of the bin that a threshold lies in, all rows count as above it. Empty without a positive row.
+
+    >>> counts = RankCounts()
+    >>> counts.add_many(np.array([False, True, False, True]), np.array([0.1, 0.3, 0.4, 0.9]))
+    >>> for p, *found in by_threshold(counts.counts, [0.2, 0.5]):
+    ...     print(round(p, 2), *(round(each, 2) for each in found))
+    0.2 3 0.67 1.0 0.8
+    0.3 3 0.67 1.0 0.8
+    0.5 1 1.0 0.5 0.67
+    """
+    above, found = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1], []
+    rows, right = above.sum(axis=0), above[1]
+    if not right[0]:
+        return []
+    f1 = 2.0 * right / (rows + right[0])
+    best = int(np.where(counts.any(axis=0), f1, -1.0).argmax())
+    places = [(p, 1 + int((_place(p) - _LOWEST) * _BINS_PER_UNIT)) for p in thresholds]
+    for p, place in sorted([*places, (_lowest_of(best), best)]):
+        n, hits = int(rows[place]), int(right[place])
+        found.append((p, n, hits / n if n else 0.0, hits / int(right[0]), float(f1[place])))
+    return found
+
+
+def _lowest_of(place: int) -> float:
+    """Return the smallest score of a bin."""
+    if place in (0, BINS - 1):
+        return float(place > 0)
+    odds = math.sinh(_LOWEST + (place - 1) / _BINS_PER_UNIT)
+    return math.exp(odds) / (1.0 + math.exp(odds)) if odds < 0.0 else 1.0 / (1.0 + math.exp(-odds))
 
 
 def exact_counts(positive: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ class Scores:
         self.all: list[Score] = [_score_of(each, window, positive, regression) for each in given]
         self.first: Score = self.all[0]
         names = [score.name for score in self.all]
-        if isinstance(self.first, TableScore):
+        if self.first.table is not None:
             raise ValueError(f"{self.first.name} is a table: name a metric that is one number before it: Accuracy,{names[0]}")
         described = list(map(repr, self.all))
         if len(set(described)) < len(described):
