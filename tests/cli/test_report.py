@@ -83,9 +83,10 @@ def test_without_rows_it_says_what_the_run_recorded(state, tmp_path, call):
 
 def test_the_card_has_the_same_in_markdown(state, file, tmp_path, call):
     rows = file("new.csv", "id,city,size,y", *table(200, 1))
-    call("report", state, rows, "--to", tmp_path / "card.md")
+    call("report", state, rows, "--to", tmp_path / "card.md", "--positive", "yes")
     text = (tmp_path / "card.md").read_text("utf-8")
-    for title in ("Which labels it confuses", "Label by label", "What matters to it", "Why it decides so", "While it learned"):
+    labels = "Which labels it confuses", "Label by label", "Where to put the threshold"
+    for title in (*labels, "What matters to it", "Why it decides so", "While it learned"):
         assert f"\n## {title}\n" in text
     assert "<script" not in text.replace("\\<", "")
     assert not re.search(r"(?<!\\)<", text)

@@ -26,12 +26,18 @@ def card(facts: Mapping[str, Any]) -> str:
     score = facts["score"]
     parts = [f"# {_text(facts['title'])}", _text(" · ".join(facts["lead"]))]
     parts.append(
-        f"**{_text(score['big'])}** {_text(score['what'])}" + (f". {_text(score['sentence'])}" if score["sentence"] else "")
+        f"**{_text(score['big'])}** " * bool(score["big"])
+        + _text(score["what"])
+        + (f". {_text(score['sentence'])}" if score["sentence"] else "")
     )
     parts += _table(None, [["", ""], *([name, text] for name, text in facts["tiles"])])
     if "scores" in facts:
         parts += _table("Further scores", [["score", "value", "guessing gives"], *facts["scores"]])
-    for name, title in (("confusion", "Which labels it confuses"), ("labels", "Label by label")):
+    for name, title in (
+        ("confusion", "Which labels it confuses"),
+        ("labels", "Label by label"),
+        ("thresholds", "Where to put the threshold"),
+    ):
         if name in facts:
             parts += _table(title, facts[name]["table"], facts[name]["sentence"])
     if "calibration" in facts:
@@ -44,13 +50,18 @@ def card(facts: Mapping[str, Any]) -> str:
     if "importance" in facts:
         found = facts["importance"]
         parts += _table(
-            "What matters to it", [["column", ""], *([name, text] for name, _, text in found["columns"])], found["sentence"]
+            "What matters to it",
+            [["column", "by how much"], *([name, text] for name, _, text in found["columns"])],
+            found["sentence"],
         )
     if "explained" in facts:
         parts += ["## Why it decides so", _text(facts["explained"]["sentence"])]
         for row in facts["explained"]["rows"]:
             lines = [[name, "" if value is None else value, size] for name, value, size in row["parts"]]
-            parts += [f"**{_text(row['title'])}**: {_text(row['decision'])}", *_table(None, [["column", "value", ""], *lines])]
+            parts += [
+                f"**{_text(row['title'])}**: {_text(row['decision'])}",
+                *_table(None, [["column", "value", "moves it by"], *lines]),
+            ]
     if "curve" in facts:
         found = facts["curve"]
         points = found["points"][:: max(len(found["points"]) // 8, 1)]
@@ -68,7 +79,11 @@ def card(facts: Mapping[str, Any]) -> str:
             for row in facts["columns"]["rows"]
         ]
         head = ["column", "read as", "values", "missing", "note"]
-        parts += _table("What it learned from", [head, *rows], " ".join((facts["columns"]["sentence"], facts["columns"]["rest"])))
+        parts += _table(
+            "What it learned from",
+            [head, *rows],
+            " ".join(filter(None, (facts["columns"]["sentence"], facts["columns"]["rest"]))),
+        )
     if facts["facts"]:
         parts += _table("Size and speed", [["", ""], *facts["facts"]])
     parts.append("\n".join(f"- {_text(each)}" for each in facts["notes"]))

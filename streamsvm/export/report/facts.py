@@ -196,8 +196,7 @@ def _is_explained(model: Any, x: Mapping[Any, Any]) -> bool:
 
 _POINTS = "By how many points the error, now {:.1f} % of the rows,"
 _WHY = (
-    "Each line is what a column moves the decision by, against that of a typical row: to the right for the answer, to the left "
-    "against it."
+    "Each line is what a column moves the decision by, against that of a typical row: above 0 for the answer, below 0 against it."
 )
 
 

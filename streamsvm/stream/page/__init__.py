@@ -121,15 +121,21 @@ def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
     return found | ({"scores": numbers} if numbers else {})
 
 
-_CALIBRATED = "How often an answer is right, by how probable it was said to be: below the line, it was too sure of itself."
+_CALIBRATED = (
+    "How often an answer is right, by how probable it was said to be: less than expected, and it was too sure of itself."
+)
 _TABLES = {
     "ConfusionMatrix": (
         "confusion",
-        "A line for each true label, a column for each that was predicted. Blue is right; shares are of the rows of the line.",
+        "A line for each true label, a column for each that was predicted: on the diagonal, both are the same.",
     ),
     "ClassificationReport": (
         "labels",
         "Precision: how many that were called so are. Recall: how many that are so were found. F1 is between them.",
+    ),
+    "Thresholds": (
+        "thresholds",
+        "What it would give to predict the positive label from a probability on: how many rows are called so, and how many rightly.",
     ),
 }
 

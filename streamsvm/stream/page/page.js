@@ -169,7 +169,7 @@ function confusion({ confusion: { sentence, table: [head, ...rows] } }) {
     }));
   });
   const kind = rows.length > 4 ? "" : "half";
-  return section(kind, "Which labels it confuses", sentence, element("div", { class: "scrolls" }, element("table", { class: "matrix" },
+  return section(kind, "Which labels it confuses", `${sentence} Shares are of the rows of the line.`, element("div", { class: "scrolls" }, element("table", { class: "matrix" },
     element("thead", {}, element("tr", {}, ...head.map(name => element("th", {}, named(name))))), element("tbody", {}, ...cells))));
 }
 
@@ -245,6 +245,7 @@ function lately({ points, metric, curve }) {
 const PARTS = [
   ["tiles", hero, ["score", "tiles", "scores"]], ["curve", curve, ["curve"]], ["importance", important, ["importance"]],
   ["confusion", confusion, ["confusion"]], ["labels", state => table("Label by label", state.labels, (value, i) => i < 3 ? percent(value) : shown(value)), ["labels"]],
+  ["thresholds", state => table("Where to put the threshold", state.thresholds), ["thresholds"]],
   ["calibration", calibration, ["calibration"]], ["facts", facts, ["facts"]],
   ["points", lately, ["points", "curve"]],
   ["explained", explained, ["explained"]], ["columns", columns, ["columns"]],
