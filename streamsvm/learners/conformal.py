@@ -174,8 +174,16 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
     def _wrapped_model(self) -> base.Regressor:
         return self.regressor
 
-    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> float:
-        """Predict the target of one row, as the regressor does."""
+    def predict_one(self, x: dict[Any, Any], with_interval: bool = False, **kwargs: Any) -> Any:
+        """Predict the target of one row, as the regressor does.
+
+        ``with_interval=True`` returns the interval instead, as river's ``conf.RegressionJackknife`` does, also from a pipeline
+        that ends in this model: a ``river.conf.Interval``, with ``lower`` and ``upper``.
+        """
+        if with_interval:
+            from river import conf  # noqa: PLC0415 - few need it
+
+            return conf.Interval(*self.predict_interval_one(x))
         return self.regressor.predict_one(x, **kwargs)
 
     def predict_interval_one(self, x: dict[Any, Any]) -> tuple[float, float]:

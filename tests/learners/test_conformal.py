@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from river import checks, linear_model, preprocessing
+from river import checks, conf, linear_model, preprocessing
 
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save
@@ -116,6 +116,16 @@ def test_behind_scalers_and_with_weights():
     for _ in range(50):
         same.learn_one({"a": 0.0}, 0.0)
     assert same.predict_interval_one({"a": 0.0}) == pytest.approx((0.0, 0.0))
+
+
+def test_intervals_as_river_asks_for_them():
+    model = preprocessing.StandardScaler() | ConformalRegressor(BSGDRegressor(budget=20))
+    for x, y in numbers(100):
+        model.learn_one(x, y)
+    found = model.predict_one(x, with_interval=True)
+    assert isinstance(found, conf.Interval)
+    assert (found.lower, found.upper) == model._last_step.predict_interval_one(model._transform_one(x)[0])
+    assert model.predict_one(x) in found
 
 
 def test_parameters():

@@ -23,18 +23,21 @@ def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[fl
     """Return the values that are repeated far outside the others, at most three on each side; none where that says nothing.
 
     A value such as -999, 32767 or 1e38, or one of ``marks``, is nearer far than others are. Zero is, where all others are at
-    least a thousand, though not where most rows have it, as sums do.
+    least a thousand. Where most rows have it, as sums do, it never is.
 
     Examples
     --------
     >>> ages = [20 + i * i % 61 for i in range(40)]
     >>> far_values([*ages, -999, -999]), far_values([*ages, 300, 300]), far_values([*ages, 1e38, 1e38, -999, -998, -998, -999])
     ([-999], [], [-999, -998, 1e+38])
+    >>> far_values([0] * 95 + [1848, 1848, 1887, 1902, 1977, 2001])
+    []
     """
     if len(numbers) < _FEWEST_ROWS:
         return []
     counts = Counter(numbers)
     values = sorted(counts)
+    usual_zero = counts[0] >= _MOST_ZEROS * len(numbers)
     found: list[float] = []
     for low, high in itertools.product(range(_MOST + 1), repeat=2):
         rest, ends = values[low : len(values) - high], (*values[:low], *values[len(values) - high :])
@@ -42,10 +45,11 @@ def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[fl
             continue
         width = float(rest[-1]) - float(rest[0])
         are_far = all(_is_far(value, rest, width, counts[value], value in marks) for value in ends)
+        are_far = are_far and not (usual_zero and 0 in ends)
         if are_far and sum(counts[value] for value in ends) < len(numbers):
             found = list(ends)
     if not found and values[0] == 0 and len(values) > _FEWEST and values[1] >= _THOUSANDS:
-        return [values[0]] if _REPEATED <= counts[0] < _MOST_ZEROS * len(numbers) else []
+        return [values[0]] if counts[0] >= _REPEATED and not usual_zero else []
     return found
 
 

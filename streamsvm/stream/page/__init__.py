@@ -135,7 +135,7 @@ _TABLES = {
     ),
     "Thresholds": (
         "thresholds",
-        "What it would give to predict the positive label from a probability on: how many rows are called so, and how many rightly.",
+        "What it would give to predict the positive label from a probability on: how many rows are called so, and how well.",
     ),
 }
 
