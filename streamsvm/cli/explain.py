@@ -11,6 +11,7 @@ from typing import Any
 
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.streams import first_rows, newest
+from streamsvm.cli.tables import label_of
 from streamsvm.core.explaining import Examples
 from streamsvm.explanations import examples_one, explain_one, importance
 
@@ -58,6 +59,8 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
         return
     print(printable(f"{found}\n", newlines=True))
+    if not found.losses and (label := label_of(checkpoint)) is not None:
+        print(printable(f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True))
     for number, (each, examples) in enumerate(itertools.zip_longest(explained, near), 1):
         like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"
         print(printable(f"row {number:,}: {each}\n{like}", newlines=True))

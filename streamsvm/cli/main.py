@@ -59,8 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = expanded({name: commands[name] for name in ("learn", "predict")}, words)
     except UsageError as error:
         commands[words[0]].error(printable(str(error)))
-    arguments = parser.parse_args(config.words)
+    arguments, unknown = parser.parse_known_args(config.words)
     command = commands[arguments.command]
+    if unknown:
+        command.error(printable(f"unrecognized arguments: {' '.join(unknown)}"))
     if "to" in arguments:
         given = arguments.source or ([] if config.source is None else [config.source])
         arguments.source, arguments.options = given if len(given) > 1 else next(iter(given), None), config.options
@@ -187,7 +189,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     metric_help = (
         "ROCAUC, AveragePrecision, LogLoss, BrierScore, or a metric from river.metrics, such as F1, 'FBeta(beta=2)' or R2 "
         "(default: Accuracy; for a regression MAE); more after commas are shown at the end, also ConfusionMatrix, "
-        "ClassificationReport and Calibration"
+        "ClassificationReport, Calibration and Thresholds"
     )
     score.add_argument("--metric", metavar="NAME[,NAME...]", help=metric_help)
     score.add_argument(

@@ -19,7 +19,7 @@ from streamsvm.cli import CommandError
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
-from streamsvm.stream import JoinedSource, Sink, Source, WeightedSource, open_sink, open_source
+from streamsvm.stream import CheckpointError, JoinedSource, Sink, Source, StreamError, WeightedSource, open_sink, open_source
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, read_newest
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
@@ -213,10 +213,22 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 def newest(place: Path | str, trusted: bool) -> Checkpoint:
     """Read a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError where there is none."""
     if isinstance(place, Path):
-        return read_newest(place, trusted)
+        try:
+            return read_newest(place, trusted)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{_if_table(place)}") from error
     with contextlib.closing(open_models(place, trusted=trusted)) as models:
         found: Checkpoint = models.read()
     return found
+
+
+def _if_table(place: Path) -> str:
+    """Return what to do where a table stands in the place of a model; "" where none does."""
+    try:
+        kind = format_of(str(place)) if place.is_file() else None
+    except StreamError:
+        return ""
+    return f". By its name, it is a table ({kind}): the model goes in its place" if kind else ""
 
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:

@@ -54,7 +54,7 @@ class LearningLoop(ScoredLoop):
         or MAE. ``"ROCAUC"``, ``"AveragePrecision"``, ``"LogLoss"`` and ``"BrierScore"`` are metrics of this library: in bounded
         memory they are within .001 of scikit-learn's, where river's ROCAUC has 10 thresholds unless you give more. Of a list,
         the first metric is the score, and the others are in the ``scores`` of the progress; these may be
-        ``"ConfusionMatrix"``, ``"ClassificationReport"`` and ``"Calibration"``, too.
+        ``"ConfusionMatrix"``, ``"ClassificationReport"``, ``"Calibration"`` and ``"Thresholds"``, too.
     positive
         Label that a binary metric (F1, ROCAUC, LogLoss) counts as positive; not needed for bools, 0 and 1, or -1 and 1.
     sink

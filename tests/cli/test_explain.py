@@ -42,11 +42,15 @@ def test_columns_and_rows_are_explained(state, call):
 
 def test_rows_without_labels_and_what_cannot_be_explained(state, file, call, tmp_path):
     without = file("new.csv", "city,size", "Oslo,1", "Paris,2")
-    assert "shuffled" not in call("explain", state, without).stdout
+    said = call("explain", state, without).stdout
+    assert "shuffled" not in said
+    assert "No row has its label (y), so " in said
     assert json.loads(call("explain", state, without, "--json").stdout)["error"] is None
     call("explain", state, file("empty.csv", "city,size"), status=1, says="has no rows")
     call("explain", state, file("bad.csv", "city,size", "Oslo,big"), status=1, says="big")
     call("explain", state, tmp_path / "none.csv", status=1, says="none.csv")
+    call("explain", without, state, status=1, says="By its name, it is a table (csv): the model goes in its place")
+    call("explain", without, "--model", state, status=2, says="usage: streamsvm explain PLACE ROWS [flags]")
     numbers = file("targets.csv", "a,y", *(f"{i % 10},{i % 10 * 1000}" for i in range(100)))
     call("learn", numbers, "--label", "y", "--regression", "--learner", "bsgd", "--checkpoint", tmp_path / "other", "--quiet")
     said = call("explain", tmp_path / "other", numbers, "--rows", "1").stdout.splitlines()

@@ -45,6 +45,7 @@ ALL = [
     "ConfusionMatrix",
     "ClassificationReport",
     "Calibration",
+    "Thresholds",
 ]
 
 

@@ -428,7 +428,8 @@ class TableEncoder(base.MiniBatchTransformer):
     def _split(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
         # Numbers (with dates) and names of a row, checked. What is to be transformed may have texts in columns that never came.
         if not isinstance(x, Mapping):
-            raise ValueError(f"a row must be a mapping of columns to values, not a {type(x).__name__}")
+            remedy = ": give x.to_dict()" * hasattr(x, "to_dict")
+            raise ValueError(f"a row must be a mapping of columns to values, not a {type(x).__name__}{remedy}")
         numbers: dict[Hashable, float] = {}
         names: dict[Hashable, str] = {}
         for name, value in self._reading.row(x.items()).items():
