@@ -257,11 +257,18 @@ def front_steps(program: Program) -> int:
 
 def lost_in_float32(program: Program) -> list[str]:
     """Return the fields of a program whose rows float32 rounds to a part of their deviations, by which they are scaled."""
-    columns, lost = [np.arange(len(program.columns))], []
-    for step in program.steps[: front_steps(program)]:
-        own = columns[step.of[0]]
-        columns.append(own[step.arrays["columns"]] if step.do == "select" else own)
-        if step.do == "scale":
-            location, spread = step.arrays["location"], step.arrays["spread"]
-            lost += own[(spread > 0.0) & (np.abs(location) > _LOST * spread)].tolist()
+    n = len(program.columns)
+    # Of each value of the program: its columns, and where they are centred and how wide they are spread, in units of the rows.
+    values = [(np.arange(n), np.zeros(n), np.ones(n))]
+    for step in program.steps:
+        if step.do not in ("fill", "select", "scale", "join") or step.options.get("single"):
+            break
+        own, location, spread = map(np.concatenate, zip(*(values[i] for i in step.of), strict=True))
+        if step.do == "select":
+            own, location, spread = (each[step.arrays["columns"]] for each in (own, location, spread))
+        elif step.do == "scale":  # an encoder centres columns, fills them, and moves them back
+            location, spread = location + spread * step.arrays["location"], spread * step.arrays["spread"]
+        values.append((own, location, spread))
+    own, location, spread = values[-1]
+    lost = own[(spread > 0.0) & (np.abs(location) > _LOST * spread)].tolist()
     return list(dict.fromkeys(str(program.columns[column].field) for column in lost))

@@ -14,10 +14,13 @@ from edge_models import MEMORIES, bsgd, learned, matrix, memory, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Program
+from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
+from streamsvm.export.pipelines import lost_in_float32
 from streamsvm.files.container import DTYPES
 from streamsvm.files.model_file import ModelFileError
 from streamsvm.learners.preprocessing import BoundedScaler
+from streamsvm.stream.tables import TableEncoder
 
 NAMES = [
     *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),
@@ -191,6 +194,13 @@ def test_json_is_not_for_numpy(tmp_path):
 def test_a_file_for_numpy_is_no_model_that_learns(tmp_path):
     [path] = export(learned(bsgd(), 50, 2), "npz", tmp_path)
     refused(r"it is a zip file, and only streamsvm\.edge\.load reads", streamsvm.load, path, error=ModelFileError)
+
+
+def test_what_an_encoder_centres_is_measured_by_the_spread_of_the_learner():
+    model, rng = TableEncoder() | BSGDClassifier(budget=20), np.random.default_rng(1)
+    for a, b in zip(rng.uniform(0, 2, 300).tolist(), rng.normal(size=300).tolist(), strict=True):
+        model.learn_one({"north": 5.4e6 + a, "weight": 4e5 + 1e5 * b}, b > 0.0)
+    assert lost_in_float32(program_of(model)) == ["north"]
 
 
 @pytest.mark.parametrize("within", [True, False])
