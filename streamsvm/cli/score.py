@@ -18,7 +18,7 @@ from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping
 from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress, Sink
 from streamsvm.stream.answers import calibrated_answer
-from streamsvm.stream.endpoints import Record
+from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
 from streamsvm.stream.scores.several import Scores
@@ -102,16 +102,21 @@ class _Held(Sink):
 
     def write(self, record: Record) -> None:
         said = record._asdict()
-        y, labels, low, high = said["y_true"], said.get("labels"), said.get("low"), said.get("high")
+        y, labels = said["y_true"], said.get("labels")
+        low: Any = said.get("low")
+        high: Any = said.get("high")
         if y is None or (labels is None and (low is None or high is None)):
             return
-        self._what = "intervals" if labels is None else "sets of labels"
         self._rows += 1
-        self._held += low <= y <= high if labels is None else y in labels
-        self._size += high - low if labels is None else len(labels)
+        if labels is not None:
+            self._what, held, size = "sets of labels", y in labels, len(labels)
+        else:
+            self._what, held, size = "intervals", low <= y <= high, high - low
+        self._held, self._size = self._held + held, self._size + size
 
-    def flush(self) -> None:
-        """Do nothing."""
+    def flush(self) -> Position:
+        """Return nothing: there is no position."""
+        return {}
 
     @property
     def facts(self) -> dict[str, float | None]:

@@ -428,8 +428,10 @@ class TableEncoder(base.MiniBatchTransformer):
     def _split(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
         # Numbers (with dates) and names of a row, checked. What is to be transformed may have texts in columns that never came.
         if not isinstance(x, Mapping):
-            remedy = ": give x.to_dict()" * hasattr(x, "to_dict")
-            raise ValueError(f"a row must be a mapping of columns to values, not a {type(x).__name__}{remedy}")
+            raise ValueError(
+                f"a row must be a mapping of columns to values, not a {type(x).__name__}"
+                + ": give x.to_dict()" * hasattr(x, "to_dict")
+            )
         numbers: dict[Hashable, float] = {}
         names: dict[Hashable, str] = {}
         for name, value in self._reading.row(x.items()).items():
