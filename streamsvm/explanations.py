@@ -164,7 +164,7 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
             raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
     if hasattr(model, "explain_one"):
         found: Explanation = model.explain_one(x, typical)
-        return found.as_came(row_as_came) if isinstance(row_as_came, Mapping) else found
+        return found if x is row_as_came else found.as_came(row_as_came)
     if not hasattr(model, "fit") or (hasattr(model, "predict_proba") and not hasattr(model, "decision_function")):
         raise ValueError(f"a {type(model).__name__} explains no decision")
     if typical is None:

@@ -116,6 +116,14 @@ def test_pipelines_of_river_machines_without_labels_and_nothing():
     why = explain_one(model, rows[0])
     assert {name: why.values[name] for name in range(6)} == rows[0]  # as it came, not as it was scaled
     assert why.contributions == model["SVMClassifier"].explain_one(model["StandardScaler"].transform_one(rows[0])).contributions
+    dated = table_model([{"at": f"2024-01-{i % 28 + 1:02}", "y": i % 5} for i in range(200)], label="y", regression=True)
+    for i in range(200):
+        dated.learn_one({"at": f"2024-01-{i % 28 + 1:02}"}, i % 5)
+    assert (
+        explain_one(dated, {"at": 1704412800.0}).values["at"]
+        == dated.explain_one({"at": 1704412800.0}).values["at"]
+        == "2024-01-05"
+    )
     raises("give the labels of pairs as y", importance, model, list(zip(rows, score > 0.0, strict=True)))
     assert importance(CSMOOneClass().fit(X), X).losses == {}
     raises("there are no rows to measure with", importance, model, [])
