@@ -16,7 +16,7 @@ PLACES = {"streamsvm": ROOT} | {
     name: Path(__file__).parents[1] / "connectors" / name for name in ("streamsvm_kafka", "streamsvm_spark")
 }
 #: From the top down; those in one line do not know each other. A new part needs a place here.
-LAYERS = ("__main__", "cli", "export", "batch linear from_tables explanations", "learners stream edge", "core", "files")
+LAYERS = ("__main__", "cli", "export", "batch linear explanations", "from_tables", "learners stream edge", "core", "files")
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 
 

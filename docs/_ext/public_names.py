@@ -20,6 +20,7 @@ MODULES = (
     "streamsvm.batch",
     "streamsvm.linear",
     "streamsvm.batch.hss",
+    "streamsvm.batch.tables",
     "streamsvm.learners.preprocessing",
     "streamsvm.learners.thresholds",
     "streamsvm.stream.tables",

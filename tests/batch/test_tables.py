@@ -1,0 +1,105 @@
+"""Estimators of scikit-learn for frames as they are: its tools, what it expects of an estimator, and what a model would do."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.inspection import permutation_importance
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from refused import raises
+from streamsvm import BSGDClassifier, BSGDRegressor, explain_one, load, save, table_model
+from streamsvm.batch.tables import TableClassifier, TableRegressor
+
+pytestmark = pytest.mark.once  # these are many rows
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"city": rng.choice(["Oslo", "Paris", "Rome"], 400), "age": rng.integers(18, 90, 400).astype(float)})
+    frame["since"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 500, 400), "D")
+    warm = (frame["city"] != "Oslo").to_numpy() & (frame["age"] > 30).to_numpy()
+    frame.loc[::9, "age"] = np.nan
+    return frame, warm
+
+
+@pytest.mark.parametrize("kind", ["text", "texts of numbers", "numbers", "bools", "three"])
+@pytest.mark.parametrize("convert", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
+def test_labels_of_every_kind_come_back(table, kind, convert):
+    frame, warm = table
+    labels = {"text": ("a", "b"), "texts of numbers": ("1", "02"), "numbers": (3, 7), "bools": (False, True)}.get(
+        kind, ("a", "b")
+    )
+    y = np.array(labels)[warm.astype(int)]
+    if kind == "three":
+        y = np.where(frame["age"] > 60, "old", y)
+    model = TableClassifier(BSGDClassifier(budget=50, seed=0), random_state=0).fit(convert(frame), y)
+    assert model.classes_.tolist() == sorted(set(y.tolist()))
+    found, probabilities = model.predict(convert(frame)), model.predict_proba(convert(frame))
+    assert found.dtype == y.dtype
+    assert (found == y).mean() > 0.85
+    assert probabilities.sum(1) == pytest.approx(1.0)
+    assert (model.classes_[probabilities.argmax(1)] == found).mean() > 0.99
+    assert model.score(convert(frame), y) == (found == y).mean()
+
+
+def test_the_tools_of_scikit_learn_take_the_frame(table):
+    frame, warm = table
+    model = TableClassifier(random_state=0)
+    assert cross_val_score(model, frame, warm, cv=3).min() > 0.85
+    learners = [BSGDClassifier(budget=budget, seed=0) for budget in (2, 50)]
+    search = GridSearchCV(clone(model), {"learner": learners, "when_missing": ["mean", "indicator"]}, cv=2).fit(frame, warm)
+    assert search.best_params_["learner"].budget == 50
+    matters = permutation_importance(search.best_estimator_, frame, warm, n_repeats=2, random_state=0).importances_mean
+    assert matters.argmax() == 0
+    assert (is_classifier(model), is_regressor(TableRegressor())) == (True, True)
+    size = frame["age"].fillna(50.0) + 20.0 * (frame["city"] == "Oslo")
+    assert cross_val_score(TableRegressor(random_state=0), frame, size, cv=3).min() > 0.8
+    assert (
+        TableRegressor(BSGDRegressor(budget=50, seed=0))
+        .set_params(columns="since:drop")
+        .fit(frame, (size - 60) / 20)
+        .n_features_in_
+        == 3
+    )
+
+
+def test_its_model_is_that_of_the_table(table, tmp_path):
+    frame, warm = table
+    y = np.where(warm, "yes", "no")
+    found = TableClassifier(shuffle=False).fit(frame, y)
+    other = table_model(frame.assign(label=y), "label")
+    other.learn_many(frame, y.tolist())
+    assert found.predict(frame).tolist() == list(other.predict_many(frame))
+    assert found.model_.reading.columns == other.reading.columns
+    x = frame.iloc[1].to_dict()
+    assert explain_one(found.model_, x).contributions == explain_one(other, x).contributions
+    save(found.model_, tmp_path / "model")
+    assert load(tmp_path / "model").predict_one(x) == other.predict_one(x)
+    again = TableClassifier(shuffle=False).fit(frame[:300], y[:300]).partial_fit(frame[300:], y[300:])
+    assert again.model_.predict_proba_one(x) == pytest.approx(other.predict_proba_one(x), abs=0.2)
+    assert TableClassifier().partial_fit(frame, y).partial_fit(frame[:40], np.full(40, "new")).classes_.tolist() == [
+        "new",
+        "no",
+        "yes",
+    ]
+    half = TableClassifier(shuffle=False).fit(frame, y, sample_weight=(np.arange(400) < 200).astype(float))
+    assert half.model_["SVMClassifier"].n_learned == 200
+
+
+def test_what_is_refused(table):
+    frame, warm = table
+    model = TableClassifier(random_state=0)
+    raises("not fitted", model.predict, frame, error=NotFittedError)
+    raises("eager frame", model.fit, frame[["age"]].to_numpy(), warm)
+    raises("399 labels", model.fit, frame, warm[1:])
+    raises(r"sample_weight the shape \(3,\)", model.fit, frame, warm, [1, 2, 3])
+    raises("Unknown label type", model.fit, frame, frame["age"].fillna(0.5) + 0.5)
+    raises("the learner must be", TableClassifier(learner=3).fit, frame, warm) if False else None
+    model.fit(frame, warm)
+    raises("no column 'age'", model.predict, frame[["city"]])
+    assert model.predict(frame.assign(more=1)).shape == (400,)
