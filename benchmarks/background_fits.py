@@ -21,7 +21,7 @@ from streamsvm.batch import BatchAdapter, CSMOClassifier, HierarchicalSVC, HSSAD
 MODELS = {
     "CSMO": lambda: CSMOClassifier(C=10.0),
     "HierarchicalSVC": lambda: HierarchicalSVC(C=1.0),
-    "HSS-ADMM": lambda: HSSADMMClassifier(predict_with="compressed"),
+    "HSS-ADMM": HSSADMMClassifier,
 }
 
 

@@ -8,7 +8,7 @@ from river import base, compose, preprocessing
 from sklearn.datasets import make_classification
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
-from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.edge.steps import probabilities
 from streamsvm.export.describe import program_of
@@ -63,11 +63,11 @@ MACHINES = [
     CSMOClassifier(kernel="sigmoid", gamma=0.01),
     CSMOClassifier(break_ties=True),
     CSMOClassifier(decision_function_shape="ovo"),
-    HSSADMMClassifier(max_iter=20),
+    HSSADMMClassifier(),
     HierarchicalSVC(n_trees=2, leaf_size=40, rank=20, random_state=0),
     HierarchicalSVC(kernel="poly", coef0=1.0, n_trees=2, leaf_size=40, rank=20, random_state=0),
 ]
-REGRESSORS = [CSMORegressor(), HSSADMMRegressor(max_iter=20), OutOfCoreLinearSVR()]
+REGRESSORS = [CSMORegressor(), OutOfCoreLinearSVR()]
 
 
 def fitted(model, classes=2):

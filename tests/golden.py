@@ -20,7 +20,7 @@ import numpy as np
 from river import base, datasets, preprocessing
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, Merge, Projection, Removal, learners
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor, to_budget
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, to_budget
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks, write_rows
 
@@ -182,10 +182,6 @@ def batch_cases() -> Iterator[tuple[str, Callable[[], str]]]:
         ):
             yield f"CSMOClassifier {stream} {parameters}", lambda X=X, y=y, p=parameters: fitted(CSMOClassifier(**p).fit(X, y), X)
         yield f"HSSADMMClassifier {stream}", lambda X=X, y=y: fitted(HSSADMMClassifier(gamma=0.5, random_state=0).fit(X, y), X)
-        yield (
-            f"HSSADMMClassifier polish {stream}",
-            lambda X=X, y=y: fitted(HSSADMMClassifier(gamma=0.5, random_state=0, polish=True).fit(X, y), X),
-        )
         for learner in ("bsca", "bsgd"):
             yield (
                 f"to_budget {stream} {learner}",
@@ -203,7 +199,6 @@ def batch_cases() -> Iterator[tuple[str, Callable[[], str]]]:
         )
     X, y = matrix("numbers")
     yield "CSMORegressor", lambda: fitted(CSMORegressor(C=2.0).fit(X, y), X)
-    yield "HSSADMMRegressor", lambda: fitted(HSSADMMRegressor(gamma=0.5, random_state=0).fit(X, y), X)
     yield (
         "to_budget numbers",
         lambda: known(

@@ -6,7 +6,6 @@ from typing import get_args
 
 import pytest
 
-from streamsvm.batch.hss.tree import SPLITS
 from streamsvm.core import checks
 from streamsvm.core.budget.merge_search import SEARCHES
 from streamsvm.core.kernels import KERNELS
@@ -21,7 +20,6 @@ from streamsvm.learners.bsgd import SCHEDULES
         (checks.Overflow, OVERFLOW),
         (checks.LearningRate, SCHEDULES),
         (checks.Search, SEARCHES),
-        (checks.Split, SPLITS),
     ],
 )
 def test_the_types_of_options_name_the_values_that_there_are(option, values):

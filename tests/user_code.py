@@ -186,7 +186,7 @@ def be_wrong() -> None:
     CSMOClassifier(kernel="gauss")  # type: ignore[arg-type]
     OutOfCoreLinearSVC(loss="log")  # type: ignore[arg-type]
     to_budget(None, 5, learner="sgd")  # type: ignore[arg-type]
-    HSSMatrix.compress(X, split="random")  # type: ignore[arg-type]
+    HSSMatrix.compress(X, kernel="cosine")  # type: ignore[arg-type]
     CSVSource("rows.csv", dorp="id")  # type: ignore[call-arg]
     DelayedLabels(expired="keep")  # type: ignore[arg-type]
     probability: str = BSGDClassifier().predict_proba_one(row)[True]  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from streamsvm.batch.problem import Bounds
 rows = list(datasets.Bananas())[:3000]
 X, y = np.array([list(x.values()) for x, _ in rows]), np.array([1.0 if label else -1.0 for _, label in rows])
 C = 10.0
-bounds = Bounds(np.where(y > 0, 0.0, -C)[:, None], np.where(y > 0, C, 0.0)[:, None], np.zeros((len(y), 1)))
+bounds = Bounds(np.where(y > 0, 0.0, -C)[:, None], np.where(y > 0, C, 0.0)[:, None], C * y[:, None])
 K = HSSMatrix.compress(X, gamma=1.0, rel_tol=0.01)
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(6, 4.2), layout="constrained")
@@ -23,7 +23,7 @@ for beta, balance, relaxation, marker, name in (
 ):
     gaps = []
     for iterations in (counts := [5, 10, 20, 40, 80, 160]):
-        gaps.append(admm(K, y, 0.0, bounds, ADMMOptions(beta, balance, relaxation, 1e-9, iterations, False)).gap[0])
+        gaps.append(admm(K, bounds, ADMMOptions(beta, balance, relaxation, 1e-9, iterations, False)).gap[0])
     axis.plot(counts, gaps, marker=marker, label=name)
 axis.set(xscale="log", yscale="log", xlabel="Iterations", ylabel="Relative duality gap")
 axis.set_xticks(counts, [str(count) for count in counts])

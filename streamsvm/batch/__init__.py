@@ -15,7 +15,7 @@ from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo.one_class import CSMOOneClass
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.hierarchical import HierarchicalSVC, HierarchicalSVR
-from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier
 
 __all__ = [
     "BatchAdapter",
@@ -25,7 +25,6 @@ __all__ = [
     "CSMOOneClass",
     "CSMORegressor",
     "HSSADMMClassifier",
-    "HSSADMMRegressor",
     "HierarchicalSVC",
     "HierarchicalSVR",
     "to_budget",

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss.compositional import compose, floats_needed
-from streamsvm.batch.hss.cuts import Cuts, grow, join
-from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor
-from streamsvm.batch.path_machine import Alternative, ForestMachine, Prepared, foretell, tree_seconds
+from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join, pack
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
+from streamsvm.batch.path_machine import Alternative, PathMachine, Prepared, foretell, tree_seconds
 from streamsvm.batch.pilot import exact_seconds
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss, Solution, descend
@@ -31,6 +32,7 @@ _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few
 _FEW_FEATURES = 12
 _MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
 _LARGEST_VALUE = 1e100  # of X: products of three are finite
+_CHUNK = 65_536  # rows of a prediction
 
 
 class _Tree(NamedTuple):
@@ -84,7 +86,7 @@ class _Problems(NamedTuple):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class HierarchicalMachine(ForestMachine):
+class HierarchicalMachine(PathMachine):
     """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C.
 
     Parameters
@@ -145,6 +147,8 @@ class HierarchicalMachine(ForestMachine):
     """Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. In a fit, each thread works on one
     tree. Predictions use the threads too. The results do not depend on it.
     """
+
+    _is_expansion = False  # but the values of ``_forest`` over the support vectors
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
@@ -258,8 +262,12 @@ class HierarchicalMachine(ForestMachine):
         for tree, some in zip(trees, solutions, strict=True):
             for of_machine, each in zip(b, some, strict=True):
                 of_machine[tree.cuts.order] += each.b / len(trees)
-        biases = np.array([[each.bias for each in some] for some in solutions])
-        self._set_forest(prepared.dense, prepared.coefficients(b, C), biases.mean(axis=0), forest)
+        biases, coefficients = np.array([[each.bias for each in some] for some in solutions]), prepared.coefficients(b, C)
+        used: np.ndarray = np.any(coefficients, axis=0)
+        used[forest.rows] = True
+        support = np.flatnonzero(used)
+        self._forest = forest._replace(rows=np.searchsorted(support, forest.rows).astype(np.int32))
+        self._set_solution(prepared.dense, coefficients, biases.mean(axis=0), support)
         every = [each for some in solutions for each in some]
         self.n_iter_: int = max(each.n_iter for each in every)
         self.gap_: float = float(max(each.gap for each in every))
@@ -276,10 +284,36 @@ class HierarchicalMachine(ForestMachine):
                 ConvergenceWarning,
             )
 
+    # Predictions ------------------------------------------------------------------------------------------------------------
+
+    def _store_rows(self) -> None:
+        self._rows = pack(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
+
+    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
+        out = np.tile(self._intercepts, (X.shape[0], 1))
+
+        def decide(begin: int) -> None:
+            chunk = X[begin : begin + _CHUNK]
+            chunk = chunk.toarray() if sparse.issparse(chunk) else chunk
+            add_values(self._rows, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
+
+        self._decide_chunks(decide, range(0, X.shape[0], _CHUNK))
+        return out
+
+    # Saved models -----------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        if "_forest" in state:
+            state["_forest"] = tuple(state["_forest"])
+        return state
+
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         super()._check_saved(state, machines)
-        if "_forest" not in state:
-            raise ValueError("the saved model is corrupt: it has no trees")
+        vectors = state["support_vectors_"]
+        if "_forest" not in state or sparse.issparse(vectors):
+            raise ValueError("the saved model is corrupt: it has no trees, or sparse support vectors")
+        state["_forest"] = check_forest(state["_forest"], machines, *vectors.shape)
 
 
 def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:

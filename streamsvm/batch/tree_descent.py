@@ -224,10 +224,7 @@ class Solution(NamedTuple):
 
     b: np.ndarray  # float64 [n]: the coefficients
     bias: float
-    weights: np.ndarray
-    """float64 [n]: of each row in the expansion by which the rows of its leaf are predicted, if the matrix has what it takes,
-    ``inverses``; else b.
-    """
+    weights: np.ndarray  # float64 [n]: of each row in the expansion by which the rows of its leaf are predicted
     objective: float  # the primal objective
     gap: float
     """The duality gap, relative to the objective; a sum of coefficients that is not 0 adds what a margin of intercept costs."""
@@ -273,8 +270,9 @@ def descend(
     def end() -> Solution:
         gap, objective = go(0)
         relative = float(gap / objective) if objective > 0.0 else 0.0
-        weights = leaf_weights(cuts.right, matrix, b, down) if len(matrix.inverses) else b
-        return Solution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
+        return Solution(
+            b, bias, leaf_weights(cuts.right, matrix, b, down), objective, relative, n_iter, stop.is_set() and relative > tol
+        )
 
     try:
         while n_iter < max_iter:

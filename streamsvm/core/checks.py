@@ -36,10 +36,6 @@ Search = Literal["gss", "gss-precise", "lookup-h", "lookup-wd"]
 Victim = Literal["smallest", "random"]
 #: The learner that a machine is distilled into.
 LearnerName = Literal["bsca", "bsgd"]
-#: How a tree cuts the rows of a node in two.
-Split = Literal["principal-axis", "two-means"]
-#: The kernel that a machine predicts with: the compressed one that it was trained with, or the exact one.
-PredictionKernel = Literal["auto", "compressed", "exact"]
 ClassificationLoss = Literal["hinge", "squared_hinge"]
 RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]
 #: What becomes of a row whose label does not come.

@@ -41,7 +41,7 @@ _CLASSES = _listed(
         "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
         "streamsvm.batch.csmo.one_class": "CSMOOneClass",
         "streamsvm.batch.hierarchical": "HierarchicalSVC HierarchicalSVR",
-        "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier HSSADMMRegressor",
+        "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier",
         "streamsvm.linear.estimators": "OutOfCoreLinearSVC OutOfCoreLinearSVR",
         "streamsvm.linear.solution": "Pass",
         "streamsvm.linear.names": "StreamNames",

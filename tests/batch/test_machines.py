@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from problems import sine_classes
 from refused import refused
 from streamsvm import batch, linear
-from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 
 SLOW = config.DISABLE_JIT
@@ -50,7 +50,7 @@ def name(machine):
 
 def test_all_are_found():
     assert {CSMOClassifier, CSMOOneClass, HierarchicalSVC, OutOfCoreLinearSVR} < set(map(type, MACHINES))
-    assert len(MACHINES) == 9
+    assert len(MACHINES) == 8
 
 
 @pytest.mark.parametrize(("model", "check"), CHECKS)
@@ -68,7 +68,7 @@ def test_conventions_of_scikit_learn(model, check):
     [
         (CSMOClassifier(gamma=0.5), {1: 3.0}, 1e-8),
         (CSMOOneClass(nu=0.3, gamma=0.3, tol=1e-7), None, 1e-6),
-        (HSSADMMClassifier(gamma=0.5, predict_with="exact", leaf_size=32, rel_tol=0.05), {1: 3.0}, 1e-8),
+        (HSSADMMClassifier(gamma=0.5, leaf_size=32, rel_tol=0.05), {1: 3.0}, 1e-8),
         (HierarchicalSVC(gamma=0.5, n_trees=1, tol=1e-5, max_iter=5000), {1: 3.0}, 5e-3),
     ],
     ids=name,
@@ -99,7 +99,7 @@ SVC = OutOfCoreLinearSVC()
             (each, {"class_weight": {7: 1.0}}, "class_weight has labels|labels that y does not have")
             for each in (CSMO, HSS, FOREST)
         ),
-        *((each, {"epsilon": -1.0}, "epsilon must be") for each in (CSMORegressor(), HSSADMMRegressor(), OutOfCoreLinearSVR())),
+        *((each, {"epsilon": -1.0}, "epsilon must be") for each in (CSMORegressor(), OutOfCoreLinearSVR())),
         (CSMO, {"C": np.nan}, "C must be a finite number above 0"),
         (CSMO, {"coef0": np.inf}, "coef0 must be a finite number"),
         (CSMO, {"decision_function_shape": "one"}, "decision_function_shape must be one of"),
@@ -120,7 +120,7 @@ SVC = OutOfCoreLinearSVC()
         (HSS, {"relaxation": 2.0}, "relaxation must be below 2"),
         (HSS, {"max_iter": 0}, "max_iter must be"),
         (HSS, {"rel_tol": 0.0}, "rel_tol or abs_tol"),
-        (HSS, {"rel_tol": "best"}, "rel_tol must be one of 'auto'"),
+        (HSS, {"rel_tol": "best"}, "rel_tol must be"),
         (HSS, {"memory_limit": 1000.0}, "would be needed"),
         *((each, {"random_state": "a"}, "cannot be used to seed") for each in (HSS, FOREST)),
         *(
@@ -128,8 +128,6 @@ SVC = OutOfCoreLinearSVC()
             for name in ("max_rank", "leaf_size", "n_neighbors", "tol")
             for value in ("many", -1)
         ),
-        (HSS, {"predict_with": "rough"}, "predict_with"),
-        (HSS, {"predict_with": "compressed", "polish": True}, "polish solves with the exact kernel: set predict_with='exact'"),
         (FOREST, {"n_trees": 0}, "n_trees must be"),
         (FOREST, {"leaf_size": 1}, "leaf_size must be"),
         (FOREST, {"rank": "all"}, "rank must be one of 'auto'"),

@@ -41,7 +41,7 @@ class CompositionalMatrix(NamedTuple):
     interpolations: np.ndarray  # float32
     inverses: np.ndarray
     """float64: of the leaves one after the other, the inverse of the skeleton's matrix [r, r]. Of a broad kernel it is so large
-    that float32 would change the values of rows in the leaf by more than they are. Or none: products at new rows need them."""
+    that float32 would change the values of rows in the leaf by more than they are."""
     inverse_places: np.ndarray  # int64 [nodes]
 
     @property
@@ -88,18 +88,6 @@ def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> 
     )
     _compose(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
     return matrix
-
-
-def flattened(skeletons: list[np.ndarray], blocks: list[np.ndarray], interpolations: list[np.ndarray]) -> CompositionalMatrix:
-    """Return the matrix, without inverses, whose nodes have these matrices."""
-    sizes = [np.array([array.size for array in arrays]) for arrays in (skeletons, blocks, interpolations)]
-    flat = [np.empty(int(some.sum()), np.float32) for some in sizes[1:]]
-    for into, arrays in zip(flat, (blocks, interpolations), strict=True):
-        np.concatenate([array.ravel() for array in arrays], out=into, casting="same_kind")
-    ranks, block_places, interpolation_places = sizes[0], *map(_places, sizes[1:])
-    none = np.empty(0, np.float32), np.zeros(len(ranks), np.int64)
-    skeleton = np.concatenate(skeletons).astype(np.int64)
-    return CompositionalMatrix(ranks, _places(ranks), skeleton, block_places, flat[0], interpolation_places, flat[1], *none)
 
 
 @compiled(nogil=True)

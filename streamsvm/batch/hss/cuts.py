@@ -16,7 +16,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, RBF, Kernel, exponentials
 
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
-_POWER_STEPS = 1  # after the random combination, which is half of one
+_POWER_STEPS = 1  # of the power method after the random combination, which is half of one
 _MIN_PART = 8  # a cut leaves at least one of so many parts of the rows on either side, if rows differ there
 
 
@@ -40,15 +40,18 @@ class Cuts(NamedTuple):
         return np.flatnonzero(self.right < 0)
 
 
-def grow(X: np.ndarray, leaf_size: int, seed: int) -> Cuts:
-    """Grow a tree over the rows of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n)."""
+def grow(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) -> Cuts:
+    """Grow a tree over the rows of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
+
+    The more ``steps`` of the power method, the less random are the axes, and the more do rows vary along them.
+    """
     n, d = X.shape
     largest = 2 * _MIN_PART * -(-n // leaf_size) + 1  # nodes
     order = np.random.default_rng(seed).permutation(n)
     begin, end, right, cut = (np.empty(largest, np.int64) for _ in range(4))
     axes, thresholds = np.empty((largest // 2 + 1, d)), np.empty(largest // 2 + 1)
     state = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
-    nodes, cuts = _grow(X, leaf_size, state, order, begin, end, right, cut, axes, thresholds)
+    nodes, cuts = _grow(X, leaf_size, steps, state, order, begin, end, right, cut, axes, thresholds)
     begin, end, right, cut = (array[:nodes].copy() for array in (begin, end, right, cut))
     return Cuts(order, begin, end, right, cut, axes[:cuts].copy(), thresholds[:cuts].copy())
 
@@ -57,6 +60,7 @@ def grow(X: np.ndarray, leaf_size: int, seed: int) -> Cuts:
 def _grow(
     X: np.ndarray,
     leaf_size: int,
+    steps: int,
     state: np.ndarray,
     order: np.ndarray,
     begin: np.ndarray,
@@ -80,7 +84,7 @@ def _grow(
             cut[nodes] = leaves
             leaves += 1
         else:
-            _choose_axis(X, order, first, last, state, axes[cuts])
+            _choose_axis(X, order, first, last, steps, state, axes[cuts])
             for i in range(first, last):
                 values[i] = product(X[order[i]], axes[cuts])
             middle, thresholds[cuts] = _part(values, order, first, last)
@@ -108,7 +112,9 @@ def _random(state: np.ndarray) -> np.uint64:
 
 
 @compiled(nogil=True)
-def _choose_axis(X: np.ndarray, order: np.ndarray, first: int, last: int, state: np.ndarray, axis: np.ndarray) -> None:
+def _choose_axis(
+    X: np.ndarray, order: np.ndarray, first: int, last: int, steps: int, state: np.ndarray, axis: np.ndarray
+) -> None:
     """Set the axis of the rows ``order[first:last]``, a unit vector, or 0 where all that were looked at are equal."""
     n, d = last - first, X.shape[1]
     m = min(n, _SAMPLE_ROWS)
@@ -126,7 +132,7 @@ def _choose_axis(X: np.ndarray, order: np.ndarray, first: int, last: int, state:
             sample[i, j] -= mean[j]
             axis[j] += sign * sample[i, j]
     _normalise(axis)
-    for _ in range(_POWER_STEPS):
+    for _ in range(steps):
         for j in range(d):
             mean[j] = 0.0  # from here on, the next axis
         for i in range(m):
@@ -249,8 +255,7 @@ class PackedForest(NamedTuple):
     forest: Forest
     centres: np.ndarray  # float64 [leaves, d]: of the Gaussian kernel, the middle of a leaf's rows; else 0
     rows: np.ndarray
-    """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel, if the
-    weights are not so large that kernel values must be exact."""
+    """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel."""
     largest: int  # rows of the largest leaf
 
 
@@ -320,14 +325,14 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> For
     return found
 
 
-def pack(forest: Forest, X: np.ndarray, kernel: Kernel, *, single: bool = True) -> PackedForest:
-    """Return a forest over rows of X float64 [n, d] for predictions; ``single``: Gaussian kernel values may be float32.
+def pack(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
+    """Return a forest over rows of X float64 [n, d] for predictions.
 
-    They are where float32 has the distances: not for features or widths that are very large or small.
+    Gaussian kernel values are float32 where that has the distances: not for features or widths that are very large or small.
     """
     entries, d = len(forest.rows), X.shape[1]
     gaussian = kernel.kind == RBF
-    single &= 1.0 / _LARGEST_SINGLE <= kernel.gamma <= _LARGEST_SINGLE and np.abs(X).max(initial=0.0) <= _LARGEST_SINGLE
+    single = 1.0 / _LARGEST_SINGLE <= kernel.gamma <= _LARGEST_SINGLE and np.abs(X).max(initial=0.0) <= _LARGEST_SINGLE
     kind = np.float32 if gaussian and single else np.float64
     centres, rows = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d, kind)
     _pack(X, forest.starts, forest.rows, gaussian, centres, rows)

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.hss.compositional import CompositionalMatrix, flattened
-from streamsvm.batch.hss.compression import Compression, Compressor, leaf_weights, product
-from streamsvm.batch.hss.cuts import Cuts, Forest, add_values, join, pack
+from streamsvm.batch.hss.compression import Compression, compressed, product
 from streamsvm.batch.hss.factorization import HSSFactorization, factorize
-from streamsvm.batch.hss.tree import SPLITS, ClusterTree
-from streamsvm.core.checks import KernelName, Split, check_number, check_one_of
+from streamsvm.batch.hss.skeletons import KernelBlocks
+from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.core.checks import KernelName, check_number
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.threads import one_blas_thread
@@ -31,7 +30,7 @@ class HSSMatrix:
         Whether the error is at most half above the tolerance, if there is one.
     shape : tuple of int
     nbytes : int
-        Bytes of K~. The tree and neighbours that `closer` uses take about ``4 * d + 4 * n_neighbors + 160`` more bytes a row.
+        Bytes of K~.
     order : int64 [n]
         Indices of the rows in the order of the leaves.
     ranks : int64 [levels, 2]
@@ -67,12 +66,11 @@ class HSSMatrix:
     True
     """
 
-    def __init__(self, compressor: Compressor, compression: Compression) -> None:
-        self._compressor, self._compression = compressor, compression
-        self._tree, self._blocks, self._nodes = compressor.tree, compressor.blocks, compression.nodes
+    def __init__(self, tree: ClusterTree, blocks: KernelBlocks, compression: Compression) -> None:
+        self._tree, self._blocks, self._nodes = tree, blocks, compression.nodes
         self.error: float = compression.error
         self.reached: bool = compression.reached
-        self.order: np.ndarray = self._tree.order
+        self.order: np.ndarray = tree.order
 
     @staticmethod
     def compress(
@@ -87,7 +85,6 @@ class HSSMatrix:
         max_rank: int = 1000,
         n_neighbors: int = 64,
         leaf_size: int = 256,
-        split: Split = "principal-axis",
         zero_sum: bool = False,
         memory_limit: float | None = None,
         seed: int | None = 0,
@@ -112,8 +109,6 @@ class HSSMatrix:
             Approximate number of nearest rows of each row by which skeletons are chosen.
         leaf_size
             Maximum number of rows of a leaf.
-        split
-            Rule by which rows are cut in two: ``"principal-axis"`` or ``"two-means"``.
         zero_sum
             Whether K~ will only multiply vectors whose sum is zero. Tolerances and error are then relative to K on such
             vectors, which is small if all rows are near each other.
@@ -140,35 +135,26 @@ class HSSMatrix:
         with n.
         """
         if rel_tol is not None:
-            _check_tolerances(rel_tol, abs_tol)
+            for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
+                check_number(name, value, 0.0, inclusive=True, high=1e100)
+            if not (rel_tol > 0.0 or abs_tol > 0.0):
+                raise ValueError("rel_tol or abs_tol must be above 0")
         for name, value, low in (("max_rank", max_rank, 1), ("n_neighbors", n_neighbors, 4), ("leaf_size", leaf_size, 2)):
             check_number(name, value, low, inclusive=True, integer=True)
-        check_one_of("split", split, SPLITS)
         if seed is not None:
             check_number("seed", seed, 0, inclusive=True, integer=True)
+        if memory_limit is not None:
+            check_number("memory_limit", memory_limit, 0.0)
         X = _rows(X)
         parameters = checked_kernel(kernel, gamma, degree, coef0)
-        if memory_limit is not None:
-            _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors, split)
+        seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
         with one_blas_thread():  # products are small
-            tree = ClusterTree.build(X, leaf_size, split, seed)
+            tree = ClusterTree.build(X, leaf_size, seed)
+            if memory_limit is not None:
+                _check_memory(memory_limit, tree, X, max_rank, n_neighbors)
+            blocks = KernelBlocks(X[tree.order], parameters)
             how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
-            compressor = Compressor(X, parameters, tree, **how, verbose=verbose)
-            return HSSMatrix(compressor, compressor.at_rank() if rel_tol is None else compressor.compress(rel_tol, abs_tol))
-
-    def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
-        """Compress the same kernel matrix to a smaller tolerance, with the same tree and neighbours.
-
-        Parameters, errors and warnings are as in `compress`.
-
-        Returns
-        -------
-        HSSMatrix
-            The closer matrix; this one if it is exact enough, or if no better one was found.
-        """
-        _check_tolerances(rel_tol, abs_tol)
-        compression = self._compressor.compress(rel_tol, abs_tol, self._compression)
-        return self if compression.nodes is self._compression.nodes else HSSMatrix(self._compressor, compression)
+            return HSSMatrix(tree, blocks, compressed(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -243,61 +229,10 @@ class HSSMatrix:
         ValueError
             Z is not finite or has another number of features, or there are not n coefficients.
         """
-        Z, coefficients = self._checked_rows(Z), self._tree.columns(coefficients)
+        Z, coefficients = _rows(Z), self._tree.columns(coefficients)
+        if Z.shape[1] != self._blocks.X.shape[1]:
+            raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
         return self._blocks.expand(Z, coefficients[self.order])
-
-    def compositional(self) -> tuple[Cuts, CompositionalMatrix]:
-        """Return the tree and K~ in float32, as flat arrays that compiled code can walk through. Rows are in ``order``.
-
-        O(n (m + r)) time and half the memory of K~. Interpolations have no large weights, so float32 is enough for them. The
-        matrix has no inverses.
-        """
-        cuts, tree = self._tree.cuts, self._tree
-        number_of = {place: number for number, place in enumerate(zip(tree.begin.tolist(), tree.end.tolist(), strict=True))}
-        nodes = [self._nodes[number_of[place]] for place in zip(cuts.begin.tolist(), cuts.end.tolist(), strict=True)]
-        return cuts, flattened(
-            [node.skeleton for node in nodes], [node.block for node in nodes], [node.interpolation for node in nodes]
-        )
-
-    @property
-    def mean_diagonal(self) -> float:
-        """The mean self-kernel."""
-        return float(np.concatenate([self._nodes[leaf].block.diagonal() for leaf in self._tree.leaves]).mean())
-
-    def extension(self, coefficients: np.ndarray) -> Forest:
-        """Return the product of K~ with coefficients, float64 [n] or [n, k], in a form that new rows can be evaluated with.
-
-        It is a forest of one tree, whose leaves have weights of their rows. Rows are numbered as they were compressed. A
-        ValueError says that there are not n coefficients. O(n (m + r) k + n r^2) for leaves of m rows and ranks of r.
-        """
-        columns = self._tree.columns(coefficients)
-        weights = leaf_weights(self._tree, self._nodes, columns.reshape(len(columns), -1)[self.order])
-        return join([(self._tree.cuts, np.ascontiguousarray(weights.T))], np.arange(len(columns)))
-
-    def extend(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """Compute K~(Z, X) coefficients at other rows, where the kernel of K~ has values too, as `expand` does of the exact one.
-
-        Each row goes down the tree to a leaf, and uses the exact kernel's values with the rows of that leaf alone. At
-        compressed rows, the result equals `product`, apart from rounding and rows that equal others along the axis of a cut.
-        O(d log n + m (d + k)) for each row, for leaves of m rows, after one product.
-
-        References
-        ----------
-        Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning.
-        JMLR 18.
-
-        Examples
-        --------
-        >>> X = np.random.default_rng(0).normal(size=(3000, 2))
-        >>> K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.1)
-        >>> bool(np.allclose(K.extend(X[:5], np.ones(3000)), (K @ np.ones(3000))[:5]))
-        True
-        """
-        Z, shape = self._checked_rows(Z), np.shape(coefficients)[1:]
-        forest, kernel = self.extension(coefficients), self._blocks.kernel
-        out = np.zeros((len(Z), len(forest.weights)))
-        add_values(pack(forest, self._blocks.given(self.order), kernel, single=False), kernel, Z, out)
-        return out.reshape(len(Z), *shape)
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Multiply rows of the exact K, by their indices int64 [m], by V float64 [n] or [n, k], to measure errors.
@@ -311,22 +246,9 @@ class HSSMatrix:
         places[self.order] = np.arange(len(places))
         return self._blocks.product(places[rows], V[self.order])
 
-    def _checked_rows(self, Z: Any) -> np.ndarray:
-        Z = _rows(Z)
-        if Z.shape[1] != self._blocks.X.shape[1]:
-            raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
-        return Z
-
     def to_array(self) -> np.ndarray:
         """Return K~ as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""
         return self @ np.eye(len(self.order))
-
-
-def _check_tolerances(rel_tol: float, abs_tol: float) -> None:
-    for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
-        check_number(name, value, 0.0, inclusive=True, high=1e100)
-    if not (rel_tol > 0.0 or abs_tol > 0.0):
-        raise ValueError("rel_tol or abs_tol must be above 0")
 
 
 def _rows(X: Any) -> np.ndarray:
@@ -344,21 +266,15 @@ def _rows(X: Any) -> np.ndarray:
     return X
 
 
-def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_neighbors: int, split: str) -> None:
+def _check_memory(limit: float, tree: ClusterTree, X: np.ndarray, max_rank: int, n_neighbors: int) -> None:
     """Refuse a limit that a matrix and its factors might exceed, with all ranks at their maximum, before the work starts."""
-    check_number("memory_limit", limit, 0.0)
-    n, d = X.shape
-    leaf_size = min(leaf_size, n)
-    more_nodes = 8.0 if split == "two-means" else 2.0  # at most, relative to a tree whose leaves are full
+    sizes, leaf = tree.end - tree.begin, tree.children[:, 0] < 0
 
     def needed(rank: int) -> float:
-        leaves = 8.0 * n * (2 * leaf_size + 2 * min(rank, leaf_size))
-        inner, size = 0.0, float(leaf_size)
-        while size < n:  # each level has half as many nodes of twice as many rows
-            size *= 2.0
-            child_rank = min(rank, size / 2.0)
-            inner += 8.0 * (more_nodes * n / size) * 9.0 * child_rank * child_rank
-        return 24.0 * n * d + 4.0 * n * n_neighbors + leaves + inner
+        ranks = np.minimum(sizes, rank)
+        rows = np.where(leaf, sizes, ranks[tree.children].sum(axis=1))
+        values = rows * (2.0 * rows + 2.0 * ranks)  # block and interpolation, and as much for the factors
+        return 24.0 * X.size + 4.0 * len(X) * n_neighbors + 8.0 * float(values.sum())
 
     if needed(max_rank) > limit:
         fitting = [rank for rank in (2**k for k in range(20)) if rank < max_rank and needed(rank) <= limit]

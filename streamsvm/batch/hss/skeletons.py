@@ -57,12 +57,6 @@ class KernelBlocks:
             A, B = A - centre, B - centre
         return _values(A, B, np.einsum("ij,ij->i", B, B), self.kernel)
 
-    def given(self, order: np.ndarray) -> np.ndarray:
-        """The rows as they were given, float64 [n, d], where ``order`` has the numbers that these had."""
-        rows = np.empty_like(self.X)
-        rows[order] = self.X + self._centre
-        return rows
-
     def rounding(self, rows: np.ndarray) -> float:
         """The approximate rounding error of kernel values between these rows, relative to the largest value."""
         if self.kernel.kind != RBF:

@@ -8,26 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.batch.hss.cuts import Cuts
-from streamsvm.core.checks import Split
+from streamsvm.batch.hss.cuts import grow
 
-_SAMPLE_ROWS = 4096  # by which a cut is chosen
-_POWER_STEPS = 10
-_TWO_MEANS_STEPS = 10
-_MIN_HALF = 0.125  # of a node's rows: deep trees cost
+_POWER_STEPS = 10  # by which the axis of a cut is nearly the one along which rows vary most
 
 
 @dataclass(frozen=True)
 class ClusterTree:
     """A binary tree over n rows. Nodes are numbered so that parents come after their children; the root is last.
 
-    Rows that are equal along the axis of a cut may have been told apart; new rows, which go down the ``cuts``, are not.
-
     Examples
     --------
     >>> tree = ClusterTree.build(np.array([[0.0], [9.0], [1.0], [8.0]]), leaf_size=2)
-    >>> tree.order.tolist(), tree.end.tolist(), tree.children.tolist()
-    ([1, 3, 2, 0], [2, 4, 4], [[-1, -1], [-1, -1], [0, 1]])
+    >>> tree.begin.tolist(), tree.end.tolist(), tree.children.tolist()
+    ([2, 0, 0], [4, 2, 4], [[-1, -1], [-1, -1], [1, 0]])
     """
 
     order: np.ndarray  # int64 [n]: the rows in the order of the leaves
@@ -35,47 +29,22 @@ class ClusterTree:
     end: np.ndarray  # int64 [nodes]: one after that of its last
     children: np.ndarray  # int64 [nodes, 2]: numbers of the two halves; -1 for a leaf
     level: np.ndarray  # int64 [nodes]: 0 for the root
-    cuts: Cuts  # the same tree as new rows go down it; its nodes have other numbers, its leaves the same order
 
     @staticmethod
-    def build(X: np.ndarray, leaf_size: int, split: Split = "principal-axis", seed: int | None = 0) -> ClusterTree:
+    def build(X: np.ndarray, leaf_size: int, seed: int = 0) -> ClusterTree:
         """Build the tree of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
 
-        The split ``"principal-axis"`` cuts at the median along the direction in which rows vary most, ``"two-means"`` between
-        the centres of two clusters.
+        A cut is at the median along the direction in which rows vary most.
         """
-        rng = np.random.default_rng(seed)
-        order, nodes = np.arange(len(X)), []
-        downward: list[list[int]] = []  # of each node: begin, end, right child, and number of the cut or leaf; see Cuts
-        axes: list[np.ndarray] = []
-        thresholds: list[float] = []
-        leaves = 0
-
-        def grow(begin: int, end: int, level: int) -> int:
-            nonlocal leaves
-            children, number = (-1, -1), len(downward)
-            if end - begin > leaf_size:
-                downward.append([begin, end, -1, len(axes)])
-                rows = order[begin:end]
-                axis, values, cut = SPLITS[split](X[rows], rng)
-                places = np.argpartition(values, cut)
-                order[begin:end] = rows[places]
-                axes.append(axis)
-                thresholds.append(_threshold(values[places[:cut]].max(), values[places[cut]]))
-                left = grow(begin, begin + cut, level + 1)
-                downward[number][2] = len(downward)
-                children = (left, grow(begin + cut, end, level + 1))
-            else:
-                downward.append([begin, end, -1, leaves])
-                leaves += 1
-            nodes.append((begin, end, *children, level))
-            return len(nodes) - 1
-
-        grow(0, len(X), 0)
-        table = np.array(nodes)
-        first, last, right, number = np.array(downward).T.copy()
-        cuts = Cuts(order, first, last, right, number, np.array(axes).reshape(-1, X.shape[1]), np.array(thresholds))
-        return ClusterTree(order, table[:, 0], table[:, 1], table[:, 2:4], table[:, 4], cuts)
+        cuts = grow(X, leaf_size, seed, _POWER_STEPS)
+        last = len(cuts.right) - 1  # there, the root is first, and a left child right after its parent
+        right = np.where(cuts.right < 0, -1, last - cuts.right)[::-1]
+        children = np.column_stack([np.where(right < 0, -1, np.arange(-1, last)), right])
+        level = np.zeros(last + 1, np.int64)
+        for number in range(last, -1, -1):
+            if right[number] >= 0:
+                level[children[number]] = level[number] + 1
+        return ClusterTree(cuts.order, cuts.begin[::-1].copy(), cuts.end[::-1].copy(), children, level)
 
     @property
     def leaves(self) -> np.ndarray:
@@ -114,49 +83,3 @@ class ClusterTree:
                 for child, sibling in ((left, right), (right, left)):
                     found[child] = np.vstack([[self.begin[sibling], self.end[sibling]], found[number]])
         return found
-
-
-def _sample(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return X if len(X) <= _SAMPLE_ROWS else X[rng.integers(0, len(X), _SAMPLE_ROWS)]
-
-
-def _threshold(low: float, high: float) -> float:
-    """A number from the largest value before a cut to the smallest one after it, and below the latter if they differ."""
-    threshold = 0.5 * (low + high)
-    return threshold if low <= threshold < high else low
-
-
-def _principal_axis(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
-    """An axis, the rows' values [n] along it, and how many come before the cut, by the power method."""
-    sample = _sample(X, rng)
-    sample = sample - sample.mean(axis=0)
-    axis = sample[np.square(sample).sum(axis=1).argmax()]  # the row that is farthest out
-    for _ in range(_POWER_STEPS):
-        step = sample.T @ (sample @ axis)
-        length = np.linalg.norm(step)
-        if not length > 0.0:  # all rows are equal
-            break
-        axis = step / length
-    return axis, X @ axis, len(X) // 2
-
-
-def _two_means(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
-    """An axis, the rows' values [n] along it, and how many come before the cut, by Lloyd's algorithm."""
-    sample = _sample(X, rng)
-    first = sample[rng.integers(len(sample))]
-    second = sample[np.square(sample - first).sum(axis=1).argmax()]
-    for _ in range(_TWO_MEANS_STEPS):
-        nearer = sample @ (second - first) > 0.5 * (second @ second - first @ first)
-        if nearer.all() or not nearer.any():
-            break
-        centres = sample[~nearer].mean(axis=0), sample[nearer].mean(axis=0)
-        if np.array_equal(centres, (first, second)):
-            break
-        first, second = centres
-    values = X @ (second - first)
-    cut = int((values <= 0.5 * (second @ second - first @ first)).sum())
-    min_half = max(int(_MIN_HALF * len(X)), 1)
-    return second - first, values, min(max(cut, min_half), len(X) - min_half)
-
-
-SPLITS = {"principal-axis": _principal_axis, "two-means": _two_means}

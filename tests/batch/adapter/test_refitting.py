@@ -25,7 +25,6 @@ from streamsvm.batch import (
     HierarchicalSVC,
     HierarchicalSVR,
     HSSADMMClassifier,
-    HSSADMMRegressor,
 )
 from streamsvm.core.threads import one_blas_thread, stop_if_asked, stoppable
 from streamsvm.stream import CheckpointFolder, load
@@ -313,7 +312,6 @@ SOLVERS = [
     HierarchicalSVC(n_trees=2, n_jobs=2, **SMALL),
     HierarchicalSVR(n_trees=2, **SMALL),
     HSSADMMClassifier(leaf_size=20, gamma=2.0),
-    HSSADMMRegressor(leaf_size=20, gamma=2.0),
 ]
 
 

@@ -29,33 +29,15 @@ def dense_error(K, exact):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("split", first(1, ["principal-axis", "two-means"]))
 @pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
 @pytest.mark.parametrize("gamma", [0.005, 0.5, 50.0])
-def test_error_is_what_was_asked_for(gamma, tolerance, split):
+def test_error_is_what_was_asked_for(gamma, tolerance):
     X = blobs()
-    K = HSSMatrix.compress(X, gamma=gamma, rel_tol=tolerance, leaf_size=64, split=split)
+    K = HSSMatrix.compress(X, gamma=gamma, rel_tol=tolerance, leaf_size=64)
     error = dense_error(K, naive_batch.kernel_matrix(X, X, gamma=gamma))
-    assert error <= 2.0 * tolerance
+    assert error <= 3.0 * tolerance
     if tolerance > 0.01:  # of smaller errors few rows have most, and 256 of them may not be among those
         assert K.error == pytest.approx(error, rel=0.5, abs=1e-9)
-
-
-@pytest.mark.once
-def test_a_closer_one_is_as_exact_as_one_from_the_start():
-    X = blobs(max(N, 220))
-    rough = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=64)
-    before = rough.to_array()
-    exact = naive_batch.kernel_matrix(X, X, gamma=0.5)
-    for tolerance in (0.1, 0.01):
-        closer = rough.closer(tolerance)
-        assert dense_error(closer, exact) <= 2.0 * tolerance
-    assert np.array_equal(rough.to_array(), before)
-    assert dense_error(rough, exact) > 0.1
-    refused("rel_tol must be", rough.closer, -1.0)
-    again = closer.closer(0.01)
-    assert again.error <= 0.01
-    assert again.closer(0.5) is again
 
 
 @pytest.mark.parametrize("kernel", [{"kernel": "linear"}, {"kernel": "poly", "gamma": 0.2, "coef0": 1.0, "degree": 2}])
@@ -139,23 +121,9 @@ def test_values_near_each_other_and_far_from_the_rest_are_exact():
     np.testing.assert_allclose(diagonal, np.eye(n), atol=1e-12)
 
 
-@pytest.mark.once
-@pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
-@pytest.mark.parametrize("max_rank", [3, 20, 1000])
-def test_a_closer_one_is_never_less_exact_and_always_the_same(max_rank):
-    for seed in range(2 if SLOW else 5):
-        X = np.random.default_rng(seed).normal(size=(160 if SLOW else 300, 10))
-        K = HSSMatrix.compress(X, gamma=0.1, rel_tol=0.3, leaf_size=32, max_rank=max_rank, n_neighbors=4)
-        closer = [K.closer(0.1), K.closer(0.03), K.closer(0.1)]
-        assert max(of.error for of in closer) <= K.error
-        assert [of.reached for of in closer] == [of.error <= 1.5 * tol for of, tol in zip(closer, (0.1, 0.03, 0.1), strict=True)]
-        np.testing.assert_array_equal(closer[0].to_array(), closer[2].to_array())
-
-
 def test_nothing_to_be_compressed():
     zeros = HSSMatrix.compress(np.zeros((9, 2)), kernel="linear", rel_tol=0.0, abs_tol=0.1)
     assert zeros.error == 0.0
-    assert zeros.closer(0.01) is zeros
     nearly_constant = HSSMatrix.compress(blobs(), gamma=1e-12, zero_sum=True)
     assert nearly_constant.error == 0.0
 
@@ -231,7 +199,6 @@ def test_a_rank_that_is_too_small_is_told_with_the_error():
         ([[1.0]], {"gamma": -1.0}, "gamma must be"),
         ([[1.0]], {"max_rank": 0}, "max_rank must be"),
         ([[1.0]], {"leaf_size": 1}, "leaf_size must be"),
-        ([[1.0]], {"split": "random"}, "split must be one of"),
         ([[1.0]], {"kernel": "sigmoid"}, "kernel must be one of"),
         ([[1.0]], {"seed": -1}, "seed must be"),
         ([[1.0]], {"seed": "a"}, "seed must be"),
@@ -261,76 +228,6 @@ def test_progress_is_shown(capsys):
     K = HSSMatrix.compress(blobs(), verbose=True)
     K.factorize(1.0, verbose=True)
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("split", ["principal-axis", "two-means"])
-@pytest.mark.parametrize("kernel", [{"gamma": 0.5}, {"kernel": "linear"}, {"kernel": "poly", "degree": 2, "coef0": 1.0}])
-def test_the_extension_is_the_product_at_the_same_rows(kernel, split):
-    X = blobs()
-    K = HSSMatrix.compress(X, rel_tol=0.1, leaf_size=40, split=split, **kernel)
-    V = np.random.default_rng(1).normal(size=(N, 2))
-    expected = K @ V
-    np.testing.assert_allclose(K.extend(X, V), expected, atol=1e-8 * np.abs(expected).max())
-    np.testing.assert_allclose(K.extend(X[:3], V[:, 0]), expected[:3, 0], atol=1e-8 * np.abs(expected).max())
-
-
-def test_the_extension_is_a_kernel_at_new_rows():
-    """The slow twin follows a row from the leaf up, through all skeletons."""
-    X, Z = blobs(), blobs(20, seed=5)
-    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=40)
-    tree, nodes, ordered = K._tree, K._nodes, X[K.order]
-    V = np.random.default_rng(1).normal(size=N)
-    # Columns of each node's subtree, interpolated from its skeleton: [rows of the node, r]
-    bases = {}
-    for number, node in enumerate(nodes):
-        left, right = tree.children[number]
-        inner = node.interpolation
-        if left >= 0:
-            r = bases[left].shape[1]
-            inner = np.vstack([bases[left] @ inner[:r], bases[right] @ inner[r:]])
-        bases[number] = inner
-    for z, found in zip(Z, K.extend(Z, V), strict=True):
-        path = [len(nodes) - 1]
-        cut = 0
-        while tree.children[path[-1], 0] >= 0:
-            left, right = tree.children[path[-1]]
-            goes_left = z @ tree.cuts.axes[tree.cuts.cut[cut]] <= tree.cuts.thresholds[tree.cuts.cut[cut]]
-            path.append(left if goes_left else right)
-            cut = cut + 1 if goes_left else tree.cuts.right[cut]
-        leaf = path.pop()
-        some = slice(tree.begin[leaf], tree.end[leaf])
-        total = (naive_batch.kernel_matrix(z[None], ordered[some], gamma=0.5) @ V[K.order][some])[0]
-        node, child = nodes[leaf], leaf
-        J = ordered[node.skeleton]
-        weights = np.linalg.solve(
-            naive_batch.kernel_matrix(J, J, gamma=0.5), naive_batch.kernel_matrix(J, z[None], gamma=0.5)
-        ).ravel()
-        for parent in reversed(path):
-            left, right = tree.children[parent]
-            sibling = right if child == left else left
-            block = nodes[parent].block if child == left else nodes[parent].block.T
-            rows = slice(tree.begin[sibling], tree.end[sibling])
-            total += weights @ block @ (bases[sibling].T @ V[K.order][rows])
-            r = len(nodes[left].skeleton)
-            P = nodes[parent].interpolation
-            weights, child = (P[:r] if child == left else P[r:]).T @ weights, parent
-        assert found == pytest.approx(total, abs=1e-8)
-
-
-def test_the_extension_of_one_leaf_is_the_exact_expansion():
-    X, Z = blobs(30), blobs(9, seed=3)
-    K = HSSMatrix.compress(X, gamma=0.5)
-    np.testing.assert_allclose(K.extend(Z, np.arange(30.0)), K.expand(Z, np.arange(30.0)), atol=1e-10)
-
-
-def test_the_extension_far_from_the_origin_and_of_bad_input():
-    X = blobs()
-    near, far = (HSSMatrix.compress(X + offset, gamma=0.5, leaf_size=40) for offset in (0.0, 1e4))
-    np.testing.assert_allclose(far.extend(X[:9] + 1e4, np.ones(N)), (far @ np.ones(N))[:9], rtol=1e-6)
-    refused("features", near.extend, np.ones((2, 5)), np.ones(N))
-    refused("rows is needed", near.extend, X, np.ones(3))
-    refused("not finite", near.extend, np.full((2, 3), np.nan), np.ones(N))
 
 
 def test_a_compression_at_a_rank_has_that_rank_and_no_tolerance():
