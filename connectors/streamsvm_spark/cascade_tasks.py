@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from scipy import sparse
 
 from streamsvm.batch import CSMOClassifier
-from streamsvm.batch.csmo.columns import Indicators, Rows, pack, store, subset
+from streamsvm.batch.csmo.columns import Rows, store, subset
 from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.tiles import add_products, vectors
+from streamsvm.batch.csmo.tiles import add_products, as_indicators, vectors
 from streamsvm.core.kernels import RBF, Kernel
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings
@@ -108,19 +109,18 @@ def decision_values(support: Candidates, bias: float, kernel: Kernel, rows: Cand
     """Return the decision values at rows, float64 [n], in float64 where the margin is short or exceeds 1 by less than ``reach``.
 
     Farther rows cost nothing and violate nothing: theirs are of float32, whose products take a quarter of the time. Where float32
-    is found to be too inexact for that, and with other kernels than the Gaussian one, all are of float64. Features of two values
-    each are compared bit by bit. O(n m d) for m support vectors.
+    is found to be too inexact for that, and with other kernels than the Gaussian one, all are of float64. O(n m d) for m support
+    vectors.
     """
     m, n = len(support.row), len(rows.row)
     both = np.concatenate([support.X, rows.X]).astype(np.float64)
     of_support, of_rows = np.arange(m), np.arange(m, m + n)
     c = support.alpha * support.signs
-    two_valued = Indicators.of(both) if kernel.kind == RBF else None
-    exact = store(both, dense=True) if two_valued is None else pack(two_valued, kernel.gamma)
-    made = vectors(both, kernel, two_valued) if kernel.kind == RBF else None
+    both, kernel = as_indicators(both, kernel)
+    exact, made = store(both, dense=not sparse.issparse(both)), vectors(both, kernel) if kernel.kind == RBF else None
     if made is None:
         return bias + _expansions(exact, of_support, c, of_rows, kernel)
-    of, near = made
+    of, near = made.rows, made.near
     far = np.flatnonzero(~near[:m])
     f = np.full(n, bias)
     with one_blas_thread():

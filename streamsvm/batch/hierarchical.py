@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch.hss.compositional import compose, floats_needed
 from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join, pack
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
-from streamsvm.batch.path_machine import Alternative, PathMachine, Prepared, foretell, tree_seconds
+from streamsvm.batch.path_machine import Alternative, PathMachine, Prepared, forest_sizes, foretell, tree_seconds
 from streamsvm.batch.pilot import exact_seconds
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss, Solution, descend
@@ -28,9 +28,6 @@ from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import one_blas_thread, stop_if_asked, thread_count
 from streamsvm.core.warning import warn
 
-_SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
-_FEW_FEATURES = 12
-_MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
 _LARGEST_VALUE = 1e100  # of X: products of three are finite
 _CHUNK = 65_536  # rows of a prediction
 
@@ -177,11 +174,9 @@ class HierarchicalMachine(PathMachine):
 
     def _sizes(self, n: int, d: int) -> tuple[int, int]:
         """Return the rows of a leaf, at most, and the rank, for n rows of d features."""
-        leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
-        factor = min(max(_MANY_ROWS / n, 1.0), _LARGEST_FACTOR)
-        rank = int(factor * rank) if isinstance(self.rank, str) else int(self.rank)
-        leaf_size = max(int(factor * leaf_size), 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size)
-        return leaf_size, rank
+        leaf_size, rank = forest_sizes(n, d)
+        rank = rank if isinstance(self.rank, str) else int(self.rank)
+        return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
     def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
         """Return the problems; raise a ValueError where they need more memory than the limit."""

@@ -28,7 +28,7 @@ _LEAST_SECONDS = 10.0  # a fit that took no longer is not worth a word
 _TIMES_AHEAD, _LEAST_SECONDS_AHEAD = 5.0, 3.0  # of a fit that is about to begin: a word saves all of it
 _TREES, _FEW_FEATURES = 8, 12
 _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
-_SECONDS_A_LEAF_VALUE = 2e-10  # of each tree: rows x rows of a leaf x (features + rank), for all walks together
+_MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
 _SECONDS_A_VALUE, _SECONDS_A_PRODUCT, _SECONDS_OF_WALKS = 4e-9, 1.5e-11, 5e-8  # of the parts of a tree, see `tree_seconds`
 _SECONDS_A_PAIR = 4e-9  # rows x support vectors, for columns and steps
 _SECONDS_A_LINEAR_VALUE = 1e-7  # all passes over a value of a row
@@ -52,10 +52,16 @@ class Alternative(NamedTuple):
     seconds: float
 
 
+def forest_sizes(n: int, d: int) -> tuple[int, int]:
+    """Return the rows of a leaf, at most, and the rank that a forest has by default for n rows of d features."""
+    leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
+    factor = min(max(_MANY_ROWS / n, 1.0), _LARGEST_FACTOR)
+    return int(factor * leaf_size), int(factor * rank)
+
+
 def hierarchical(name: str, n: int, d: int, problems: int) -> Alternative:
     """Return what a forest would take for n rows of d features."""
-    leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
-    return Alternative(name, _SECONDS_A_LEAF_VALUE * problems * _TREES * n * leaf_size * (d + rank))
+    return Alternative(name, _TREES * tree_seconds(n, d, *forest_sizes(n, d), problems))
 
 
 def tree_seconds(n: int, d: int, leaf_size: int, rank: int, problems: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 
-from streamsvm.core.kernels import LARGEST_KERNEL, LINEAR, RBF, Kernel, kernel_matrix
+from streamsvm.core.kernels import RBF, Kernel, kernel_matrix, values_of_products
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
 _HELD_VALUES = 16_000_000  # kernel values, float32, that are held from the solution to the gradient; more are computed twice
@@ -36,7 +36,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     if not sparse.issparse(S) and len(S):
         S = S - S.mean(axis=0) if kernel.kind == RBF else S  # distances are most exact from the middle
     norms = np.asarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
-    own = _of_products(kernel, norms, norms, norms)
+    own = values_of_products(kernel, norms.copy(), norms, norms)
     distances, chosen = own.copy(), []
     for _ in range(min(budget, S.shape[0])):
         cumulated = np.cumsum(distances * weights)
@@ -45,21 +45,10 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
         new = min(int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right")), len(own) - 1)
         chosen.append(new)
         row = S[[new]].toarray()[0] if sparse.issparse(S) else S[new]
-        values = _of_products(kernel, S @ row, norms, norms[new])
+        values = values_of_products(kernel, S @ row, norms, norms[new])
         distances = np.clip(own + own[new] - 2.0 * values, 0.0, distances)
         distances[new] = 0.0
     return np.array(chosen, np.intp)
-
-
-def _of_products(kernel: Kernel, products: np.ndarray, norms: np.ndarray, norm: Any) -> np.ndarray:
-    """Return the kernel values of rows whose inner products and squared norms are given."""
-    kind, gamma, coef0, degree = kernel
-    if kind == RBF:
-        return np.asarray(np.exp(-gamma * np.maximum(norms + norm - 2.0 * products, 0.0)))
-    if kind == LINEAR:
-        return products
-    with np.errstate(over="ignore"):
-        return np.clip((gamma * products + coef0) ** degree, -LARGEST_KERNEL, LARGEST_KERNEL)
 
 
 class ReducedSet:

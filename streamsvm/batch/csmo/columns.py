@@ -1,12 +1,10 @@
-"""Columns of a kernel matrix, from rows that are stored dense, packed into bits, or sparse; a cache of those that were used last.
+"""Columns of a kernel matrix, from rows that are stored dense or sparse; a cache of those that were used last.
 
-Distances of dense rows are sums of squared differences, which do not cancel for data far from the origin. Every function works in
-the precision of the rows that it is given: float32 for cached columns, float64 for checks and predictions.
+Distances of dense rows are sums of squared differences, which do not cancel for data far from the origin.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -14,31 +12,25 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_exponentials
+from streamsvm.core.kernels import FAST, RBF, Kernel, exp64, value_of_product
 
-DENSE, BITS, SPARSE = 0, 1, 2
+DENSE, SPARSE = 0, 1
 
 _SPARSE_COST = 12  # a feature that two sparse rows share takes as long as so many dense features
 _HASHED = 100_000  # values whose hash is taken at a time
 _TILE = 2048  # so many running sums stay in the first-level cache
-_UNIT = np.uint64(1)
-_PAIRS, _FOURS = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
-_ODD, _BYTES = np.uint64(0x5555555555555555), np.uint64(0x0101010101010101)
 
 
 class Rows(NamedTuple):
-    """n rows of d features in one of three forms; the arrays of the other forms are empty.
+    """n rows of d features, float64, in one of two forms; the arrays of the other form are empty.
 
-    Dense: ``dense`` [d, n], feature by feature. Bits, for the Gaussian kernel of features with two values each: ``words`` uint64
-    [w, n], and ``table`` [64 w + 1] with the kernel values of 0, 1, ... differing features. Sparse: row i has the ``values`` and
-    ``indices`` from ``starts[i]`` to ``starts[i + 1]``, and the squared norm ``squares[i]``; feature j is not zero in the rows
-    ``members`` from ``lists[j]`` to ``lists[j + 1]``, where its values are ``entries``.
+    Dense: ``dense`` [d, n], feature by feature. Sparse: row i has the ``values`` and ``indices`` from ``starts[i]`` to
+    ``starts[i + 1]``, and the squared norm ``squares[i]``; feature j is not zero in the rows ``members`` from ``lists[j]`` to
+    ``lists[j + 1]``, where its values are ``entries``.
     """
 
     kind: int
     dense: np.ndarray
-    words: np.ndarray
-    table: np.ndarray
     starts: np.ndarray
     indices: np.ndarray
     values: np.ndarray
@@ -49,34 +41,26 @@ class Rows(NamedTuple):
     features: int
 
 
-def _rows(kind: int, dtype: Any, features: int, **given: np.ndarray) -> Rows:
-    kinds = {"words": np.uint64, "starts": np.int64, "indices": np.uint32, "squares": np.float64, "lists": np.int64}
-    kinds |= {"dense": dtype, "table": dtype, "values": dtype, "members": np.uint32, "entries": dtype}
-    empty = {name: np.empty((0, 0) if name in ("dense", "words") else 0, of) for name, of in kinds.items()}
-    return Rows(kind, **{**empty, **given}, features=features)
-
-
-def store_dense(X: np.ndarray, dtype: Any) -> Rows:
+def store_dense(X: np.ndarray) -> Rows:
     """Return the rows of X [n, d], copied feature by feature."""
-    return _rows(DENSE, dtype, X.shape[1], dense=np.require(X.T, dtype, ["C", "W"]))
+    numbers, places, values = np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0)
+    dense = np.require(X.T, np.float64, ["C", "W"])
+    return Rows(DENSE, dense, numbers, places, values, values, numbers, places, values, X.shape[1])
 
 
-def store_sparse(X: Any, dtype: Any) -> Rows:
+def store_sparse(X: Any) -> Rows:
     """Return the rows of X, CSR without duplicates [n, d]; they share its memory where they can."""
     squares = sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
     by_feature = X.tocsc()
-    return _rows(
-        SPARSE,
-        dtype,
-        X.shape[1],
-        starts=X.indptr.astype(np.int64),
-        indices=X.indices.astype(np.int32, copy=False).view(np.uint32),
-        values=X.data.astype(dtype, copy=False),
-        squares=squares,
-        lists=by_feature.indptr.astype(np.int64),
-        members=by_feature.indices.astype(np.int32, copy=False).view(np.uint32),
-        entries=by_feature.data.astype(dtype, copy=False),
+    own, of_features = (
+        (
+            of.indptr.astype(np.int64),
+            of.indices.astype(np.int32, copy=False).view(np.uint32),
+            of.data.astype(np.float64, copy=False),
+        )
+        for of in (X, by_feature)
     )
+    return Rows(SPARSE, np.empty((0, 0)), *own, squares, *of_features, X.shape[1])
 
 
 def csr_without_zeros(X: Any) -> Any:
@@ -92,47 +76,15 @@ def csr_without_zeros(X: Any) -> Any:
 def store(X: Any, *, dense: bool) -> Rows:
     """Return X, an array or sparse matrix [n, d], as dense or as sparse rows of float64."""
     if dense:
-        return store_dense(X.toarray() if sparse.issparse(X) else X, np.float64)
-    return store_sparse(csr_without_zeros(X), np.float64)
-
-
-class Indicators(NamedTuple):
-    """Rows of features with two values each, which differ by the same ``gap``."""
-
-    rarer: np.ndarray  # bool [n, d]: whether a feature has the rarer one of its values; features of one value are left out
-    gap: float
-
-    @classmethod
-    def of(cls, X: np.ndarray) -> Indicators | None:
-        """Return the rows of X [n, d]; None if a feature has more values, or if the gaps are unequal."""
-        low, high = X.min(axis=0), X.max(axis=0)
-        gaps = np.unique((high - low)[high > low])
-        first = X[:100]  # most data with other features are recognised by these
-        if len(gaps) != 1 or not ((first == low) | (first == high)).all():
-            return None
-        upper = high == X
-        if not (upper | (low == X)).all():
-            return None
-        upper = upper[:, high > low]
-        return cls(upper ^ (upper.mean(axis=0) > 0.5), float(gaps[0]))
-
-
-def pack(two_valued: Indicators, gamma: float) -> Rows:
-    """Return rows as bits, with the Gaussian kernel's values in float64."""
-    octets = np.packbits(two_valued.rarer, axis=1)
-    octets = np.ascontiguousarray(np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8))))
-    words = np.ascontiguousarray(octets.view(np.uint64).T)
-    table = np.exp(-gamma * two_valued.gap**2 * np.arange(64 * len(words) + 1))
-    return _rows(BITS, np.float64, two_valued.rarer.shape[1], words=words, table=table)
+        return store_dense(X.toarray() if sparse.issparse(X) else X)
+    return store_sparse(csr_without_zeros(X))
 
 
 def subset(rows: Rows, which: np.ndarray) -> Rows:
     """Return a copy of the rows numbered ``which``, int64 [m]."""
     if rows.kind == DENSE:
         return rows._replace(dense=np.take(rows.dense, which, axis=1))
-    if rows.kind == BITS:
-        return rows._replace(words=np.take(rows.words, which, axis=1))
-    return store_sparse(csr(rows)[which], rows.values.dtype)._replace(squares=rows.squares[which])
+    return store_sparse(csr(rows)[which])
 
 
 def csr(rows: Rows) -> Any:
@@ -144,17 +96,12 @@ def cost(rows: Rows) -> float:
     """Return about how many operations a kernel value takes, counted in dense features."""
     if rows.kind == SPARSE:
         return 8.0 + _SPARSE_COST * _shared(np.diff(rows.lists), len(rows.squares))
-    return 4.0 + (rows.features if rows.kind == DENSE else len(rows.words))
+    return 4.0 + rows.features
 
 
 def _shared(counts: np.ndarray, n: int) -> float:
     """The mean number of features that two of n rows share, where ``counts`` rows have each feature."""
     return float(np.square(counts / n).sum())
-
-
-def single(rows: Rows) -> Rows:
-    """Return rows of float64 in float32."""
-    return rows._replace(**{name: getattr(rows, name).astype(np.float32) for name in ("dense", "table", "values", "entries")})
 
 
 def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
@@ -218,48 +165,14 @@ def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.n
 
 
 @compiled(nogil=True)
-def _population(word: np.uint64) -> np.uint64:
-    """Return the number of bits that are set; the compiler recognises the pattern as one instruction."""
-    word = word - ((word >> _UNIT) & _ODD)
-    word = (word & _PAIRS) + ((word >> np.uint64(2)) & _PAIRS)
-    word = (word + (word >> np.uint64(4))) & _FOURS
-    return (word * _BYTES) >> np.uint64(56)
-
-
-@compiled(nogil=True)
-def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
-    """Look up kernel values by the number of bits in which x uint64 [w] differs from each of some rows."""
-    if len(words) == 2:
-        x0, x1, w0, w1 = x[0], x[1], words[0], words[1]
-        for i in range(len(out)):
-            out[i] = table[_population(w0[i] ^ x0) + _population(w1[i] ^ x1)]
-        return
-    for i in range(len(out)):
-        count = np.uint64(0)
-        for w in range(len(words)):
-            count += _population(words[w, i] ^ x[w])
-        out[i] = table[count]
-
-
-@compiled(nogil=True)
 def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
     """Turn squared distances (rbf) or products into kernel values."""
     n = len(out)
     if kernel.kind == RBF:
-        negative_exponentials(sums, kernel.gamma, n, out)
-    elif kernel.kind == LINEAR:
-        for i in range(n):  # an assignment of slices takes a second to compile
-            out[i] = sums[i]
-    elif kernel.kind == SIGMOID:
-        for i in range(n):
-            out[i] = math.tanh(kernel.gamma * sums[i] + kernel.coef0)
+        exp64(sums, -kernel.gamma, n, out)
     else:
         for i in range(n):
-            sums[i] = kernel.gamma * sums[i] + kernel.coef0
-            out[i] = sums[i]
-        for _ in range(kernel.degree - 1):
-            for i in range(n):
-                out[i] *= sums[i]
+            out[i] = value_of_product(kernel, sums[i])
 
 
 @compiled(nogil=True)
@@ -289,12 +202,6 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
     if rows.kind == SPARSE:
         sparse_column(rows, source, i, kernel, out)
         return
-    if rows.kind == BITS:
-        bits = np.empty(len(source.words), np.uint64)
-        for j in range(len(bits)):
-            bits[j] = source.words[j, i]
-        _differing(bits, rows.words, rows.table, out)
-        return
     x, sums = np.empty(rows.features, out.dtype), np.empty(min(len(out), _TILE), out.dtype)
     for j in range(rows.features):
         x[j] = source.dense[j, i]
@@ -321,10 +228,7 @@ def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
         else:
             for j in range(rows.features):
                 square += np.float64(rows.dense[j, i]) ** 2
-        if kernel.kind != LINEAR:
-            square = kernel.gamma * square + kernel.coef0
-            square = math.tanh(square) if kernel.kind == SIGMOID else square**kernel.degree
-        out[i] = square
+        out[i] = value_of_product(kernel, square)
 
 
 @compiled(nogil=True, fastmath=FAST)

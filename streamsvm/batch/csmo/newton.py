@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm.batch.csmo.columns import BITS, SPARSE, csr, subset
+from streamsvm.batch.csmo.columns import SPARSE, csr, subset
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.steps import WorkingSet
-from streamsvm.core.kernels import LINEAR, RBF, SIGMOID
+from streamsvm.core.kernels import values_of_products
 from streamsvm.core.threads import stop_if_asked
 
 _MOST = 3000  # variables whose equations are solved
@@ -176,25 +176,8 @@ def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     p = state.problem
     if p.given is not None:
         return p.given.values(which, which)
-    rows, kernel = subset(p.exact_rows, which), p.kernel
-    if rows.kind == BITS:
-        bits = np.unpackbits(np.ascontiguousarray(rows.words.T).view(np.uint8), axis=1).astype(np.float64)
-        both, ones = bits @ bits.T, bits.sum(axis=1)
-        return rows.table[(ones + ones[:, np.newaxis] - 2.0 * both).astype(np.int64)]
-    if rows.kind == SPARSE:
-        X = csr(rows)
-        K = (X @ X.T).toarray()
-    else:
-        K = rows.dense.T @ rows.dense
-    if kernel.kind == RBF:  # in place: it may be large
-        halves = 0.5 * K.diagonal()
-        K -= halves
-        K -= halves[:, np.newaxis]
-        np.minimum(K, 0.0, out=K)
-        K *= 2.0 * kernel.gamma
-        np.exp(K, out=K)
-    elif kernel.kind != LINEAR:
-        K *= kernel.gamma
-        K += kernel.coef0
-        K[:] = np.tanh(K) if kernel.kind == SIGMOID else K**kernel.degree
-    return K
+    rows = subset(p.rows, which)
+    X = csr(rows) if rows.kind == SPARSE else rows.dense.T
+    products = (X @ X.T).toarray() if rows.kind == SPARSE else X @ X.T
+    squares = products.diagonal().copy()
+    return values_of_products(p.kernel, products, squares[:, np.newaxis], squares)

@@ -71,24 +71,14 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
         Parameters
         ----------
-        X
-            Rows to learn: an array or sparse matrix [n, features]; with ``kernel="precomputed"``, the Gram matrix [n, n]; if
-            the kernel is a function, anything that it accepts, such as a list.
+        X, sample_weight
+            Rows to learn and their weights, as in `CSMOClassifier.fit`, which also names the errors.
         y
             Ignored.
-        sample_weight
-            Weight of each row [n]. Rows whose weight is 0 or less are left out. None gives every row weight 1.
 
         Returns
         -------
         The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range, or X or a weight cannot be learned.
-        TypeError
-            The Gram matrix is sparse.
         """
         return self._fit(X, None, sample_weight)
 

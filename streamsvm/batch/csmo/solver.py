@@ -57,7 +57,7 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
     p, (_, conjugate, shrinking, max_iter, verbose) = state.problem, options
     buffer, before, number = state.cache.buffer, np.arange(0), 0
     largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
-    while p.tiles is not None and len(state.which) > _FEW and state.n_iter < max_iter:
+    while state.by_products and len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
         look()
         if shrinking:

@@ -10,7 +10,6 @@ from scipy import sparse
 from streamsvm.batch.csmo.columns import (
     SPARSE,
     ColumnCache,
-    Indicators,
     Rows,
     column,
     cost,
@@ -18,15 +17,13 @@ from streamsvm.batch.csmo.columns import (
     csr_without_zeros,
     diagonal,
     expand,
-    pack,
-    single,
     store_dense,
     store_sparse,
     subset,
 )
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
-from streamsvm.batch.csmo.tiles import Vectors, add_products, block, exact_vectors, vectors
+from streamsvm.batch.csmo.tiles import Tiles, Vectors, add_products, as_indicators, block, exact_vectors, vectors
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -36,14 +33,13 @@ _SPARSE = 0.1  # of the values of sparse rows are not zero, at most
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``exact_rows`` in float64, ``rows`` in float32 where needed.
+    """The dual of `streamsvm.batch.problem`. Arrays float64 [n].
 
-    ``tiles``: the rows as tiles take them, and which of them are near enough for these; None if tiles are not for them.
+    The rows are in float64, and as ``tiles`` of float32 unless these are not for them.
     """
 
-    tiles: tuple[Vectors, np.ndarray] | None
     rows: Rows
-    exact_rows: Rows
+    tiles: Tiles | None
     given: GivenRows | None
     kernel: Kernel
     targets: np.ndarray
@@ -64,12 +60,11 @@ def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | 
     X = groups.rows()
     given = X if isinstance(X, GivenRows) else None
     if given is None:
-        tiles, rows, exact = _training_rows(X, kernel)
+        rows, tiles, kernel = _training_rows(X, kernel)
     else:
-        exact = store_dense(np.empty((len(given), 0)), np.float64)
-        tiles, rows = None, single(exact)
+        rows, tiles = store_dense(np.empty((len(given), 0))), None
     linear = 1.0 if epsilon is None else epsilon
-    return Problem(tiles, rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
+    return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
 
 def quickest_form(X: Any, kernel: Kernel) -> Any:
@@ -88,34 +83,26 @@ def quickest_form(X: Any, kernel: Kernel) -> Any:
 
 
 def _indicates(values: np.ndarray) -> bool:
-    """Whether there is one value beside 0: rows are then `Indicators`, with bits in float64."""
+    """Whether there is one value beside 0: rows may then be indicators, and equal ones are found where they are dense."""
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _training_rows(X: Any, kernel: Kernel) -> tuple[tuple[Vectors, np.ndarray] | None, Rows, Rows]:
-    """Return X as tiles take it, in float32 and in float64, as bits where that is possible; ValueError if too large.
-
-    Destroys a dense X. Where tiles are for all rows, they are in float64 only.
-    """
-    dense, n, values = not sparse.issparse(X), X.shape[0], X.data if sparse.issparse(X) else X
+def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Tiles | None, Kernel]:
+    """Return X in float64, as tiles take it, and the kernel for these; ValueError if too large. Destroys a dense X."""
+    n, values = X.shape[0], X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
-    two_valued = Indicators.of(X) if dense and kernel.kind == RBF else None
-    if two_valued is not None:
-        exact = pack(two_valued, kernel.gamma)
-    else:
-        if dense and kernel.kind == RBF:
-            X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and float32 has more digits for them
-        exact = store_dense(X, np.float64) if dense else store_sparse(X, np.float64)
+    if not sparse.issparse(X):
+        rows, kernel = as_indicators(X, kernel)
+        if rows is X and kernel.kind == RBF:
+            X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and have more digits
+        X = rows
+    stored = store_sparse(X) if sparse.issparse(X) else store_dense(X)
     self_kernels = np.ones(n)
-    diagonal(exact, kernel, self_kernels)
+    diagonal(stored, kernel, self_kernels)
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
-    tiles = vectors(X, kernel, two_valued)
-    del X, values  # a float32 copy may take their memory
-    if tiles is not None and tiles[1].all():
-        return tiles, exact, exact
-    return tiles, single(exact), exact
+    return stored, vectors(X, kernel), kernel
 
 
 def first_point(problem: Problem) -> np.ndarray:
@@ -171,7 +158,7 @@ def add_expansions(
         stop_if_asked()
         chunk = which[begin : begin + size]
         sums = np.zeros((len(chunk), len(b)))
-        expand(rows, b, source, chunk, kernel, np.empty(len(support), rows.dense.dtype), sums)
+        expand(rows, b, source, chunk, kernel, np.empty(len(support)), sums)
         out[chunk] += sums
 
     if workers.threads > 1:
@@ -207,7 +194,7 @@ class State:
         else:
             self.diagonal[:] = problem.given.diagonal()
         self._exact: Vectors | None = None
-        rounded = problem.tiles is not None and _ROUNDED * problem.largest_bound > tol
+        rounded = problem.tiles is None or (not problem.tiles.whole and _ROUNDED * problem.largest_bound > tol)
         self._precise: Vectors | None = self._exact_vectors() if rounded else None
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
@@ -218,14 +205,19 @@ class State:
 
     @property
     def precise(self) -> bool:
-        """Whether float32 is too coarse for ``tol``."""
+        """Whether float32 is too coarse for ``tol``, or for the rows."""
         return self._precise is not None
+
+    @property
+    def by_products(self) -> bool:
+        """Whether many kernel values at a time are quicker than column after column."""
+        return self.problem.tiles is not None or self._precise is not None
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
     def _exact_vectors(self) -> Vectors | None:
         if self._exact is None and self.problem.given is None:
-            self._exact = exact_vectors(self.problem.exact_rows, self.problem.kernel)
+            self._exact = exact_vectors(self.problem.rows, self.problem.kernel)
         return self._exact
 
     def matrix(self, some: np.ndarray, out: np.ndarray, others: np.ndarray | None = None) -> None:
@@ -237,38 +229,36 @@ class State:
         if p.given is not None:
             out[:] = p.given.values(of, to)
             return
-        if self._tiles is None:
-            rows = self._rows if others is None else subset(p.rows, to)
-            for i, place in enumerate(of):
-                column(rows, p.rows, place, p.kernel, out[i])
+        if self._precise is not None or p.tiles is None:
+            self._write_exactly(of, to, out)
             return
-        if self._precise is not None:
-            block(self._precise.take(of), self._precise.take(to), out, self.workers.each)
-            return
-        here, near = self._tiles
+        here = self._tiles
         block(here.take(some), here if others is None else here.take(others), out, self.workers.each)
-        if not near.all():
-            self._write_far(of, to, out)
+        for values, rows, columns in ((out, of, to), (out.T, to, of)):
+            if len(far := np.flatnonzero(~p.tiles.near[rows])):
+                values[far] = self._exact_values(rows[far], columns)
 
-    def _write_far(self, of: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        """Write the kernel values of rows that are too far from the mean for products, by differences."""
-        p, near = self.problem, self.problem.tiles[1]  # type: ignore[index]
-        far = np.flatnonzero(~near[of])
-        if len(far):
-            rows = subset(p.rows, to)
-            for i in far:
-                column(rows, p.rows, of[i], p.kernel, out[i])
-        far = np.flatnonzero(~near[to])
-        if len(far):
-            rows, values = subset(p.rows, of), np.empty(len(of), np.float32)
-            for j in far:
-                column(rows, p.rows, to[j], p.kernel, values)
-                out[:, j] = values
+    def _write_exactly(self, of: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        """Write the kernel values of any k with any m rows into ``out``, float32 [k, m], by float64."""
+        p, exact = self.problem, self._exact_vectors()
+        if exact is not None:
+            block(exact.take(of), exact if len(to) == len(self.b) else exact.take(to), out, self.workers.each)
+            return
+        rows, values = subset(p.rows, to), np.empty(len(to))
+        for i, place in enumerate(of):
+            column(rows, p.rows, place, p.kernel, values)
+            out[i] = values
+
+    def _exact_values(self, of: np.ndarray, to: np.ndarray) -> np.ndarray:
+        """Return the kernel values of rows that are too far from the mean for products in float32 with any m, float32 [k, m]."""
+        out = np.empty((len(of), len(to)), np.float32)
+        self._write_exactly(of, to, out)
+        return out
 
     def fill_cache(self) -> None:
         """Write the columns of all variables in the working set, or of the free ones, if there is room for them."""
         slots = self.cache.slots
-        if self._tiles is None or (slots.slot_of >= 0).all():
+        if not self.by_products or (slots.slot_of >= 0).all():
             return
         if self.cache.has_room_for_all:
             self.matrix(np.arange(len(self.which)), self.cache.whole())
@@ -286,7 +276,7 @@ class State:
     def provide_columns(self, wanted: int) -> None:
         """Write the column that steps wait for, and with it those that they are about to want."""
         some = np.array([wanted])
-        if self._tiles is not None:
+        if self.by_products:
             ascents, descents, _ = self.derivatives()
             absent = self.cache.slots.slot_of < 0
             size = min(_BATCH, len(self.cache.slots.owner) // 4)
@@ -301,41 +291,22 @@ class State:
         if not len(moved):
             return
         change, columns = change[moved], columns[moved]
-        if p.given is not None:
+        if p.tiles is None:
             self.add_exactly(change, columns, which, gradient)
-        elif p.tiles is None:
-            self._add_expansions(p.rows, change, columns, which, gradient)
-        else:
-            everything, near = p.tiles
-            rows = self._tiles[0] if which is self.which else everything.take(which)  # type: ignore[index]
-            far = np.flatnonzero(~near[which])
-            before = gradient[far]
-            add_products(rows, everything.take(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each)
-            self._add_far(change, columns, which, gradient, far, before)
-
-    def _add_far(
-        self,
-        change: np.ndarray,
-        columns: np.ndarray,
-        which: np.ndarray,
-        gradient: np.ndarray,
-        far: np.ndarray,
-        before: np.ndarray,
-    ) -> None:
-        """Add what rows that are too far from the mean for products change, and replace what was added to such rows."""
-        p, near = self.problem, self.problem.tiles[1]  # type: ignore[index]
-        values = np.empty(len(self.b), np.float32)
-        for j in np.flatnonzero(~near[columns]):
-            column(p.rows, p.rows, columns[j], p.kernel, values)
-            gradient += change[j] * values[which]
-        some, values = subset(p.rows, columns) if len(far) else p.rows, values[: len(columns)]
-        for k, i in enumerate(far):
-            column(some, p.rows, which[i], p.kernel, values)
-            gradient[i] = before[k] + change @ values
+            return
+        everything, near = p.tiles.rows, p.tiles.near
+        rows = self._tiles if which is self.which and self._tiles else everything.take(which)
+        far = np.flatnonzero(~near[which])
+        before = gradient[far]
+        add_products(rows, everything.take(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each)
+        if len(apart := np.flatnonzero(~near[columns])):
+            gradient += change[apart] @ self._exact_values(columns[apart], which)
+        if len(far):
+            gradient[far] = before + self._exact_values(which[far], columns) @ change
 
     def add_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Do as `add` does, in float64."""
-        p, rows = self.problem, self.problem.exact_rows
+        p, rows = self.problem, self.problem.rows
         if p.given is not None:
             p.given.add_products(change, columns, which, gradient)
         elif p.kernel.kind == LINEAR:  # the weights of the features are enough
@@ -344,14 +315,9 @@ class State:
         elif (exact := self._exact_vectors()) is not None:
             add_products(exact.take(which), exact.take(columns), change, gradient, self.workers.each)
         else:
-            self._add_expansions(rows, change, columns, which, gradient)
-
-    def _add_expansions(
-        self, rows: Rows, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray
-    ) -> None:
-        sums = np.zeros((len(self.b), 1))
-        add_expansions(subset(rows, columns), change[np.newaxis], rows, which, self.problem.kernel, sums, self.workers)
-        gradient += sums[which, 0]
+            sums = np.zeros((len(self.b), 1))
+            add_expansions(subset(rows, columns), change[np.newaxis], rows, which, p.kernel, sums, self.workers)
+            gradient += sums[which, 0]
 
     # The working set ----------------------------------------------------------------------------------------------------------
 
@@ -369,7 +335,7 @@ class State:
             gradient[rows] = found
         working = WorkingSet(b.copy(), gradient, p.lower, p.upper, p.kink, self.diagonal)
         self.cache.reset(n)
-        self._tiles, self._rows = p.tiles, p.rows
+        self._tiles = p.tiles and p.tiles.rows
         self.b, self.which, self.working, self.dropped = b, np.arange(n), working, []
 
     def derivatives(self) -> tuple[np.ndarray, np.ndarray, float]:
@@ -391,10 +357,7 @@ class State:
         b = self.b.copy()
         b[self.which] = a.b
         self.cache.keep(kept)
-        if self._tiles is None:
-            self._rows = subset(self._rows, kept)
-        else:
-            self._tiles = self._tiles[0].take(kept), self._tiles[1][kept]
+        self._tiles = self._tiles and self._tiles.take(kept)
         self.b, self.which, self.working, self.dropped = b, self.which[kept], working, dropped
 
     def check(self) -> float:

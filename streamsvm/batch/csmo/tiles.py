@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import BITS, SPARSE, Indicators, Rows, csr
+from streamsvm.batch.csmo.columns import SPARSE, Rows, csr
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2, exp64
+from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, exp2, exp64, value_of_product
 
 Each = Callable[[Callable[[int], None], Iterable[int]], None]
 
@@ -63,32 +63,52 @@ class Vectors(NamedTuple):
         )  # fmt: skip
 
 
-def vectors(X: Any, kernel: Kernel, two_valued: Indicators | None = None) -> tuple[Vectors, np.ndarray] | None:
-    """Return rows X, float64 [n, d] or CSR, in the form that is quicker, and which of them are near enough, bool [n].
+class Tiles(NamedTuple):
+    """Rows in float32, as tiles take them."""
 
-    ``two_valued`` has the rows instead where all features have two values and the kernel is Gaussian. None where too many rows
-    are far from the mean.
+    rows: Vectors
+    near: np.ndarray  # bool [n]: which of them are near enough to their mean
+    whole: bool  # whether products are exact: they are those of small integers
+
+
+def as_indicators(X: np.ndarray, kernel: Kernel) -> tuple[Any, Kernel]:
+    """Return rows X [n, d] as indicators of the rarer value of each feature, and the kernel that has the same values for these.
+
+    They are an array, or CSR where that is quicker. X and the kernel stay as they are if that is not Gaussian, or unless each
+    feature has two values, with the same gap between them, or one.
     """
-    (n, d), whole = X.shape, two_valued is not None
-    if two_valued is not None:
-        X, gap = two_valued
-        kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
-        d = X.shape[1]
-        X = csr_of(X) if np.count_nonzero(X) < n * (d - _SPARE) else X.astype(np.float64)
-    elif sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
+    low, high = X.min(axis=0), X.max(axis=0)
+    gaps = np.unique((high - low)[high > low])
+    first = X[:100]  # most data with other features are recognised by these
+    if kernel.kind != RBF or len(gaps) != 1 or not ((first == low) | (first == high)).all():
+        return X, kernel
+    upper = high == X
+    if not (upper | (low == X)).all():
+        return X, kernel
+    upper = upper[:, high > low]
+    rarer, gap = upper ^ (upper.mean(axis=0) > 0.5), float(gaps[0])
+    few = np.count_nonzero(rarer) < len(X) * (rarer.shape[1] - _SPARE)
+    return csr_of(rarer) if few else rarer.astype(np.float64), kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
+
+
+def vectors(X: Any, kernel: Kernel) -> Tiles | None:
+    """Return rows X, float64 [n, d] or CSR, in the form that is quicker; None where too many are far from the mean."""
+    n, d = X.shape
+    if sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
         X = X.toarray()
+    values, longest = (X.data, np.diff(X.indptr).max(initial=0)) if sparse.issparse(X) else (X, d)
+    whole = all((some == np.rint(some)).all() for some in (values[:100], values))
+    whole = bool(whole and float(longest) * max(values.max(initial=0.0), -values.min(initial=0.0)) ** 2 < _WHOLE)
     if not sparse.issparse(X) and kernel.kind == RBF and not whole:
         X = X - X.mean(axis=0)
     rows, squares = stored(X, kernel, np.float32)
-    if sparse.issparse(X):
-        whole = bool((X.data == np.rint(X.data)).all()) and squares.max(initial=0.0) < _WHOLE
     near = np.full(n, whole or kernel.kind != RBF) | (kernel.gamma * squares <= _NEAR)
-    return None if np.mean(~near) > _MOST_FAR else (rows, near)
+    return None if np.mean(~near) > _MOST_FAR else Tiles(rows, near, whole)
 
 
 def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
-    """Return rows in float64 as tiles take them. None where their form is another, or where they are too far from the mean."""
-    if kernel.kind != RBF or rows.kind == BITS:
+    """Return rows in float64 as tiles take them. None where the kernel is not Gaussian, or they are too far from the mean."""
+    if kernel.kind != RBF:
         return None
     found, squares = stored(csr(rows) if rows.kind == SPARSE else rows.dense.T, kernel, np.float64)
     return None if kernel.gamma * squares.max(initial=0.0) > _FAR else found
@@ -263,9 +283,8 @@ def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, 
             for j in range(np.uint64(n)):
                 total += exp2(scale * row[j]) * coefficients[j]
         else:
-            _transform(kernel, row, n, row)
-            for j in range(np.uint64(n)):
-                total += row[j] * coefficients[j]
+            for j in range(n):
+                total += np.float32(value_of_product(kernel, np.float64(row[j]))) * coefficients[j]
         out[i] += total
 
 
@@ -293,15 +312,5 @@ def _store_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, firs
             for j in range(np.uint64(n)):
                 to[j] = exp2(np.float32(scale * row[j]))
         else:
-            _transform(kernel, row, n, to)
-
-
-@compiled(nogil=True)
-def _transform(kernel: Kernel, products: np.ndarray, n: int, out: np.ndarray) -> None:
-    """Turn products into values of another kernel than the Gaussian one."""
-    for j in range(n):
-        value = np.float64(products[j])
-        if kernel.kind != LINEAR:
-            value = kernel.gamma * value + kernel.coef0
-            value = np.tanh(value) if kernel.kind == SIGMOID else value**kernel.degree
-        out[j] = value
+            for j in range(n):
+                to[j] = value_of_product(kernel, np.float64(row[j]))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LINEAR, RBF, Kernel, exponentials
+from streamsvm.core.kernels import FAST, RBF, Kernel, exponentials, value_of_product
 
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # of the power method after the random combination, which is half of one
@@ -397,11 +397,6 @@ def _kernel_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, sums
                 sums[i] += value * row[i]
     if kernel.kind == RBF:
         exponentials(sums, -kernel.gamma, m, values)
-    elif kernel.kind == LINEAR:
-        values[:m] = sums[:m]
     else:
         for i in range(m):
-            base, power = kernel.gamma * sums[i] + kernel.coef0, 1.0
-            for _ in range(kernel.degree):
-                power *= base
-            values[i] = power
+            values[i] = value_of_product(kernel, sums[i])

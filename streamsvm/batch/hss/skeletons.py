@@ -26,7 +26,7 @@ from scipy.linalg import lapack
 
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import LINEAR, RBF, Kernel, exponentials
+from streamsvm.core.kernels import RBF, Kernel, exponentials, value_of_product
 from streamsvm.core.threads import stop_if_asked
 
 #: Kernel values or distances that are in memory at once.
@@ -122,13 +122,10 @@ def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares
             for j in range(m):
                 distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
             exponentials(distances, -kernel.gamma, m, products[i])
-    elif kernel.kind != LINEAR:
+    else:
         for i in range(n):
             for j in range(m):
-                base, power = kernel.gamma * products[i, j] + kernel.coef0, 1.0
-                for _ in range(kernel.degree):
-                    power *= base
-                products[i, j] = power
+                products[i, j] = value_of_product(kernel, products[i, j])
 
 
 @compiled(nogil=True)

@@ -8,7 +8,7 @@ meant. Problems that differ only in their bounds are solved together: they share
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class ADMMSolution(NamedTuple):
     interrupted: bool
 
 
-def residual(primal: np.ndarray, dual: np.ndarray, gap: np.ndarray) -> np.ndarray:
+def residual(primal: Any, dual: Any, gap: Any) -> Any:
     """Return the largest of the residuals and of the gap divided by `GAP`: at most the tolerance at the end."""
     return np.maximum(np.maximum(primal, dual), gap / GAP)
 

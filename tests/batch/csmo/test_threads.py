@@ -86,7 +86,7 @@ def test_fits_at_the_same_time_do_not_disturb_each_other():
 
 def test_tiles_share_their_rows():
     X, _ = rows()
-    of, _ = tiles.vectors(X, Kernel(RBF, 0.5, 0.0, 3))
+    of = tiles.vectors(X, Kernel(RBF, 0.5, 0.0, 3)).rows
     asked, both = set(), threading.Barrier(2)
 
     def waiting(do, items):

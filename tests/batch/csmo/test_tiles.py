@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 import naive_batch
 from streamsvm.batch.csmo import tiles
-from streamsvm.batch.csmo.columns import Indicators, store
+from streamsvm.batch.csmo.columns import store
 from streamsvm.core.kernels import LINEAR, MACHINE_KERNELS, RBF, Kernel, exp2
 
 
@@ -37,8 +37,9 @@ def test_products_and_matrices(n, m, d, form):
     rng = np.random.default_rng(n)
     X, c = FORMS[form](rng, n + m, d), 10.0 * rng.normal(size=m)
     K = naive_batch.kernel_matrix(*2 * (X.toarray() if sparse.issparse(X) else X,), gamma=0.3 / d)
-    of, near = tiles.vectors(X, kernel(0.3 / d), Indicators.of(X) if form == "two values" else None)
+    of, near, whole = tiles.vectors(*tiles.as_indicators(X, kernel(0.3 / d)) if form == "two values" else (X, kernel(0.3 / d)))
     assert near.all()
+    assert n == 1 or whole == (form == "two values")
     left, right = of.take(np.arange(n)), of.take(n + np.arange(m))
     out = np.full(n, 3.0)
     tiles.add_products(left, right, c, out)
@@ -54,7 +55,7 @@ def test_other_kernels(form, name):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 4)) if form == "dense" else rare(rng, 90, 40)
     K = pairwise_kernels(X, metric=name, filter_params=True, gamma=0.2, coef0=0.5, degree=2)
-    of, near = tiles.vectors(X, Kernel(MACHINE_KERNELS[name], 0.2, 0.5, 2))
+    of, near, _ = tiles.vectors(X, Kernel(MACHINE_KERNELS[name], 0.2, 0.5, 2))
     assert near.all()
     found, sums, c = np.empty((90, 20), np.float32), np.zeros(90), rng.normal(size=20)
     tiles.block(of, of.take(np.arange(20)), found)
@@ -66,29 +67,43 @@ def test_other_kernels(form, name):
 def test_rows_far_from_the_mean_are_told():
     X = np.random.default_rng(0).normal(size=(40, 3))
     X[7] += 30.0
-    assert np.flatnonzero(~tiles.vectors(X, kernel(1.0))[1]).tolist() == [7]
+    assert np.flatnonzero(~tiles.vectors(X, kernel(1.0)).near).tolist() == [7]
     assert tiles.vectors(X, kernel(1e4)) is None
-    assert tiles.vectors(X, Kernel(LINEAR, 1.0, 0.0, 3))[1].all()
+    assert tiles.vectors(X, Kernel(LINEAR, 1.0, 0.0, 3)).near.all()
 
 
 def test_small_integers_are_never_far():
     rng = np.random.default_rng(0)
     X = sparse.csr_array(np.where(rng.random((50, 60)) < 0.2, rng.integers(1, 9, (50, 60)), 0).astype(float))
-    of, near = tiles.vectors(X, kernel(3.0))
+    of, near, whole = tiles.vectors(X, kernel(3.0))
     assert near.all()
+    assert whole
     found = np.empty((50, 50), np.float32)
     tiles.block(of, of, found)
     np.testing.assert_allclose(found, naive_batch.kernel_matrix(X.toarray(), X.toarray(), gamma=3.0), rtol=3e-6, atol=1e-30)
-    assert not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)) or not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0))[1].all()
+    assert not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)) or not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)).near.all()
 
 
 def test_a_steep_kernel_of_two_values_far_apart():
     X = np.repeat(np.where(np.random.default_rng(0).random((20, 3)) < 0.5, 1e6, -1e6), 2, axis=0)
-    of, near = tiles.vectors(X, kernel(1e37), Indicators.of(X))
+    of, near, _ = tiles.vectors(*tiles.as_indicators(X, kernel(1e37)))
     assert near.all()
     found = np.empty((40, 40), np.float32)
     tiles.block(of, of, found)
     np.testing.assert_allclose(found, naive_batch.kernel_matrix(X, X, gamma=1e37), atol=1e-30)
+
+
+def test_what_is_no_indicator():
+    X = np.where(np.random.default_rng(0).random((200, 3)) < 0.5, 1.0, 0.0)
+    other = X.copy()
+    other[150, 1] = 0.5
+    for rows, k in (
+        (np.ones((5, 2)), kernel(1.0)),
+        (X * [1.0, 2.0, 1.0], kernel(1.0)),
+        (other, kernel(1.0)),
+        (X, Kernel(LINEAR, 1.0, 0.0, 3)),
+    ):
+        assert tiles.as_indicators(rows, k)[0] is rows
 
 
 def test_powers_of_two():
