@@ -38,7 +38,7 @@ from scipy import sparse
 from streamsvm.batch.csmo.columns import DENSE, SPARSE, Rows, cost, csr, csr_without_zeros, store
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored
-from streamsvm.core.kernels import LINEAR, LOG2E, RBF, Kernel, exp2d, exp2f, values_of_products
+from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2d, exp2f, values_of_products
 from streamsvm.core.threads import stop_if_asked
 
 FEW = 32  # rows up to which columns are quicker
@@ -238,4 +238,9 @@ def _kernel_values(kernel: Kernel, products: np.ndarray, memory: np.ndarray) -> 
         else:
             exp2d(products.ravel(), -kernel.gamma * LOG2E, size, out)
         return out.reshape(products.shape)
-    return values_of_products(kernel, products, 0.0, 0.0)
+    if kernel.kind == SIGMOID:
+        products *= kernel.gamma
+        products += kernel.coef0
+        return np.tanh(products, out=products)
+    values_of_products(products, memory, memory, kernel)
+    return products

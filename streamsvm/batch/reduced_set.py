@@ -35,8 +35,13 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     """
     if not sparse.issparse(S) and len(S):
         S = S - S.mean(axis=0) if kernel.kind == RBF else S  # distances are most exact from the middle
-    norms = np.asarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
-    own = values_of_products(kernel, norms.copy(), norms, norms)
+    norms = np.ascontiguousarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
+
+    def values_at(products: np.ndarray, norm: np.ndarray) -> np.ndarray:
+        values_of_products(products[np.newaxis], norm, norms, kernel)
+        return products
+
+    own = np.ones_like(norms) if kernel.kind == RBF else values_at(norms.copy(), norms)
     distances, chosen = own.copy(), []
     for _ in range(min(budget, S.shape[0])):
         cumulated = np.cumsum(distances * weights)
@@ -45,7 +50,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
         new = min(int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right")), len(own) - 1)
         chosen.append(new)
         row = S[[new]].toarray()[0] if sparse.issparse(S) else S[new]
-        values = values_of_products(kernel, S @ row, norms, norms[new])
+        values = values_at(S @ row, norms[new : new + 1])
         distances = np.clip(own + own[new] - 2.0 * values, 0.0, distances)
         distances[new] = 0.0
     return np.array(chosen, np.intp)

@@ -179,6 +179,21 @@ def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noq
     return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
 
 
+def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = exp(-gamma values[:n])`` of finite values of at least 0, in their precision; see `exp2`."""
+    if values.dtype == np.float32:
+        exp2f(values, np.float32(-gamma * LOG2E), n, out)
+    else:
+        exp2d(values, -gamma * LOG2E, n, out)
+
+
+@overload(negative_exponentials)
+def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001
+    if str(values.dtype) == "float32":
+        return lambda values, gamma, n, out: exp2f(values, np.float32(-gamma * LOG2E), n, out)
+    return lambda values, gamma, n, out: exp2d(values, -gamma * LOG2E, n, out)
+
+
 @compiled(nogil=True, fastmath={"contract"})
 def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = 2^(factor * values[:n])`` in float32, as `exp2` does."""
@@ -372,41 +387,43 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
     if kernel == RBF:
         centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
         X, S = X - centre, S - centre
-    squares = np.square(X).sum(axis=1)[:, None], np.square(S).sum(axis=1)
-    return values_of_products(Kernel(kernel, gamma, coef0, degree), X @ S.T, *squares)
-
-
-def values_of_products(kernel: Kernel, products: np.ndarray, left: Any, right: Any) -> np.ndarray:
-    """Turn products of rows into kernel values, in place: memory is what this waits for; return them.
-
-    The Gaussian kernel needs the squared norms of the rows on either side. Powers are clipped to `LARGEST_KERNEL`.
-    """
-    kind, gamma, coef0, degree = kernel
-    if kind == RBF:
-        products -= 0.5 * left
-        products -= 0.5 * right
-        np.minimum(products, 0.0, out=products)
-        products *= 2.0 * gamma
-        np.exp(products, out=products)
-    elif kind != LINEAR:
-        products *= gamma
-        products += coef0
-        if kind == SIGMOID:
-            np.tanh(products, out=products)
-        else:
-            with np.errstate(over="ignore"):
-                np.clip(products ** int(degree), -LARGEST_KERNEL, LARGEST_KERNEL, out=products)
-    return products
+        values = X @ (2.0 * gamma * S.T)  # and in place from here: memory is what this waits for
+        values -= gamma * np.square(X).sum(axis=1)[:, None]
+        values -= gamma * np.square(S).sum(axis=1)
+        return np.exp(np.minimum(values, 0.0, out=values), out=values)
+    products = X @ S.T
+    if kernel == LINEAR:
+        return products
+    with np.errstate(over="ignore"):
+        return np.clip((gamma * products + coef0) ** int(degree), -LARGEST_KERNEL, LARGEST_KERNEL)
 
 
 @compiled(nogil=True, inline=True)
 def value_of_product(kernel: Kernel, product: float) -> float:
     """Return the value of another kernel than the Gaussian one, from the product of two rows."""
-    value = product
-    if kernel.kind != LINEAR:
-        value = kernel.gamma * product + kernel.coef0
-        value = math.tanh(value) if kernel.kind == SIGMOID else value**kernel.degree
-    return value
+    if kernel.kind == LINEAR:
+        return product
+    if kernel.kind == SIGMOID:
+        return math.tanh(kernel.gamma * product + kernel.coef0)
+    return _polynomial(kernel.gamma, kernel.coef0, kernel.degree, product)
+
+
+@compiled(nogil=True)
+def values_of_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
+    """Turn the products [n, m] of rows into kernel values, in place.
+
+    The Gaussian kernel needs the squared norms of the rows, [n], and of the others, [m].
+    """
+    n, m = products.shape
+    distances = np.empty(m, products.dtype)
+    for i in range(n):
+        for j in range(m):
+            if kernel.kind == RBF:
+                distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
+            else:
+                products[i, j] = value_of_product(kernel, np.float64(products[i, j]))
+        if kernel.kind == RBF:
+            negative_exponentials(distances, kernel.gamma, m, products[i])
 
 
 @compiled(inline=True)

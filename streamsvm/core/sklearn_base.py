@@ -144,8 +144,12 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
 
         It is a ValueError if there are fewer than two, one has no row among those that are ``counted``, or y holds no labels.
         """
-        check_classification_targets(y)
+        plain = y.ndim == 1 and y.dtype.kind in "biuU"
+        if not plain:
+            check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
+        if plain and 2 * len(classes) > len(y):
+            check_classification_targets(y)  # which takes as long as all other checks; of such labels it only warns of many
         if len(classes) < 2:
             raise ValueError(f"y has only one class, {classes.tolist()[0]!r}: a classifier needs at least two")
         present = np.bincount(labels[counted], minlength=len(classes)) > 0

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, RBF, Kernel, exp64, value_of_product
+from streamsvm.core.kernels import FAST, RBF, Kernel, exp64, value_of_product, values_of_products
 
 DENSE, SPARSE = 0, 1
 
@@ -102,6 +102,15 @@ def cost(rows: Rows) -> float:
 def _shared(counts: np.ndarray, n: int) -> float:
     """The mean number of features that two of n rows share, where ``counts`` rows have each feature."""
     return float(np.square(counts / n).sum())
+
+
+def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:
+    """Return the kernel values of rows with each other, float64 [n, n], by products."""
+    X = csr(rows) if rows.kind == SPARSE else rows.dense.T
+    products = (X @ X.T).toarray() if rows.kind == SPARSE else X @ X.T
+    squares = products.diagonal().copy()
+    values_of_products(products, squares, squares, kernel)
+    return products
 
 
 def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:

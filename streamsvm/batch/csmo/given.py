@@ -18,24 +18,32 @@ _DIAGONAL = 64  # rows whose kernel values with each other are asked for at once
 
 
 class GivenRows:
-    """The n rows ``which`` by their kernel values: those of a matrix that is given, or what a function returns.
+    """The n rows ``which`` by their kernel values: those of a symmetric ``matrix``, float64, or what a function returns.
 
     ``find`` returns the kernel values, float64 [m, k], of m with k rows, which are given by their numbers; the latter ascend.
-    ``matrix`` has those of all rows with all, float64, where they are in memory.
     """
 
     def __init__(
-        self, find: Callable[[np.ndarray, np.ndarray], np.ndarray], which: np.ndarray, matrix: np.ndarray | None = None
+        self,
+        matrix: np.ndarray | None,
+        find: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+        which: np.ndarray | None = None,
     ) -> None:
-        self._find, self._which, self._matrix = find, which, matrix
-        self.shape: tuple[int, int] = (len(which), 0)
+        self.matrix = matrix
+        self._find = find or self._found
+        self._which = np.arange(len(matrix)) if which is None else which  # type: ignore[arg-type]
+        self.shape: tuple[int, int] = (len(self._which), 0)
+
+    def _found(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+        K: Any = self.matrix
+        return K[rows] if len(others) == len(K) else K[np.ix_(rows, others)]
 
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:
         """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
         _check_size(K)
         _check_symmetry(K)
-        return cls(lambda rows, others: K[rows] if len(others) == len(K) else K[np.ix_(rows, others)], np.arange(len(K)), K)
+        return cls(K)
 
     @classmethod
     def of_function(cls, kernel: Callable[[Any, Any], Any], X: Any, n: int, megabytes: float) -> GivenRows:
@@ -49,13 +57,13 @@ class GivenRows:
             _check_size(values)
             return values
 
-        return cls(find, np.arange(n))
+        return cls(None, find, np.arange(n))
 
     def __len__(self) -> int:
         return len(self._which)
 
     def __getitem__(self, which: np.ndarray) -> GivenRows:
-        return GivenRows(self._find, self._which[which], self._matrix)
+        return GivenRows(self.matrix, None if self.matrix is not None else self._find, self._which[which])
 
     def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the kernel values of m with k of the n rows, float64 [m, k]."""
@@ -65,15 +73,15 @@ class GivenRows:
         """Yield the columns of the Gram matrix, float64 [m, n], in chunks."""
         size = max(_COLUMNS // len(self), 1)
         for begin in range(0, len(self), size):
-            if self._matrix is not None and len(self) == len(self._matrix):
-                yield self._matrix[begin : begin + size]  # a view
+            if self.matrix is not None and len(self) == len(self.matrix):
+                yield self.matrix[begin : begin + size]  # a view
                 continue
             yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
         """Return the self-kernels, float64 [n]; raise a ValueError where the values that are asked for are not symmetric."""
-        if self._matrix is not None:
-            return self._matrix.diagonal()[self._which]
+        if self.matrix is not None:
+            return self.matrix.diagonal()[self._which]
         found = []
         for begin in range(0, len(self), _DIAGONAL):
             chunk = np.arange(begin, min(begin + _DIAGONAL, len(self)))
@@ -85,6 +93,12 @@ class GivenRows:
     def add_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
         support = np.flatnonzero(b)
+        if self.matrix is not None and 4 * len(which) > len(self.matrix):
+            others, size = self._which[columns], max(_VALUES // len(self.matrix), 1)
+            for begin in range(0, len(support), size):  # rows lie in one piece, and are columns, too
+                some = support[begin : begin + size]
+                out += (b[some] @ self.matrix[others[some]])[self._which[which]]
+            return out
         size = max(_VALUES // max(len(support), 1), 1)
         for begin in range(0, len(which) if len(support) else 0, size):
             out[begin : begin + size] += self.values(which[begin : begin + size], columns[support]) @ b[support]

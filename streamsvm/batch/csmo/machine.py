@@ -315,8 +315,10 @@ class CSMO(KernelMachine):
 
     def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         # scikit-learn's own check refuses weights that are all 0, in words that its tests of SVC do not expect.
-        n, given = _num_samples(X), 1.0 if sample_weight is None else sample_weight
-        given = np.full(n, given) if isinstance(given, Number) else given
+        n = _num_samples(X)
+        if sample_weight is None:
+            return np.ones(n)
+        given = np.full(n, sample_weight) if isinstance(sample_weight, Number) else sample_weight
         weights = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
         if weights.shape != (n,):
             raise ValueError(f"sample_weight must be {n} numbers, one a row of X: its shape is {weights.shape}")

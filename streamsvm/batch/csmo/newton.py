@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm.batch.csmo.columns import SPARSE, csr, subset
+from streamsvm.batch.csmo.columns import gram_matrix, subset
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.steps import WorkingSet
-from streamsvm.core.kernels import values_of_products
 from streamsvm.core.threads import stop_if_asked
 
 _MOST = 3000  # variables whose equations are solved
@@ -174,10 +173,4 @@ def _descend(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
 def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
     p = state.problem
-    if p.given is not None:
-        return p.given.values(which, which)
-    rows = subset(p.rows, which)
-    X = csr(rows) if rows.kind == SPARSE else rows.dense.T
-    products = (X @ X.T).toarray() if rows.kind == SPARSE else X @ X.T
-    squares = products.diagonal().copy()
-    return values_of_products(p.kernel, products, squares[:, np.newaxis], squares)
+    return p.given.values(which, which) if p.given is not None else gram_matrix(subset(p.rows, which), p.kernel)

@@ -24,7 +24,7 @@ from streamsvm.core.threads import Workers, stop_if_asked
 
 _NEW, _LEAST = 512, 64  # violators that come into a block, at most, and at least where there is little room
 _BLOCK = 1024  # variables that a block has where there are so many
-_FEW = 1000  # rows that are too few for blocks
+_FEW = 2000  # rows that are too few for blocks
 _WORST = 0.1  # of the worst violation, above which a violator is chosen for a block
 _PART = 0.1  # of the gap to which a block is solved
 _STEPS = 20  # for each variable of a block, at most

@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     The rows are in float64, and as ``tiles`` of float32 unless these are not for them.
     """
 
-    rows: Rows
+    rows: Any  # Rows; None where only kernel values are known
     tiles: Tiles | None
     given: GivenRows | None
     kernel: Kernel
@@ -58,11 +58,9 @@ class Problem(NamedTuple):
 def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0) -> Problem:
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum."""
     X = groups.rows()
-    given = X if isinstance(X, GivenRows) else None
+    given, rows, tiles = X if isinstance(X, GivenRows) else None, None, None
     if given is None:
         rows, tiles, kernel = _training_rows(X, kernel)
-    else:
-        rows, tiles = store_dense(np.empty((len(given), 0))), None
     linear = 1.0 if epsilon is None else epsilon
     return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
@@ -211,7 +209,8 @@ class State:
     @property
     def by_products(self) -> bool:
         """Whether many kernel values at a time are quicker than column after column."""
-        return self.problem.tiles is not None or self._precise is not None
+        p = self.problem
+        return p.tiles is not None or self._precise is not None or (p.given is not None and p.given.matrix is not None)
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
@@ -372,7 +371,7 @@ class State:
         while True:
             rises, falls, gap = self.derivatives()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
-            doubt |= p.kernel.kind != RBF
+            doubt |= p.kernel.kind != RBF or p.given is not None
             new = np.flatnonzero(doubt & ~exact)
             if not len(new):
                 return max(gap, 0.0)

@@ -26,7 +26,7 @@ from scipy.linalg import lapack
 
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, exponentials, value_of_product
+from streamsvm.core.kernels import RBF, Kernel, exponentials, values_of_products
 from streamsvm.core.threads import stop_if_asked
 
 #: Kernel values or distances that are in memory at once.
@@ -95,7 +95,7 @@ def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel)
         _from_differences(A, B, kernel, out)
         return out
     out = A @ B.T
-    _from_products(out, squares, B_squares, kernel)
+    values_of_products(out, squares, B_squares, kernel)
     return out
 
 
@@ -113,22 +113,6 @@ def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndar
 
 
 @compiled(nogil=True)
-def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
-    """Turn the products [n, m] of rows into kernel values, in place."""
-    n, m = products.shape
-    if kernel.kind == RBF:
-        distances = np.empty(m, products.dtype)
-        for i in range(n):
-            for j in range(m):
-                distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
-            exponentials(distances, -kernel.gamma, m, products[i])
-    else:
-        for i in range(n):
-            for j in range(m):
-                products[i, j] = value_of_product(kernel, products[i, j])
-
-
-@compiled(nogil=True)
 def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Return the kernel values, float64 [a, b], between rows A float64 [a, d], at least one, and B [b, d]: for compiled callers.
 
@@ -137,7 +121,7 @@ def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
     if kernel.kind != RBF:
         none = np.empty(0)
         out = np.dot(A, B.T)
-        _from_products(out, none, none, kernel)
+        values_of_products(out, none, none, kernel)
         return out
     d = A.shape[1]
     centre, a_squares, b_squares, largest = np.zeros(d), np.zeros(len(A)), np.zeros(len(B)), 0.0
@@ -159,7 +143,7 @@ def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
         _from_differences(A, B, kernel, out)
         return out
     out = np.dot(A, B.T)
-    _from_products(out, a_squares, b_squares, kernel)
+    values_of_products(out, a_squares, b_squares, kernel)
     return out
 
 
