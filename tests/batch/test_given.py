@@ -208,7 +208,7 @@ def test_a_matrix_is_read_where_it_lies():
     K = np.random.default_rng(0).normal(size=(7, 7))
     K += K.T
     rows = GivenRows.of_matrix(K)
-    assert all(np.shares_memory(chunk, K) for chunk in rows.columns())
+    assert rows.matrix is K
     some = rows[np.array([4, 1])]
     for part, which in ((rows, np.arange(7)), (some, np.array([4, 1]))):
         assert np.array_equal(np.concatenate(list(part.columns())), K[np.ix_(which, which)])

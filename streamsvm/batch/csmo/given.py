@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_KERNEL
 
 _VALUES = 4_000_000  # float64 that are held at a time
@@ -30,19 +31,14 @@ class GivenRows:
         which: np.ndarray | None = None,
     ) -> None:
         self.matrix = matrix
-        self._find = find or self._found
+        self._find = find
         self._which = np.arange(len(matrix)) if which is None else which  # type: ignore[arg-type]
         self.shape: tuple[int, int] = (len(self._which), 0)
-
-    def _found(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-        K: Any = self.matrix
-        return K[rows] if len(others) == len(K) else K[np.ix_(rows, others)]
 
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:
         """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
-        _check_size(K)
-        _check_symmetry(K)
+        _check_square(K)
         return cls(K)
 
     @classmethod
@@ -54,7 +50,7 @@ class GivenRows:
         def find(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
             of = _safe_indexing(X, others)
             values = kernel_values(kernel, _safe_indexing(X, rows), of, (len(rows), len(others)))
-            _check_size(values)
+            _check_size(max(values.max(initial=0.0), -values.min(initial=0.0)))
             return values
 
         return cls(None, find, np.arange(n))
@@ -63,19 +59,27 @@ class GivenRows:
         return len(self._which)
 
     def __getitem__(self, which: np.ndarray) -> GivenRows:
-        return GivenRows(self.matrix, None if self.matrix is not None else self._find, self._which[which])
+        return GivenRows(self.matrix, self._find, self._which[which])
 
     def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the kernel values of m with k of the n rows, float64 [m, k]."""
-        return self._find(self._which[rows], self._which[others])
+        if self._find is not None:
+            return self._find(self._which[rows], self._which[others])
+        out = np.empty((len(rows), len(others)))
+        self.write(rows, others, out)
+        return out
+
+    def write(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+        """Write the kernel values of m with k of the n rows into ``out``, float32 or float64 [m, k]."""
+        if self.matrix is None:
+            out[:] = self.values(rows, others)
+        else:
+            _gather(self.matrix, self._which[rows], self._which[others], out)
 
     def columns(self) -> Iterator[np.ndarray]:
         """Yield the columns of the Gram matrix, float64 [m, n], in chunks."""
         size = max(_COLUMNS // len(self), 1)
         for begin in range(0, len(self), size):
-            if self.matrix is not None and len(self) == len(self.matrix):
-                yield self.matrix[begin : begin + size]  # a view
-                continue
             yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
@@ -86,18 +90,15 @@ class GivenRows:
         for begin in range(0, len(self), _DIAGONAL):
             chunk = np.arange(begin, min(begin + _DIAGONAL, len(self)))
             values = self.values(chunk, chunk)
-            _check_symmetry(values)
+            _check_square(values)
             found.append(values.diagonal())
         return np.concatenate(found)
 
     def add_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
         support = np.flatnonzero(b)
-        if self.matrix is not None and 4 * len(which) > len(self.matrix):
-            others, size = self._which[columns], max(_VALUES // len(self.matrix), 1)
-            for begin in range(0, len(support), size):  # rows lie in one piece, and are columns, too
-                some = support[begin : begin + size]
-                out += (b[some] @ self.matrix[others[some]])[self._which[which]]
+        if self.matrix is not None:
+            _add_rows(self.matrix, self._which[columns[support]], b[support], self._which[which], out)
             return out
         size = max(_VALUES // max(len(support), 1), 1)
         for begin in range(0, len(which) if len(support) else 0, size):
@@ -118,20 +119,56 @@ def kernel_values(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tupl
     return values
 
 
-def _check_size(K: np.ndarray) -> None:
-    size = max(_COLUMNS // max(K.shape[1], 1), 1)
-    parts = (K[begin : begin + size] for begin in range(0, len(K), size))  # the second pass finds a part in the cache
-    if not max((max(part.max(), -part.min()) for part in parts), default=0.0) < LARGEST_KERNEL:
+def _check_size(largest: float) -> None:
+    if not largest < LARGEST_KERNEL:
         raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")
 
 
-def _check_symmetry(K: np.ndarray) -> None:
-    allowed = _ASYMMETRY * max(K.max(initial=0.0), -K.min(initial=0.0))
-    for begin in range(0, len(K), _DIAGONAL):
-        off = np.abs(K[begin : begin + _DIAGONAL] - K[:, begin : begin + _DIAGONAL].T)
-        if off.max() > allowed:
-            i, j = np.unravel_index(off.argmax(), off.shape)
-            raise ValueError(
-                f"the kernel is not symmetric: of rows {begin + i} and {j} its values are {K[begin + i, j]:g} and "
-                f"{K[j, begin + i]:g}, by the order in which they are given; take the mean of both"
-            )
+def _check_square(K: np.ndarray) -> None:
+    """Raise a ValueError where kernel values of rows with each other, float64 [n, n], are too large or not symmetric."""
+    largest, off, i, j = _asymmetry(K)
+    _check_size(largest)
+    if off > _ASYMMETRY * largest:
+        raise ValueError(
+            f"the kernel is not symmetric: of rows {i} and {j} its values are {K[i, j]:g} and {K[j, i]:g}, by the order in which "
+            "they are given; take the mean of both"
+        )
+
+
+@compiled(nogil=True)
+def _asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
+    """Return the largest size of a value, by how much two values that should be equal differ, and where they are.
+
+    Tiles of both lie in the processor's cache.
+    """
+    n, largest, most, at_i, at_j = len(K), 0.0, 0.0, 0, 0
+    for begin in range(0, n, _DIAGONAL):
+        for first in range(0, begin + 1, _DIAGONAL):
+            for i in range(begin, min(begin + _DIAGONAL, n)):
+                for j in range(first, min(first + _DIAGONAL, i + 1)):
+                    a, b = K[i, j], K[j, i]
+                    largest = max(largest, abs(a), abs(b))
+                    if abs(a - b) > most:
+                        most, at_i, at_j = abs(a - b), j, i
+    return largest, most, at_i, at_j
+
+
+@compiled(nogil=True)
+def _gather(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+    for i in range(len(rows)):
+        row = K[rows[i]]
+        for j in range(len(others)):
+            out[i, j] = row[others[j]]
+
+
+@compiled(nogil=True)
+def _add_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
+    """Add b_s K[which, s] to ``out`` for each of some rows s; these lie in one piece, and are columns, too."""
+    for k in range(len(rows)):
+        row, factor = K[rows[k]], b[k]
+        if len(which) == len(row):  # all of them, ascending
+            for i in range(len(row)):
+                out[i] += factor * row[i]
+        else:
+            for i in range(len(which)):
+                out[i] += factor * row[which[i]]

@@ -198,7 +198,7 @@ class State:
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
         self.unshrink()
-        if problem.given is not None:
+        if problem.given is not None and problem.given.matrix is None:
             self.cache.fill(problem.given.columns())
 
     @property
@@ -226,12 +226,12 @@ class State:
         """
         p, of, to = self.problem, self.which[some], self.which if others is None else self.which[others]
         if p.given is not None:
-            out[:] = p.given.values(of, to)
+            p.given.write(of, to, out)
             return
         if self._precise is not None or p.tiles is None:
             self._write_exactly(of, to, out)
             return
-        here = self._tiles
+        here: Any = self._tiles
         block(here.take(some), here if others is None else here.take(others), out, self.workers.each)
         for values, rows, columns in ((out, of, to), (out.T, to, of)):
             if len(far := np.flatnonzero(~p.tiles.near[rows])):
