@@ -234,14 +234,8 @@ class _Trial(NamedTuple):
             check_consistent_length(X, y)
         order = np.random.default_rng(seed).permutation(X.shape[0])
         out, rows = order[:held], X[order[:held]]
-        return _Trial(
-            machine,
-            np.sort(order[held:]),
-            rows,
-            machine._predicted(rows),
-            None if y is None else y[out],
-            allowed,
-        )
+        labels = None if y is None else y[out]
+        return _Trial(machine, np.sort(order[held:]), rows, machine._predicted(rows), labels, allowed)
 
     def loss(self, expansion: _Expansion) -> float:
         """Return what an expansion loses, in percent, as `to_budget` defines it."""

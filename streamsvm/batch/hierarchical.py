@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +23,7 @@ from streamsvm.core.docstrings import documented
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
 from streamsvm.core.progress import shown
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
-from streamsvm.core.threads import one_blas_thread, stop_if_asked, thread_count
+from streamsvm.core.threads import Workers, one_blas_thread, stop_if_asked, thread_count
 from streamsvm.core.warning import warn
 
 _LARGEST_VALUE = 1e100  # of X: products of three are finite
@@ -35,6 +33,7 @@ _CHUNK = 65_536  # rows of a prediction
 class _Tree(NamedTuple):
     """A tree with the solutions of all problems, whose rows are in the order of its leaves."""
 
+    seed: int
     cuts: Cuts
     solutions: list[Solution]
     nbytes: int
@@ -79,7 +78,7 @@ class _Problems(NamedTuple):
             ordered = Bounds(*(side[cuts.order] for side in bounds))
             start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
             solutions.append(descend(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
-        return _Tree(cuts, solutions, matrix.nbytes)
+        return _Tree(seed, cuts, solutions, matrix.nbytes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -214,36 +213,24 @@ class HierarchicalMachine(PathMachine):
     def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
         seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
-        with one_blas_thread():  # threads have a tree each; and products do not depend on how many there are
-            found = (self._in_turn if thread_count(self.n_jobs) == 1 else self._in_threads)(problems, seeds)
-        trees = [tree for tree in found if tree is not None]
-        if not trees:
-            raise KeyboardInterrupt
-        finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
-        return finished or trees, problems.stop.is_set()
+        trees, threads = list[_Tree](), min(thread_count(self.n_jobs), len(seeds))
 
-    def _in_turn(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
-        trees: list[_Tree | None] = []
-        try:
-            for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
-                trees.append(problems.tree(seeds[number]))  # noqa: PERF401 - those before an interrupt stay
-        except BaseException as error:
-            if not is_interrupt(error):
-                raise
-            problems.stop.set()
-        return trees
+        def grow_tree(seed: int) -> None:
+            if (tree := problems.tree(seed)) is not None:
+                trees.append(tree)
 
-    def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
-        with ThreadPoolExecutor(min(thread_count(self.n_jobs), len(seeds))) as pool:
-            futures = [pool.submit(copy_context().run, problems.tree, seed) for seed in seeds]
+        with one_blas_thread(), Workers(threads) as workers:  # a tree for each; products do not depend on how many there are
             try:
-                for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
-                    futures[number].result()
+                workers.each(grow_tree, shown(seeds, "trees", bool(self.verbose) and threads == 1), problems.stop)
             except BaseException as error:
                 problems.stop.set()
                 if not is_interrupt(error):
                     raise
-            return [future.result() for future in futures]
+        if not trees:
+            raise KeyboardInterrupt
+        trees.sort(key=lambda tree: seeds.index(tree.seed))  # so that sums do not depend on the threads
+        finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
+        return finished or trees, problems.stop.is_set()
 
     def _take(self, prepared: Prepared, trees: list[_Tree], C: float, problems: list[int]) -> None:
         """Set the attributes of a fit from the trees' solutions of its problems, one for each machine."""

@@ -175,11 +175,6 @@ class PathMachine(KernelMachine):
         -------
         The fitted estimator.
 
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
-
         Warns
         -----
         UserWarning

@@ -5,7 +5,6 @@ Distances of dense rows are sums of squared differences, which do not cancel for
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -311,15 +310,6 @@ class ColumnCache:
         n = len(self.slots.slot_of)
         self.slots.slot_of[:] = self.slots.owner[:n] = np.arange(n)
         return self.buffer[: n * n].reshape(n, n)
-
-    def fill(self, chunks: Iterable[np.ndarray]) -> None:
-        """Take all n columns, in order, chunk by chunk [m, n], into an empty cache if there is room for them."""
-        if not self.has_room_for_all:
-            return
-        K, begin = self.whole(), 0
-        for chunk in chunks:
-            K[begin : begin + len(chunk)] = chunk
-            begin += len(chunk)
 
     def reset(self, n: int) -> None:
         """Empty the cache; columns will have n values."""

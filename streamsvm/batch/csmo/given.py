@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,24 +63,18 @@ class GivenRows:
 
     def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the kernel values of m with k of the n rows, float64 [m, k]."""
-        if self._find is not None:
-            return self._find(self._which[rows], self._which[others])
         out = np.empty((len(rows), len(others)))
         self.write(rows, others, out)
         return out
 
     def write(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel values of m with k of the n rows into ``out``, float32 or float64 [m, k]."""
-        if self.matrix is None:
-            out[:] = self.values(rows, others)
-        else:
-            _gather(self.matrix, self._which[rows], self._which[others], out)
-
-    def columns(self) -> Iterator[np.ndarray]:
-        """Yield the columns of the Gram matrix, float64 [m, n], in chunks."""
-        size = max(_COLUMNS // len(self), 1)
-        for begin in range(0, len(self), size):
-            yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
+        if self._find is None:
+            gather(self.matrix, self._which[rows], self._which[others], out)
+            return
+        size = max(_COLUMNS // max(len(others), 1), 1)
+        for begin in range(0, len(rows), size):
+            out[begin : begin + size] = self._find(self._which[rows[begin : begin + size]], self._which[others])
 
     def diagonal(self) -> np.ndarray:
         """Return the self-kernels, float64 [n]; raise a ValueError where the values that are asked for are not symmetric."""
@@ -154,7 +148,8 @@ def _asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
 
 
 @compiled(nogil=True)
-def _gather(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+def gather(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+    """Write ``K[rows][:, others]`` into ``out`` in one step."""
     for i in range(len(rows)):
         row = K[rows[i]]
         for j in range(len(others)):

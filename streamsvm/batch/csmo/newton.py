@@ -26,6 +26,8 @@ _NEAR = 100.0  # times the tolerance, which the gap has to be below
 _ROUNDS = 200  # of steps in float64, at most
 RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 _BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
+_ROWS = 500  # of a small problem, whose last digits are solved for
+_FEW_FREE = 150  # variables between their bounds, for which that is done
 _CUBE, _SQUARE = 1 / 40, 30.0  # operations of steps along pairs that take as long, for each m^3 and m^2 of m variables
 _PATIENCE = 0.25  # of the time of a Newton step, which others take before it is due; doubled each time that it fails
 
@@ -174,3 +176,39 @@ def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
     p = state.problem
     return p.given.values(which, which) if p.given is not None else gram_matrix(subset(p.rows, which), p.kernel)
+
+
+def finish(state: State, gap: float) -> float:
+    """Solve for the variables that lie between their bounds, in float64, where the problem is small; return the gap then.
+
+    Conditions of optimality are linear equations for them, if all others stay where they are. The solution is kept where the
+    variables stay between their bounds, and objective and gap are smaller. All rows must be in the working set. For m of n
+    variables, O(n m d + m^3).
+    """
+    a, n = state.working, len(state.b)
+    rises, falls, _ = state.derivatives()
+    free = np.flatnonzero(rises == falls)
+    m = len(free)
+    if n > _ROWS or not 0 < m <= _FEW_FREE:
+        return gap
+    slopes = state.exact_gradient(free) + (rises - a.gradient)[free]
+    equations = np.ones((m + 1, m + 1))  # with the intercept, for the sum
+    equations[:m, :m], equations[m, m] = kernel_matrix(state, free), 0.0
+    equations[range(m), range(m)] += RIDGE * equations[:m, :m].diagonal().mean()
+    try:
+        change = np.linalg.solve(equations, np.append(-slopes, 0.0))[:m]
+    except np.linalg.LinAlgError:
+        return gap
+    b = a.b.copy()
+    b[free] += change
+    inside = (b > a.lower) & (b < a.upper) & ((b > a.kink) == (a.b > a.kink))
+    if not inside[free].all() or slopes @ change > 0.0:  # of a kernel like the sigmoid, it may be a maximum
+        return gap
+    gradient = a.gradient.copy()
+    state.add(change, free, np.arange(n), gradient)
+    state.working = a._replace(b=b, gradient=gradient)
+    found = state.check()
+    if found < gap:
+        return found
+    state.working = a
+    return gap

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
-from streamsvm.batch.csmo.finish import finish
-from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
+from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps, finish
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -57,7 +56,7 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
     p, (_, conjugate, shrinking, max_iter, verbose) = state.problem, options
     buffer, before, number = state.cache.buffer, np.arange(0), 0
     largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
-    while state.by_products and len(state.which) > _FEW and state.n_iter < max_iter:
+    while state.by_blocks and len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
         look()
         if shrinking:

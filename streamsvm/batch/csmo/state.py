@@ -198,8 +198,6 @@ class State:
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
         self.unshrink()
-        if problem.given is not None and problem.given.matrix is None:
-            self.cache.fill(problem.given.columns())
 
     @property
     def precise(self) -> bool:
@@ -209,8 +207,13 @@ class State:
     @property
     def by_products(self) -> bool:
         """Whether many kernel values at a time are quicker than column after column."""
-        p = self.problem
-        return p.tiles is not None or self._precise is not None or (p.given is not None and p.given.matrix is not None)
+        return self.problem.tiles is not None or self._precise is not None or self.problem.given is not None
+
+    @property
+    def by_blocks(self) -> bool:
+        """Whether kernel values that are there no more cost little; those of a function do not."""
+        given = self.problem.given
+        return self.by_products and (given is None or given.matrix is not None)
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 

@@ -47,30 +47,18 @@ def grow(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) ->
     """
     n, d = X.shape
     largest = 2 * _MIN_PART * -(-n // leaf_size) + 1  # nodes
-    order = np.random.default_rng(seed).permutation(n)
     begin, end, right, cut = (np.empty(largest, np.int64) for _ in range(4))
     axes, thresholds = np.empty((largest // 2 + 1, d)), np.empty(largest // 2 + 1)
+    tree = Cuts(np.random.default_rng(seed).permutation(n), begin, end, right, cut, axes, thresholds)
     state = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
-    nodes, cuts = _grow(X, leaf_size, steps, state, order, begin, end, right, cut, axes, thresholds)
-    begin, end, right, cut = (array[:nodes].copy() for array in (begin, end, right, cut))
-    return Cuts(order, begin, end, right, cut, axes[:cuts].copy(), thresholds[:cuts].copy())
+    nodes, cuts = _grow(X, leaf_size, steps, state, tree)
+    return Cuts(tree.order, *(array[:nodes].copy() for array in tree[1:5]), *(array[:cuts].copy() for array in tree[5:]))
 
 
 @compiled(nogil=True)
-def _grow(
-    X: np.ndarray,
-    leaf_size: int,
-    steps: int,
-    state: np.ndarray,
-    order: np.ndarray,
-    begin: np.ndarray,
-    end: np.ndarray,
-    right: np.ndarray,
-    cut: np.ndarray,
-    axes: np.ndarray,
-    thresholds: np.ndarray,
-) -> tuple[int, int]:
+def _grow(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cuts) -> tuple[int, int]:
     """Fill the arrays of a tree; return the numbers of nodes and cuts."""
+    order, begin, end, right, cut, axes, thresholds = tree
     values = np.empty(len(order))
     parents = [-1]  # of the nodes that wait, the next one last; of a right child its parent, of others -1
     begins, ends = [0], [len(order)]

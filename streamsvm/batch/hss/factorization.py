@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
+from streamsvm.batch.csmo.given import gather
 from streamsvm.batch.hss.skeletons import Node
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.compiling.functions import compiled
@@ -48,14 +49,9 @@ class HSSFactorization:
         return sum(array.nbytes for factor in self._factors for array in factor)
 
     def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """Solve (K~ + shift I) X = B. O(n (m + r) k).
+        """Solve (K~ + shift I) X = B, float64 [n] or [n, k]. O(n (m + r) k).
 
-        Parameters
-        ----------
-        B
-            Right-hand sides, float64 [n] or [n, k], as which X is returned; with other rows than n, there is a ValueError.
-        ordered
-            Whether the rows of B and X are in the matrix's ``order``, which is quicker.
+        Rows of B and X are ``ordered`` as in the matrix's ``order``, which is quicker, or not. Another shape is a ValueError.
         """
         return self._tree.in_order(lambda rows: _solve(self._tree, self._factors, rows), B, ordered)
 
@@ -116,18 +112,10 @@ def _mirror(A: np.ndarray) -> None:
             A[i, j] = A[j, i]
 
 
-@compiled(nogil=True)
-def _fill_reordered(A: np.ndarray, order: np.ndarray, out: np.ndarray) -> None:
-    for i in range(len(order)):
-        row = A[order[i]]
-        for j in range(len(order)):
-            out[i, j] = row[order[j]]
-
-
 def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
     """A[order][:, order] in one step."""
     out = np.empty_like(A)
-    _fill_reordered(A, order, out)
+    gather(A, order, order, out)
     return out
 
 

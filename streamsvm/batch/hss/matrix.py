@@ -184,50 +184,27 @@ class HSSMatrix:
         return self.product(V)
 
     def product(self, V: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """Multiply K~ by V, as ``K @ V`` does. O(n (m + r) k).
+        """Multiply K~ by V, float64 [n] or [n, k], as ``K @ V`` does. O(n (m + r) k).
 
-        Parameters
-        ----------
-        V
-            Vectors, float64 [n] or [n, k], as which the product is returned; with other rows than n, there is a ValueError.
-        ordered
-            Whether the rows of V and of the product are in ``order``, which is quicker.
+        Rows of V and of the product are ``ordered`` as in ``order``, which is quicker, or not. Another shape is a ValueError.
         """
         return self._tree.in_order(lambda rows: product(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
         """Factorise K~ + shift I. The compression stays: call again for another shift. O(n (m + r)^2).
 
-        Parameters
-        ----------
-        shift
-            Number added to the diagonal, above 0.
-        verbose
-            Whether to show progress on standard error.
-
-        Raises
-        ------
-        ValueError
-            The shift is not above 0, or so small that the matrix is not positive definite in float64.
+        A ValueError says that the shift is not above 0, or so small that the matrix is not positive definite in float64.
+        ``verbose`` shows progress on standard error.
         """
         check_number("shift", shift, 0.0)
         order = shown(range(len(self._nodes)), "factorisation", verbose)
         return HSSFactorization(self._tree, shift, *factorize(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the exact kernel expansion K(Z, X) coefficients, float64 [m] or [m, k], at other rows. O(m n d).
+        """Compute the exact kernel expansion K(Z, X) coefficients at other rows Z, float64 [m] or [m, k]. O(m n d).
 
-        Parameters
-        ----------
-        Z
-            Other rows, float64 [m, d].
-        coefficients
-            Coefficients of the compressed rows, float64 [n] or [n, k].
-
-        Raises
-        ------
-        ValueError
-            Z is not finite or has another number of features, or there are not n coefficients.
+        Z is float64 [m, d], and the coefficients are those of the compressed rows, float64 [n] or [n, k]; else there is a
+        ValueError.
         """
         Z, coefficients = _rows(Z), self._tree.columns(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:

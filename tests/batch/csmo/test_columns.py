@@ -87,20 +87,6 @@ def test_columns_of_rows_that_stay_are_kept():
             assert np.array_equal(cache.buffer[s * 4 : (s + 1) * 4], 100 * rows[k] + rows)
 
 
-def test_a_cache_with_room_for_all_columns_is_filled():
-    n = 7
-    K = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
-    cache = ColumnCache(np.empty(n * n, np.float32), n)
-    cache.fill([K[:3], K[3:]])
-    for i in (5, 0, 6):
-        s, found = find(*cache.slots[1:], i)
-        assert found
-        assert np.array_equal(cache.buffer[s * n : (s + 1) * n], K[i])
-    small = ColumnCache(np.empty(3 * n, np.float32), n)
-    small.fill([K])
-    assert (small.slots.slot_of == -1).all()
-
-
 def test_columns_that_are_put_take_the_place_of_those_used_longest_ago():
     n = 6
     K = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)

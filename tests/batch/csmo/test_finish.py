@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 from naive_batch import KERNELS
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
-from streamsvm.batch.csmo import finish, solver
+from streamsvm.batch.csmo import newton, solver
 
 pytestmark = pytest.mark.once
 
@@ -75,7 +75,7 @@ def test_it_is_given_up_where_variables_would_leave_their_bounds():
 
 def test_large_problems_are_left_as_they_are(monkeypatch):
     X, y = rows_of(CSMOClassifier)
-    for name in ("_ROWS", "_FREE"):
+    for name in ("_ROWS", "_FEW_FREE"):
         with monkeypatch.context() as patch:
-            patch.setattr(finish, name, 0)
+            patch.setattr(newton, name, 0)
             assert 1e-8 < CSMOClassifier().fit(X, y).gap_ <= 1e-3
