@@ -193,10 +193,7 @@ def batch_cases() -> Iterator[tuple[str, Callable[[], str]]]:
                 ),
             )
         yield f"adapter {stream}", lambda s=stream: adapted(CSMOClassifier(), s)
-        yield (
-            f"HSSMatrix {stream}",
-            lambda X=X: hss(HSSMatrix.compress(X, gamma=0.5, leaf_size=64), len(X)),
-        )
+        yield (f"HSSMatrix {stream}", lambda X=X: hss(HSSMatrix.compress(X, gamma=0.5, leaf_size=64), len(X)))
     X, y = matrix("numbers")
     yield "CSMORegressor", lambda: fitted(CSMORegressor(C=2.0).fit(X, y), X)
     yield (

@@ -23,15 +23,7 @@ def learn(url, options, folder, predictions, *others):
     """
     *on_error, announcements, most = others
     policy = {"on_error": on_error[0]} if on_error else {}
-    from warm_learner import (
-        BSGDClassifier,
-        CheckpointFolder,
-        FileSink,
-        LearningLoop,
-        delayed_loop,
-        make_model,
-        open_source,
-    )
+    from warm_learner import BSGDClassifier, CheckpointFolder, FileSink, LearningLoop, delayed_loop, make_model, open_source
 
     options = dict(options)
     labels, join, delayed, at_once = (options.pop(name, None) for name in ("labels", "join", "delayed", "at_once"))

@@ -65,12 +65,9 @@ class NaiveBSGD:
         for k, f in enumerate((last, average)):
             self.errors[k] += rate * (self._error(f, y) - self.errors[k])
         pegasos = 1.0 / (self.l2 * self.t)
-        eta = {
-            "pegasos": pegasos,
-            "constant": self.eta0,
-            "floor": max(pegasos, self.eta0),
-            "capped": min(pegasos, self.eta0),
-        }[self.learning_rate]
+        eta = {"pegasos": pegasos, "constant": self.eta0, "floor": max(pegasos, self.eta0), "capped": min(pegasos, self.eta0)}[
+            self.learning_rate
+        ]
         direction = self._direction(last, y)
         self.last = [a * (1.0 - self.l2 * eta) for a in self.last]
         self.bias = self._shrunk_bias(eta)

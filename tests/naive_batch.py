@@ -3,11 +3,7 @@
 import numpy as np
 
 #: Kernels that are positive definite.
-KERNELS = [
-    {"kernel": "rbf", "gamma": 0.7},
-    {"kernel": "linear"},
-    {"kernel": "poly", "gamma": 0.5, "coef0": 1.0, "degree": 2},
-]
+KERNELS = [{"kernel": "rbf", "gamma": 0.7}, {"kernel": "linear"}, {"kernel": "poly", "gamma": 0.5, "coef0": 1.0, "degree": 2}]
 
 
 def kernel_matrix(X, Y, kernel="rbf", gamma=1.0, coef0=0.0, degree=3):

@@ -55,14 +55,7 @@ JSON = _with_kinds(
             '{"a": "\x01"}',
             b"\x00\x00\x00",
         ),
-        "not finite": (
-            _row(a=1e39),
-            _row(a=-1e39),
-            _row(b=1e300),
-            _row(c=3.5e38),
-            _row(a=10**40),
-            _row(a=-(10**50), b=1e39),
-        ),
+        "not finite": (_row(a=1e39), _row(a=-1e39), _row(b=1e300), _row(c=3.5e38), _row(a=10**40), _row(a=-(10**50), b=1e39)),
         "not a number": (
             _row(a="text"),
             _row(b="1.5"),

@@ -14,18 +14,7 @@ from pathlib import Path
 #: A model that needs scikit-learn.
 MACHINE = Path(__file__).parent.resolve() / "edge" / "golden" / "version-1" / "machine-of-one-class.safetensors"
 MODULES = frozenset(
-    [
-        "confluent_kafka",
-        "fastavro",
-        "kafka",
-        "matplotlib",
-        "onnx",
-        "orjson",
-        "prometheus_client",
-        "pyarrow",
-        "pyspark",
-        "sklearn",
-    ]
+    ["confluent_kafka", "fastavro", "kafka", "matplotlib", "onnx", "orjson", "prometheus_client", "pyarrow", "pyspark", "sklearn"]
 )
 
 KAFKA = "streamsvm_kafka needs kafka-python and orjson", "kafka"

@@ -34,10 +34,7 @@ CASES = {
         ["id,city,y", *(f"{i},{'ab'[i % 2]},{i % 3}" for i in range(40))],
         "--columns id:drop,city:category",
     ),
-    "numbers that are texts": (
-        [json.dumps({"a": str(i % 7), "b": i % 5, "y": i % 2}) for i in range(60)],
-        "--columns a:number",
-    ),
+    "numbers that are texts": ([json.dumps({"a": str(i % 7), "b": i % 5, "y": i % 2}) for i in range(60)], "--columns a:number"),
     "NaN": (['{"a": NaN, "y": 1}', '{"a": NaN, "y": 0}'], "--missing nan"),
 }
 WITH_FLAGS = {

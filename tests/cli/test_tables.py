@@ -107,11 +107,7 @@ def test_decimal_commas(file, tmp_path, call, regression):
 
 
 @given(
-    st.dictionaries(
-        st.text(),
-        st.sampled_from(["drop", "category", "number"]) | st.none() | st.text(min_size=1),
-        min_size=1,
-    ),
+    st.dictionaries(st.text(), st.sampled_from(["drop", "category", "number"]) | st.none() | st.text(min_size=1), min_size=1),
     st.booleans(),
     st.lists(st.text(min_size=1).filter(lambda text: "|" not in text), max_size=2),
 )

@@ -12,15 +12,7 @@ from loops import make_model
 from patience import until
 from row_tables import float32_table
 from streamsvm import BSGDClassifier
-from streamsvm.stream import (
-    DelayedLabels,
-    DelayedLearningLoop,
-    FileSink,
-    JoinedSource,
-    LearningLoop,
-    PredictionLoop,
-    StreamError,
-)
+from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, JoinedSource, LearningLoop, PredictionLoop, StreamError
 from streamsvm.stream.keeping import MOST_OF_MESSAGE
 from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
@@ -207,10 +199,7 @@ def test_rows_without_names(embedded, source_of, tmp_path, codec):
     publish(rows, embedded.bootstrap, "rows", codec, partition=1, client=embedded.client)
     learned(source_of("rows", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10))
     assert [(line["partition"], line["offset"]) for line in lines(tmp_path / "out.jsonl")] == [(1, i) for i in range(40)]
-    with (
-        FileSink(tmp_path / "no.jsonl") as to,
-        pytest.raises(StreamError, match="'id' cannot be kept: .* numbers without names"),
-    ):
+    with FileSink(tmp_path / "no.jsonl") as to, pytest.raises(StreamError, match="'id' cannot be kept: .* numbers without names"):
         LearningLoop(source_of("rows", codec), make_model(), sink=to, keep=["id"])
 
 

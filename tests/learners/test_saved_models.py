@@ -83,10 +83,7 @@ def test_rows_so_small_that_their_norms_underflow_can_be_kept():
 
 def test_a_store_that_does_not_fit_names_what_makes_it_large():
     for options, named in (
-        (
-            {"replay": 2**31 - 1, "max_features": 10**7},
-            "budget=100, max_features=10000000, outputs=2, window=2147483647 need",
-        ),
+        ({"replay": 2**31 - 1, "max_features": 10**7}, "budget=100, max_features=10000000, outputs=2, window=2147483647 need"),
         ({"kernel": "linear", "budget": 10**8}, r"budget=100000000, .* and a Gram matrix \(budget squared\) need"),
     ):
         refused(named, BSCAClassifier, **options)

@@ -73,10 +73,7 @@ def test_experts_are_the_learners_themselves():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("kind", "functions", "memory"),
-    [(kinds.SLOW_NEWTON, 1, 0.9999), (kinds.ADDITIVE, 4, 0.999)],
-)
+@pytest.mark.parametrize(("kind", "functions", "memory"), [(kinds.SLOW_NEWTON, 1, 0.9999), (kinds.ADDITIVE, 4, 0.999)])
 def test_experts_of_second_order_as_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
     number = next(i for i, expert in enumerate(model._team) if expert.kind == kind)

@@ -215,11 +215,7 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             for model in (BSGDRegressor, BSCARegressor)
         ),
         (RowsChunk, lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),
-        (
-            RowsChunk,
-            lambda: KernelRLSClassifier(20),
-            {"rows": rows_of(150), "metric": metrics.Accuracy},
-        ),  # one row at a time
+        (RowsChunk, lambda: KernelRLSClassifier(20), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # one row at a time
     ],
 )
 def test_a_loop_over_chunks_leaves_what_a_loop_over_rows_does(tmp_path, kind, make, how):
@@ -412,10 +408,7 @@ class Counting(RowsChunk):
 
 @pytest.mark.parametrize(
     ("model", "metric"),
-    [
-        (BSGDClassifier(budget=20, class_weight="balanced"), metrics.Accuracy()),
-        (KernelPerceptron(), metrics.Accuracy()),
-    ],
+    [(BSGDClassifier(budget=20, class_weight="balanced"), metrics.Accuracy()), (KernelPerceptron(), metrics.Accuracy())],
     ids=["class weights", "no budget"],
 )
 def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric, monkeypatch):

@@ -14,12 +14,7 @@ from chunks import InChunks
 from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
-from streamsvm.stream import (
-    CheckpointFolder,
-    DriftWatch,
-    IterableSource,
-    LearningLoop,
-)
+from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop
 from streamsvm.stream.logs import json_lines
 from streamsvm.stream.monitor import Families
 

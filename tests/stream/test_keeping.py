@@ -64,11 +64,7 @@ def test_columns_of_csv_stay_as_they_are_written_and_a_run_that_was_killed_has_e
     path, out = write_csv(tmp_path / "rows.csv"), tmp_path / f"out.{suffix}"
     how, keep = {"drop": ["id", "city"], "dates": "ts"}, ["ts", "id", "city", "y"]
     for most in (20, None):
-        with (
-            CheckpointFolder(tmp_path / "state") as folder,
-            FileSink(out) as sink,
-            CSVSource(path, "y", **how) as source,
-        ):
+        with CheckpointFolder(tmp_path / "state") as folder, FileSink(out) as sink, CSVSource(path, "y", **how) as source:
             LearningLoop(source, model(), sink=sink, keep=keep, checkpoints=folder).run(most)
         with out.open("a") as file:
             file.write("20,yes,yes,1.0,0020\n" if most else "")  # after the checkpoint

@@ -10,14 +10,7 @@ from loops import make_model
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
-from streamsvm.stream import (
-    CheckpointFolder,
-    FileSink,
-    IterableSource,
-    LearningLoop,
-    PredictionLoop,
-    StreamError,
-)
+from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, StreamError
 
 
 def bananas(rows=1000):

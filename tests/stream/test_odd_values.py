@@ -12,16 +12,7 @@ from pyarrow import parquet
 
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import (
-    FileSink,
-    IterableSource,
-    LearningLoop,
-    PredictionLoop,
-    Row,
-    RowsChunk,
-    StreamError,
-    open_source,
-)
+from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop, Row, RowsChunk, StreamError, open_source
 from streamsvm.stream.tables import TableEncoder
 
 ZONES = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))

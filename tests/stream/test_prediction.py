@@ -5,14 +5,7 @@ from river import datasets, preprocessing, tree
 
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor
-from streamsvm.stream import (
-    CheckpointFolder,
-    CSVSource,
-    FileSink,
-    IterableSource,
-    PredictionLoop,
-    StreamError,
-)
+from streamsvm.stream import CheckpointFolder, CSVSource, FileSink, IterableSource, PredictionLoop, StreamError
 from streamsvm.stream.tables import TableEncoder
 
 

@@ -12,14 +12,7 @@ from killing import whole_and_killed
 from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import (
-    CheckpointError,
-    CheckpointFolder,
-    IterableSource,
-    LearningLoop,
-    StreamError,
-    load,
-)
+from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError, load
 from streamsvm.stream.refusals import LONGEST_RAW, Refusals
 
 LEARNER = "bsgd,budget=20,max_classes=2"

@@ -59,10 +59,7 @@ def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
         end = loop.run()
     assert learned == [1.5, 10.0, 3.0, 7.0, -2.0]
     assert (dict(end.refused), end.unlabelled, end.learned) == ({"label": 3}, 1, 5)
-    with (
-        open_source(str(path), label="y") as source,
-        pytest.raises(StreamError, match="label 'abc' is not a finite"),
-    ):
+    with open_source(str(path), label="y") as source, pytest.raises(StreamError, match="label 'abc' is not a finite"):
         LearningLoop(source, Learns(stats.Mean())).run()
 
 

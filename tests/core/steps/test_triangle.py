@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from naive_rls import packed, unpacked
-from streamsvm.core.steps.triangle import (
-    add_two_rows,
-    factor_two_rows,
-    multiply_row,
-    solve_factored,
-    symmetric_product,
-)
+from streamsvm.core.steps.triangle import add_two_rows, factor_two_rows, multiply_row, solve_factored, symmetric_product
 
 SIZES = [1, 2, 3, 4, 5, 17, 40]
 ROOM = 3  # rows that are not in use
