@@ -24,13 +24,13 @@ def of_each_kind(values, kind_of=type):
 
 
 def checks_of_river(models):
-    """Return each model with each of river's checks of it, as parameters.
+    """Return each model with river's checks of it, those that are marked alike together, as parameters.
 
     The growth of memory only shows after many rows, so the thorough list has it. Features that come and go lead to other indexes
     in compiled code; what else river asks is not asked again without compiling.
     """
-    parameters = []
-    for of_kind in of_each_kind(models):
+    found = {}
+    for number, of_kind in enumerate(of_each_kind(models)):
         (model,) = of_kind.values
         for check in checks.yield_checks(model):
             marks = list(of_kind.marks)
@@ -38,5 +38,5 @@ def checks_of_river(models):
                 marks.append(pytest.mark.thorough)
             if check.__name__ not in ("check_emerging_features", "check_disappearing_features"):
                 marks.append(pytest.mark.once)
-            parameters.append(pytest.param(model, check, marks=marks))
-    return parameters
+            found.setdefault((number, *(mark.name for mark in marks)), (model, [], marks))[1].append(check)
+    return [pytest.param(model, of_model, marks=marks) for model, of_model, marks in found.values()]

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import inspect
 import itertools
 import pickle
 
@@ -36,7 +35,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 def name(value):
-    return value.__name__ if inspect.isfunction(value) else type(value).__name__ if isinstance(value, base.Estimator) else None
+    return type(value).__name__ if isinstance(value, base.Estimator) else "" if isinstance(value, list) else None
 
 
 def learn(model, x, y):
@@ -56,12 +55,13 @@ def test_there_are_some_and_none_asks_for_exceptions():
 
 
 @pytest.mark.filterwarnings("ignore:the first 100 targets")  # of TrumpApproval, as they are
-@pytest.mark.parametrize(("model", "check"), CASES, ids=name)
-def test_river(model, check, monkeypatch):
+@pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
+def test_river(model, checks, monkeypatch):
     monkeypatch.setattr(datasets, "CreditCard", Transactions)
-    if config.DISABLE_JIT and hasattr(check, "keywords"):
-        check = functools.partial(check.func, dataset=list(itertools.islice(check.keywords["dataset"], 70)))
-    check(model.clone())
+    for check in checks:
+        if config.DISABLE_JIT and hasattr(check, "keywords"):
+            check = functools.partial(check.func, dataset=list(itertools.islice(check.keywords["dataset"], 70)))
+        check(model.clone())
 
 
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)

@@ -39,9 +39,10 @@ def test_there_are_both_and_none_asks_for_exceptions():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("model", "check"), CASES, ids=name)
-def test_river(model, check):
-    check(model.clone())
+@pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
+def test_river(model, checks):
+    for check in checks:
+        check(model.clone())
 
 
 def rows(n, d=3, seed=0, classes=2):
