@@ -155,4 +155,4 @@ def _checked_weights(w: Any, n: int) -> np.ndarray:
         raise ValueError(f"w must be a number or {n} of them, as X has {n} rows; it is an array of shape {given.shape}")
     if not ((given >= 0.0) & (given <= LARGEST_WEIGHT)).all():
         raise ValueError(f"w must be finite numbers of at least 0 and at most {LARGEST_WEIGHT:g}")
-    return np.ascontiguousarray(np.broadcast_to(given, (n,)))
+    return given if given.ndim else np.full(n, given)  # not a view to read only: numba compiles anew for those

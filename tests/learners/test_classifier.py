@@ -110,7 +110,7 @@ LEARNERS = [
 @pytest.mark.once
 @pytest.mark.parametrize("kind", LEARNERS, ids=lambda model: type(model).__name__)
 def test_labels_that_come_late_give_the_same_bytes_however_they_are_learned(kind):
-    X, y = blobs(60 if config.DISABLE_JIT else 200, classes=12)
+    X, y = blobs(60 if config.DISABLE_JIT else 120, classes=12)
     order = np.argsort(y * 10 + np.arange(len(y)), kind="stable")  # one label after the other begins
     X, y = X[order], [f"label {k}" for k in y[order]]
     one, many, sliced, kept = (kind.clone() for _ in range(4))
@@ -200,7 +200,7 @@ def test_memory_grows_with_features():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", [*LEARNERS, OnlineLinearSVC(), SVMClassifier(seed=0)], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("kind", [*LEARNERS, OnlineLinearSVC()], ids=lambda model: type(model).__name__)
 def test_features_that_come_late_give_the_same_bytes_whatever_happens_in_between(kind):
     rng = np.random.default_rng(0)
     rows = [({f"{j:02}": rng.normal() for j in range(1 + i // 6)}, i % 2) for i in range(200)]

@@ -16,7 +16,7 @@ from refused import refused
 from streamsvm.core.memory.weights import HEADER, WeightStore
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 
-N = 150 if config.DISABLE_JIT else 1500
+N = 150 if config.DISABLE_JIT else 600
 
 
 def rows(n=N, seed=0, names=30, target=bool):

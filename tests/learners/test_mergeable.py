@@ -228,7 +228,7 @@ def test_landmarks_of_nogd_go_on_within_their_span():
     np.testing.assert_allclose(model.coefficients - a, [0.1 * signs[at] * G @ k], rtol=1e-3, atol=1e-5)
 
 
-def test_the_least_support_vector_is_the_oldest():
+def test_the_least_support_vector_of_forgetron_is_the_oldest():
     model = one_of(parts(Forgetron))
     assert (np.diff(model._store.views.stamps[:BUDGET]) > 0).all()
     with_room = Forgetron(3 * BUDGET)

@@ -277,7 +277,7 @@ def test_epochs_are_in_the_scale_in_use():
 
 
 @pytest.mark.once
-def test_the_projectrons_inverse_follows_the_scale():
+def test_the_inverse_of_projectron_follows_the_scale():
     rows = stream(600, drift=4.0)
     model = Projectron(budget=15, scaling="auto", gamma=0.5)
     checked = 0
@@ -293,7 +293,7 @@ def test_the_projectrons_inverse_follows_the_scale():
 
 
 @pytest.mark.once
-def test_nogds_inverse_follows_the_scale():
+def test_the_inverse_of_nogd_follows_the_scale():
     model = NOGD(budget=8, rank=8, scaling="auto", gamma=0.5)
     for x, y in stream(400, drift=3.0):
         f = model.decision_function_one(x) if model.n_learned else 0.0
@@ -306,7 +306,7 @@ def test_nogds_inverse_follows_the_scale():
             assert model._store.views.gram[:8, :8] @ gram == pytest.approx(np.eye(8), abs=0.05)
 
 
-def test_frequencies_stay():
+def test_frequencies_of_fogd_stay():
     rows = stream(400, drift=3.0)
     model = learned_by(FOGD(budget=20, seed=0, scaling="auto"), rows[:100])
     before, scale = model.support_vectors, model.scale_in_use.spread

@@ -164,7 +164,7 @@ def test_text_sorted_by_class_takes_the_passes_of_text_that_is_not(tmp_path):
 @pytest.mark.parametrize("dense", [False, True])
 def test_memory_stays_within_its_limit(tmp_path, sizes, dense):
     limit, rng = 200_000, np.random.default_rng(0)
-    width, parts = 20 if dense else 3000, 30 if 400 in sizes else 100  # a few MB
+    width, parts = 20 if dense else 3000, 30 if 400 in sizes else 50  # a few MB
     peaks = []
     for run in range(4):  # the first one compiles; what threads of other tests take counts too, so the least is asked
         total = 0

@@ -193,8 +193,10 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
     [
         *(
             (kind, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
-            for kind in (RowsChunk, TableChunk)
-            for metric in (metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss)
+            for kind, metric in (
+                *((RowsChunk, metric) for metric in (metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss)),
+                (TableChunk, metrics.LogLoss),
+            )
         ),
         *(
             (RowsChunk, make, {**MIXED, **how, "metric": lambda names=names: names})
@@ -206,7 +208,6 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             for make, how in (
                 (lambda: BSGDClassifier(20, seed=0), {}),
                 (lambda: BSGDClassifier(20, seed=0, max_classes=2), {}),
-                (lambda: SVMClassifier(seed=0), {"rows": rows_of(150)}),
                 (lambda: BSGDClassifier(20, seed=0), {"rows": THREE, **({} if names == "CrossEntropy" else {"positive": 2})}),
             )
         ),

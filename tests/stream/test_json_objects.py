@@ -44,7 +44,7 @@ def values(table, i):
 def test_rows_are_what_they_are_one_by_one(parser, label, known):
     rng, parse, accepted = random.Random(0), PARSERS[parser], 0
     objects = JSONObjects(label, parse)
-    for _ in range(1000):
+    for _ in range(300):
         texts = [message(rng, label) for _ in range(rng.randint(1, 12))]
         if (table := objects.table(*laid_out(texts), known)) is None:
             continue
@@ -58,7 +58,7 @@ def test_rows_are_what_they_are_one_by_one(parser, label, known):
                 x, found = ({name: float(value[1]).hex() if value[0] is int else value for name, value in each.items()}
                             for each in (x, found))  # fmt: skip
             assert (found, label_found, type(label_found)) == (x, y, type(y))
-    assert accepted > 2000
+    assert accepted > 600
 
 
 def rows_of_kinds(rng, n):

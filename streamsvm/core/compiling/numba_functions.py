@@ -11,6 +11,7 @@ All dealings with numba's private parts are here, in `streamsvm.core.compiling.s
   depended on what was cached, and on the order in which functions were loaded; and copies that were optimised in different
   callers add up a sum in different orders, where `streamsvm.core.kernels.FAST` lets them. Local copies make results the same to
   the last bit in every process. Names begin with a number of the process, lest two functions from two files share one.
+- **Literals are numbers.** Numba compiles a function anew for each number that a caller writes out.
 - **Nothing is collected.** Python's collector of garbage takes a fifth of the time that numba takes, and finds next to nothing.
 """
 
@@ -111,6 +112,10 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return flags
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        # A number that a caller writes out is a type of its own for numba, which would compile the function once more for it.
+        return super().get_call_template([_number(kind) for kind in args], {name: _number(kind) for name, kind in kws.items()})
+
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         with _as_entry(self):
             return super()._compile_for_args(*args, **kws)
@@ -156,6 +161,10 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
             super().add_overload(cres)
         else:  # numba's table of what Python can call has no room for it
             self.overloads[arguments] = cres
+
+
+def _number(kind: Any) -> Any:
+    return types.unliteral(kind) if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral) else kind
 
 
 def address_of(function: Any, arguments: str, result: str) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -104,8 +104,7 @@ def fit_slope(c: np.ndarray, iterate: int, rate: float, gradient: float, curvatu
 
 
 #: What is asked of a model: the decision value by the last iterate, by the average, by the better one, or the probability.
-#: (Not Python integers: numba compiles a function anew for each literal number that it is called with.)
-LAST, AVERAGE, CHOSEN, PROBABILITY = (cast("int", np.int64(n)) for n in range(4))
+LAST, AVERAGE, CHOSEN, PROBABILITY = range(4)
 #: Losses: of labels, of numbers, and of rows below the threshold.
 HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
