@@ -14,7 +14,8 @@ from streamsvm.core.compiling.common import INTERPRETED
 collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None else []
 
 #: The rules to compare with, and hierarchical kernels: to compile them takes a quarter of the quick list's time.
-BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|test_family|hierarchical|hss", re.IGNORECASE)
+OTHERS = "test_family|hierarchical|hss|exact-fits|with-trees|no budget"
+BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{OTHERS}", re.IGNORECASE)
 
 # Tests run side by side and their matrices are small: more threads in linear algebra made some of them six times as slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -143,7 +143,7 @@ class DualSolution:
 
     def __init__(self, model: DualAscent, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
         X, self._columns = laid_out(batch.matrix, columns)
-        self._X = X.copy() if X is batch.matrix else X
+        self._X = X.astype(np.float64)  # of one type, for which `learn_epoch` is compiled
         self._model, self._targets, self._weights, self._rows = model, targets, batch.weights, batch.numbers
         self._n_given = batch.n_given
         self._coefficients = np.zeros((len(targets), model._outputs))

@@ -1,7 +1,7 @@
 """Values in messages, and counts and mappings of a header."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import preprocessing
 
@@ -22,6 +22,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(PLAIN)
 def test_a_value_is_shown_as_its_repr_or_its_beginning(value):
     whole = repr(value)

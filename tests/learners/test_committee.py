@@ -359,7 +359,7 @@ def _turning(n, labels):
 @pytest.mark.parametrize("effort", ["low", "normal", pytest.param("high", marks=pytest.mark.once)])
 def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, scaling):
     kind = SVMClassifier if labels else SVMRegressor
-    model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 700, labels))
+    model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 400, labels))
     learned_by(model, data[:-5])
     v, base, first = model._store.views, place_of(model, kinds.ADDITIVE)[1], 0
     assert model._outputs == (labels if labels > 2 else 1)

@@ -75,7 +75,8 @@ CASES = [
 def test_decisions_are_those_of_the_twin(make, options):
     model, twin, atol = make(**options)
     classifier, agreed = isinstance(model, base.Classifier), 0
-    rows = [([x["1"], x["2"]], y) for x, y in datasets.Bananas().take(100)] if classifier else zip(*waves(80), strict=True)
+    n = 100 if classifier else 120 if make is one_class else 80
+    rows = [([x["1"], x["2"]], y) for x, y in datasets.Bananas().take(n)] if classifier else zip(*waves(n), strict=True)
     for number, (row, y) in enumerate(rows):
         row = np.array(row, np.float32)
         x, expected = dict(enumerate(row.tolist())), twin.decisions(row)
@@ -89,5 +90,5 @@ def test_decisions_are_those_of_the_twin(make, options):
         twin.learn(row, (1.0 if y else -1.0) if classifier else y, weight)
         assert make is not bsgd or model.n_support == len(twin.vectors)
         assert make is not bsgd or abs(model._common["error"][0][0] - twin.errors[0]) < 0.05
-    assert agreed >= (0.95 * 100 if classifier else 73)
+    assert agreed >= (0.95 if classifier else 0.91) * n
     assert classifier or model.n_merges > 5

@@ -20,6 +20,8 @@ from streamsvm.core.budget.merge_table import (
 )
 from streamsvm.core.budget.removal import oldest_argmin, squared_coefficients
 
+TABLES = merge_tables().copy()  # as compiled code has them: for a type that can only be read it would be compiled once more
+
 
 def test_the_tables_of_the_package_are_those_of_the_algorithm():
     tables, ours = computed_tables(), merge_tables()
@@ -47,7 +49,7 @@ def degradation(m, q, h):
 
 
 def test_table_stays_between_its_bounds():
-    tables = merge_tables()
+    tables = TABLES
     assert tables.shape == (2, GRID, GRID)
     assert tables.dtype == np.float32
     assert tables[1].min() == pytest.approx(0.5, abs=1e-3)  # 2 m^2 at q = 0, for m = 1/2
@@ -80,7 +82,7 @@ def test_weight_degradation_is_that_of_the_gram_matrix():
 @pytest.mark.parametrize(("search", "factor"), [("gss-precise", 1.0001), ("lookup-h", 1.002), ("lookup-wd", 1.002)])
 def test_places_cost_hardly_more_than_the_optimum(search, factor):
     m, q = problems(100 if config.DISABLE_JIT else 1000)
-    tables = merge_tables()
+    tables = TABLES
     best = degradation(m, q, golden_sections(m, q))
     for i in range(len(m)):
         h = merging.best_position(SEARCHES[search], tables, m[i], q[i])
@@ -101,7 +103,7 @@ def stores(n_stores, size=60):
 def partner(search, coefficients, stamps, distances, first):
     n = len(coefficients)
     out = np.zeros(n, np.float32)
-    found = merging.find_partner(SEARCHES[search], merge_tables(), coefficients, stamps, distances, 0.7, first, n, out)
+    found = merging.find_partner(SEARCHES[search], TABLES, coefficients, stamps, distances, 0.7, first, n, out)
     return found, out
 
 
@@ -163,7 +165,7 @@ GAMMA = 0.7
 
 
 def position(search, a, b, q):
-    return shared_position(SEARCHES[search], merge_tables(), a @ a, b @ b, a @ b, q)
+    return shared_position(SEARCHES[search], TABLES, a @ a, b @ b, a @ b, q)
 
 
 def pairs(n):
@@ -215,13 +217,13 @@ def shared_partner(search, rows, lengths, first, distances, stamps=None):
     products, out = np.zeros((2, n), np.float32)
     stamps = np.arange(n) if stamps is None else stamps
     return find_shared_partner(
-        SEARCHES[search], merge_tables(), rows, len(rows), stamps, distances, GAMMA, first, n, lengths, products, out
+        SEARCHES[search], TABLES, rows, len(rows), stamps, distances, GAMMA, first, n, lengths, products, out
     )
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_shared_partners_are_those_of_the_twin(search):
-    n_stores = 5 if config.DISABLE_JIT else 20
+    n_stores = 5 if config.DISABLE_JIT else 10
     equal, factors = 0, []
     for rows, lengths, first, distances in shared_stores(n_stores):
         c = rows[::2].T

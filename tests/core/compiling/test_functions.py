@@ -125,6 +125,7 @@ print(total.overloads[(numba.int64,)].fndesc.mangled_name)
 """
 
 
+@pytest.mark.thorough
 def test_what_numba_compiles_for_ours_python_calls_too_and_no_two_processes_name_functions_alike():
     names = [subprocess.check_output([sys.executable, "-c", NUMBAS_OWN], text=True) for _ in range(2)]
     assert names[0] != names[1]

@@ -98,6 +98,7 @@ def test_a_helper_that_numba_compiles_is_in_the_key():
     assert len(keys) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("place", "value"), [("block:STATE_END", 448), ("block:LINE", 128), ("merge:GRID", 300)])
 def test_what_generated_code_depends_on_is_in_the_key(place, value):
     name, _, constant = place.partition(":")

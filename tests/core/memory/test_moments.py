@@ -110,7 +110,7 @@ lengths, spreads = st.sampled_from((1, 5, 8, 31, 32, 40, 200, 920)), st.sampled_
 pieces = st.lists(st.tuples(lengths, st.sampled_from((0.0, 3.0, -1e3, 1e6)), spreads), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(pieces, st.booleans(), st.integers(0, 99))
 def test_it_is_the_twin_with_lists(pieces, levels, seed):
     rng, twin = np.random.default_rng(seed), Twin(levels)
