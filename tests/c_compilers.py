@@ -13,8 +13,11 @@ FOUND = [name for name in ("gcc", "clang") if shutil.which(name)]
 COMPILERS = FOUND or ["gcc"]
 #: With another clang where this machine has none; that one has no sanitizers.
 ALSO_CLANG = COMPILERS
+HAS_ZIG = find_spec("ziglang") is not None or bool(os.environ.get("CI"))
+ZIG = (sys.executable, "-m", "ziglang", "cc")
 if "clang" not in FOUND and find_spec("ziglang"):
     os.environ["PYTHON"] = sys.executable
     ALSO_CLANG = [*COMPILERS, str(Path(__file__).with_name("clang"))]
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"]
+needs_zig = pytest.mark.skipif(not HAS_ZIG, reason="needs ziglang (extra thorough)")
 needs_compiler = pytest.mark.skipif(not FOUND and not os.environ.get("CI"), reason="needs gcc or clang")

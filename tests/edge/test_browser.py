@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import wasmtime
 
-from c_compilers import COMPILERS, FLAGS, needs_compiler
+from c_compilers import COMPILERS, FLAGS, needs_compiler, needs_zig
 from refused import refused
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, needs_zig]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
 spec = importlib.util.spec_from_file_location("build_page", EXAMPLE / "build.py")
@@ -27,6 +26,8 @@ class Page:
     """What a page has: the functions of the module, and its memory."""
 
     def __init__(self, module):
+        import wasmtime  # of the same extra
+
         self._store = wasmtime.Store()
         instance = wasmtime.Instance(self._store, wasmtime.Module(self._store.engine, module), [])
         self._exports = instance.exports(self._store)

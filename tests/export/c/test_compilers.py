@@ -4,11 +4,11 @@ import ctypes
 import re
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from c_compilers import HAS_ZIG, ZIG, needs_zig
 from edge_models import forest, matrix, memory, program
 from learners_in_c import KINDS, learner, rows
 from streamsvm.export.c import write_c
@@ -16,8 +16,7 @@ from streamsvm.export.c.learning import write_learning_c
 from streamsvm.export.c.steps import _STEPS
 
 pytestmark = pytest.mark.thorough
-ZIG = (sys.executable, "-m", "ziglang", "cc")
-COMPILERS = {"zig": ZIG} | {name: (name,) for name in ("gcc", "clang") if shutil.which(name)}
+COMPILERS = ({"zig": ZIG} if HAS_ZIG else {}) | {name: (name,) for name in ("gcc", "clang") if shutil.which(name)}
 STANDARDS = ["c99", "c11", "c17", "c++11", "c++17", "c++20"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wdouble-promotion", "-Wvla", "-pedantic", "-Werror"]
 M4 = ["-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
@@ -79,6 +78,7 @@ def test_no_compiler_has_anything_to_say(compiler, standard, sources):
     compile_all(sources.glob("*.c"), *COMPILERS[compiler], *language(standard), *WARNINGS, "-O1", "-c")
 
 
+@needs_zig
 @pytest.mark.parametrize("standard", ["c11", "c++14"])
 def test_it_is_what_microsofts_compiler_takes(standard, sources):
     target = ["-target", "x86_64-windows-msvc", "-ffreestanding", "-fms-compatibility", "-Wno-unused-command-line-argument"]

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from c_compilers import ZIG, needs_zig
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.describe import program_of
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, needs_zig]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SKETCH, APPLICATION = EXAMPLES / "arduino" / "Occupied", EXAMPLES / "zephyr"
 spec = importlib.util.spec_from_file_location("device_model", EXAMPLES / "device_model.py")
 device_model = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(device_model)
 
-ZIG = (sys.executable, "-m", "ziglang", "cc")
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-Os")
 PROCESSORS = {
     "Cortex-M4": (*ZIG, "-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4", "-ffreestanding"),
