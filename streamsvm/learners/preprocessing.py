@@ -24,6 +24,7 @@ from streamsvm.core.sparse import dense
 from streamsvm.core.transformers import Units, units_between
 from streamsvm.files.bounds import check_hashes
 from streamsvm.files.messages import shown
+from streamsvm.learners.wrapping import examples_within, explained_within
 
 _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
@@ -359,16 +360,11 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
         """Return how much each feature of a row moves its prediction, as the regressor does, in the unit of the target."""
-        if not hasattr(self.regressor, "explain_one"):
-            raise ValueError(f"a {type(self.regressor).__name__} explains no decision")
-        found: Explanation = self.regressor.explain_one(x, typical, groups)
-        return found.rescaled(*self._unit_of_targets)
+        return explained_within(self.regressor, x, typical, groups).rescaled(*self._unit_of_targets)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the rows that the regressor knows and that are nearest to a row, with their targets as they were given."""
-        if not hasattr(self.regressor, "examples_one"):
-            raise ValueError(f"a {type(self.regressor).__name__} knows no rows")
-        (mean, deviation), found = self._unit_of_targets, self.regressor.examples_one(x, n)
+        (mean, deviation), found = self._unit_of_targets, examples_within(self.regressor, x, n)
         return found.changed(lambda each: each if each.target is None else each._replace(target=mean + deviation * each.target))
 
     @property
