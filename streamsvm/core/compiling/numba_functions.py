@@ -35,6 +35,7 @@ from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher, _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.targetconfig import TargetConfig
 from numba.extending import overload
 
 from streamsvm.core.compiling import codegen
@@ -260,6 +261,14 @@ def _change_numba() -> None:
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return customize(self, flags)
 
+    same = TargetConfig.__eq__
+
+    def equal(self: Any, other: Any) -> Any:
+        # Numba compares options ten thousands of times, and would look up all fifty of them, most of which nobody has set.
+        return (isinstance(other, TargetConfig) and self._values == other._values) or same(self, other)
+
+    TargetConfig.__eq__ = equal
+    TargetConfig.__hash__ = lambda self: hash(type(self))  # numba's is that of their names, too
     FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
     library._finalize_final_module = finalize_when_needed
     library.get_pointer_to_function = get_pointer_to_function
