@@ -44,7 +44,7 @@ def test_there_are_both_and_none_asks_for_exceptions():
 @pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
 def test_river(model, checks):
     for check in checks:
-        if hasattr(check, "keywords"):  # two fits are as good as four
+        if hasattr(check, "keywords") and "memory" not in check.__name__:  # two fits are as good as four
             check = functools.partial(check.func, dataset=list(itertools.islice(check.keywords["dataset"], 110)))
         check(model.clone())
 

@@ -75,7 +75,7 @@ def test_afterwards_nothing_is_left_to_compile(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path, how):
-    words = [sys.executable, "-m", "streamsvm", "compile", "OutOfCoreLinearSVC"]
+    words = [sys.executable, "-m", "streamsvm", "compile", "OnlineLinearSVC"]
 
     def as_in_a_terminal():  # what a shell starts in the background ignores Ctrl-C
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -155,7 +155,7 @@ def test_damaged_files_are_compiled_again(tmp_path):
         path.write_bytes(content)
         assert compile_in(tmp_path) == 1
         assert path.read_bytes()[:20] == whole[:20]
-        assert compile_in(tmp_path) == 0
+    assert compile_in(tmp_path) == 0
 
 
 def test_another_processor_has_files_of_its_own(tmp_path):
