@@ -109,7 +109,7 @@ def test_nothing_is_compiled_anew_for_another_kind_of_number():
         model.learn_many(X, [True, False], w)
     X.flags.writeable = False
     model.learn_many(X, [1, 0])
-    model.learn_many(np.asfortranarray(X.astype(np.float64)), [1, 0])
+    model.learn_many(np.asfortranarray(X.astype(np.float64)), [1, 0], [1.0, 2.0])
     assert (len(step.learn_one.signatures), len(learn_rows.signatures)) == compiled
 
 

@@ -40,3 +40,12 @@ def test_copies_of_callees_are_local(monkeypatch, tmp_path):
     shared = {name for name, binding in bindings(code).items() if binding != LOCAL}
     assert shared
     assert all("learn_packed" in name or name.startswith("NRT_") for name in shared)
+
+
+def test_a_number_that_is_written_out_is_of_a_type_like_others():
+    add = with_numba().Function(lambda x, y, flag: x + y if flag else x, {})
+    call = with_numba().Function(lambda x: add(x, 1, True) + add(x, y=x, flag=False) + add(2, x, x > 1), {})
+    for function in (add, call):
+        function._cache.disable()
+    assert call(3) == 4 + 3 + 5
+    assert len(add.overloads) == 1
