@@ -14,7 +14,7 @@ from streamsvm.core.checks import check_number
 from streamsvm.core.explaining import Examples, Explanation, distances_to, explanation, nearest_examples
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut, shown
-from streamsvm.learners.wrapping import examples_within
+from streamsvm.learners.wrapping import examples_within, explained_within
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Row, RowsChunk, Table, is_absent
@@ -157,15 +157,11 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     >>> list(explain_one(model, {"a": 2, "b": 1.0}).contributions)
     ['a', 'b']
     """
-    row_as_came = x
-    if not hasattr(model, "explain_one") and isinstance(model, compose.Pipeline):
-        x, model = model._transform_one(dict(x))
-        if typical is not None:
+    if not hasattr(model, "fit"):
+        if typical is not None and isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
             raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
-    if hasattr(model, "explain_one"):
-        found: Explanation = model.explain_one(x, typical)
-        return found if x is row_as_came else found.as_came(row_as_came)
-    if not hasattr(model, "fit") or (hasattr(model, "predict_proba") and not hasattr(model, "decision_function")):
+        return explained_within(model, x, typical, None)
+    if hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
         raise ValueError(f"a {type(model).__name__} explains no decision")
     if typical is None:
         raise ValueError(f"a {type(model).__name__} knows no typical row: give one, such as the means of its data")
@@ -181,7 +177,8 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
     Parameters
     ----------
     model
-        As of `importance`. Of a fitted machine, distances are Euclidean, and labels those of its support vectors.
+        As of `importance`. Of a pipeline of river, values are those that its learner is given. Of a fitted machine, distances
+        are Euclidean, and labels those of its support vectors.
     x
         The row: a dict, or of a fitted machine an array [features].
     n
@@ -206,18 +203,40 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
         return examples_within(model, x, n)
     check_number("n", n, 1, inclusive=True, integer=True)
     vectors = getattr(model, "support_vectors_", None)
-    if vectors is None:
-        raise ValueError(f"a {type(model).__name__} knows no rows")
+    if vectors is None or not vectors.shape[1]:  # of given kernel values
+        raise ValueError(f"a {type(model).__name__} knows no rows" + ", or is not fitted" * (vectors is None))
     rows = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, np.float64)
-    row = np.asarray(x, np.float64)
-    if row.shape != rows.shape[1:]:
-        raise ValueError(f"a row is an array of {rows.shape[1]} numbers, not of the shape {row.shape}")
+    d = rows.shape[1]
+    try:
+        row = np.asarray(x, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"a row is an array of {d} numbers, not {shown(x)}") from None
+    if row.shape != (d,):
+        raise ValueError(f"a row is an array of {d} numbers, not of the shape {row.shape}")
+    with np.errstate(over="ignore"):
+        distances = distances_to(row, rows)
+    if not np.isfinite(distances).all():
+        raise ValueError("a number of the row is not finite, or too large")
     labels = plain_list(getattr(model, "classes_", []))
-    targets = (
-        [label for label, m in zip(labels, model.n_support_, strict=True) for _ in range(m)] if labels else [None] * len(rows)
-    )
+    targets = [labels[i] for i in _places_of_vectors(model, rows)] if labels else [None] * len(rows)
     names = plain_list(getattr(model, "feature_names_in_", range(len(row))))
-    return nearest_examples(names, rows, distances_to(row, rows), targets, labels, n, "support vectors")
+    return nearest_examples(names, rows, distances, targets, labels, n, "support vectors")
+
+
+def _places_of_vectors(model: Any, rows: np.ndarray) -> list[int]:
+    """Return the place of the label of each support vector among the classes."""
+    if hasattr(model, "n_support_"):  # they are in the order of their classes
+        return np.repeat(np.arange(len(model.classes_)), model.n_support_).tolist()
+    coefficients = model._coefficients
+    if len(coefficients) == 1:
+        return (coefficients[0] > 0.0).astype(int).tolist()
+    # One class against the rest each. A row whose own machine does not need it is on the right side there, and so in others where
+    # its coefficient is 0.
+    own, free = np.array(coefficients), (coefficients <= 0.0).all(axis=0)
+    if free.any():
+        decided = model.decision_function(rows[free]).T
+        own[:, free] = np.where(coefficients[:, free] < 0.0, -np.inf, decided)
+    return own.argmax(axis=0).tolist()
 
 
 def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
@@ -305,7 +324,10 @@ class _Rows:
 
     def shuffled(self, names: Iterable[Hashable]) -> list[Hashable]:
         """Return the columns to shuffle: those that were explained, or all of rows that a pipeline of river makes others of."""
-        if hasattr(self._model, "explain_one"):
+        model = self._model
+        while isinstance(model, base.Wrapper):
+            model = model._wrapped_model
+        if hasattr(model, "explain_one"):
             return list(names)
         came = dict.fromkeys(name for x in self._xs for name in x)
         return list(dict.fromkeys([*(name for name in names if name in came), *came]))

@@ -11,6 +11,7 @@ from sklearn.inspection import permutation_importance
 from refused import raises
 from streamsvm import BSGDRegressor, SVMClassifier, explain_one, importance, table_model
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC
+from streamsvm.learners.costs import CostSensitiveClassifier
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -101,6 +102,7 @@ def test_columns_of_which_a_pipeline_of_river_makes_features_are_shuffled():
         model.learn_one(row, label)
     found = importance(model, rows, y)
     assert {*found.losses} == {"city", "noise"}
+    assert importance(CostSensitiveClassifier(model, {True: 1.0}), rows, y).losses == found.losses
     assert found.losses["city"] > 0.3 > abs(found.losses["noise"])
     assert {*found.sizes} == {"city_a", "city_b", "noise"}
     assert [line.split()[0] for line in str(found).splitlines()[-2:]] == ["noise", "city"]

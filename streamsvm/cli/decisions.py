@@ -153,10 +153,12 @@ def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
     Raises
     ------
     CommandError
-        The model has not learned the label that the flag names.
+        The model has not learned the label that the flag names, or predicts numbers.
     """
     known = getattr(learner_of(model), "labels", None)
     if text is not None:
+        if isinstance(learner_of(model), base.Regressor):
+            raise CommandError(f"--positive {text}: the model predicts numbers, no labels")
         positive = parse_positive(text, text_format)
         if known and positive not in known:
             raise CommandError(f"--positive {text}: the model has not learned the label {positive!r}, only {listed(known, 10)}")

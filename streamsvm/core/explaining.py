@@ -166,9 +166,9 @@ def nearest_examples(
     order = np.argsort(distances, kind="stable").tolist()
     found: dict[Any, list[Example]] = {label: [] for label in labels or [None]}
     for i in order:
-        among = found[targets[i] if labels else None]
+        among = found.setdefault(targets[i] if labels else None, [])
         if len(among) < n:
-            values = dict(zip(names, np.round(rows[i], 12).tolist(), strict=True))
+            values = dict(zip(names, rows[i].tolist(), strict=True))
             among.append(Example(values, targets[i], max(float(distances[i]), 0.0)))
     return Examples(found, len(rows), what)
 

@@ -67,7 +67,7 @@ class _Calibration:
         if not isinstance(state, tuple | list) or len(state) != 2 or not isinstance(state[1], np.ndarray):
             raise ValueError(f"the saved model is corrupt: its calibration is {shown(state)}")
         misses, scores = state
-        if scores.ndim != 1 or len(scores) > self.window or (len(scores) and scores.dtype != np.float64):
+        if scores.ndim != 1 or len(scores) > self.window or scores.dtype != np.float64:
             raise ValueError(f"the saved model is corrupt: it has {shown(scores.shape)} scores for a window of {self.window}")
         if not (np.isfinite(scores).all() and (scores >= 0.0).all() and type(misses) is float and -1.0 <= misses <= 2.0):
             raise ValueError("the saved model is corrupt: a score of it is none")

@@ -453,8 +453,10 @@ class KernelEstimator(OnlineEstimator):
 
     def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         vectors = self._store.vectors
-        if self._kernel_kind not in KERNELS.values() or not len(vectors):  # frequencies are no rows
+        if self._kernel_kind not in KERNELS.values():  # frequencies are no rows
             return super()._known_rows(x)
+        if not len(vectors):
+            raise ValueError("the model has no support vectors yet: it knows no rows")
         self._decide_row(x, iterates.CHOSEN)
         distances = distances_to(self._store.views.rows[0][: vectors.shape[1]], vectors)
         return vectors, distances, spoken_for(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]

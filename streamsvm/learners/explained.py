@@ -12,6 +12,8 @@ from streamsvm.core.explaining import Examples, Explanation, explanation, neares
 from streamsvm.core.steps import iterates
 from streamsvm.files.messages import shown
 
+_ROUNDING = 2e-6  # of a number that is kept in float32 as what it differs from a mean
+
 
 class Explained:
     """The base of learners that explain their decisions."""
@@ -66,20 +68,23 @@ class Explained:
 
         Notes
         -----
-        It takes O(m d) for m rows of d features.
+        It takes O(m d) for m rows of d features. A committee remembers the first 512 features. Where names are hashed, a column
+        has the names of the row that share it, as in `explain_one`; else the first one that had it.
         """
         check_number("n", n, 1, inclusive=True, integer=True)
-        names: list[Hashable] = self.feature_names  # type: ignore[attr-defined]
-        if not names:
+        if not self.feature_names:  # type: ignore[attr-defined]
             raise ValueError("the model has learned nothing: it knows no rows")
         rows, distances, of, what = self._known_rows(x)
         d, scale = rows.shape[1], getattr(self, "scale_in_use", None)
         given = np.asarray(rows, np.float64)
         if scale is not None:
-            given = given * scale.spread[:d] + scale.location[:d]
+            moved = given * scale.spread[:d]
+            given = moved + scale.location[:d]
+            given[np.abs(given) < _ROUNDING * np.abs(moved)] = 0.0
         labels = _labels_of(self)
         targets = [labels[int(i)] for i in of] if labels else of.tolist()
-        return nearest_examples(names[:d], given, distances, targets, labels, n, what)
+        seen = [label for label in labels if label in self._labels.targets]  # type: ignore[attr-defined]
+        return nearest_examples(_names(self, x)[0][:d], given, distances, targets, seen, n, what)
 
     def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
         """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its

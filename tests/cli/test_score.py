@@ -156,3 +156,11 @@ def test_models_of_a_table_that_were_saved_in_python_know_their_label(file, tmp_
     said = call("predict", path, "--model", tmp_path / "model.bin", "--to", "-")
     assert said.end["y_true"] in ("yes", "no")
     assert "never learned" not in said.stderr  # of the id, which is dropped, and the label
+
+
+def test_numbers_have_no_positive_label(file, tmp_path, call):
+    path = file("numbers.csv", "a,y", *(f"{i % 10},{i % 10 * 1.5}" for i in range(50)))
+    call("learn", path, "--label", "y", "--regression", "--learner", "bsgd", "--checkpoint", tmp_path / "model", "--quiet")
+    says = "--positive 3: the model predicts numbers, no labels"
+    call("score", path, "--model", tmp_path / "model", "--positive", "3", status=1, says=says)
+    call("report", tmp_path / "model", path, "--to", tmp_path / "card.md", "--positive", "3", status=1, says=says)

@@ -93,7 +93,14 @@ def test_a_model_that_was_saved_goes_on_the_same(kind, tmp_path):
     method = "predict_interval_one" if of_numbers else "predict_set_one"
     assert len({str(getattr(each, method)(rows[0][0])) for each in (model, *others)}) == 1
     state = model.__getstate__()
-    for scores in (np.full(51, 1.0), np.array([np.nan]), np.array([-1.0]), np.zeros((2, 2)), np.array(["a"])):
+    for scores in (
+        np.full(51, 1.0),
+        np.array([np.nan]),
+        np.array([-1.0]),
+        np.zeros((2, 2)),
+        np.array(["a"]),
+        np.array([], object),
+    ):
         raises("corrupt", kind.__new__(kind).__setstate__, state | {"_calibration": (0.1, scores)})
     raises("corrupt", kind.__new__(kind).__setstate__, state | {"_calibration": (math.nan, np.zeros(3))})
     if of_numbers:

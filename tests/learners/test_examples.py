@@ -18,7 +18,7 @@ from streamsvm import (
     examples_one,
     table_model,
 )
-from streamsvm.batch import CSMOClassifier, CSMORegressor
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.conformal import ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
@@ -88,6 +88,30 @@ def test_a_committee_gives_rows_that_it_has_learned(labels, scaling):
     assert ({*few.nearest}, few.what) == ({*labels}, "support vectors")
 
 
+def test_small_numbers_late_features_and_labels_that_never_came():
+    rng, model = np.random.default_rng(0), SVMClassifier(seed=0)
+    for a in rng.normal(scale=1e-15, size=50).tolist():
+        model.learn_one({"a": a}, True)
+    for late in range(20):
+        model.learn_one({"a": 1e-15, "late": 1.0 + late}, True)
+    found = model.examples_one({"a": a}, 10**9).nearest
+    assert {*found} == {True}
+    assert found[True][0].values == pytest.approx({"a": a, "late": 0.0}, rel=1e-4, abs=0.0)
+    assert sum(each.values["late"] > 1.9 for each in found[True]) == 19  # the first one is what others differ from
+
+
+@pytest.mark.parametrize("kind", [SVMClassifier, BSGDClassifier])
+def test_hashed_names_are_those_of_the_row(kind):
+    model = kind(max_features=20, overflow="hash", seed=0)
+    rng = np.random.default_rng(0)
+    rows = [dict.fromkeys(rng.choice([f"w{i}" for i in range(90)], 3, False).tolist(), 1.0) for _ in range(200)]
+    for row in rows:
+        model.learn_one(row, "w1" in row)
+    x = {"w1": 1.0, "w2": 1.0, "w88": 1.0}
+    model.learn_one(x, True)
+    assert {*model.explain_one(x).values} <= {*model.examples_one(x).nearest[True][0].values}
+
+
 def test_targets_are_in_their_unit():
     model, rows = learned(SVMRegressor(seed=0), 300)
     for x, y in rows[200::10]:
@@ -96,7 +120,10 @@ def test_targets_are_in_their_unit():
     assert "target" in str(model.examples_one(x))
     model, rows = learned(ConformalRegressor(BoundedTargetScaler(SVMRegressor(seed=0))), 300)
     assert model.examples_one(x, 1).nearest[None][0].target == pytest.approx(y, abs=0.3)
-    model, _ = learned(BoundedTargetScaler(BSGDRegressor(budget=20)))
+    model, _ = learned(BoundedTargetScaler(preprocessing.StandardScaler() | BSGDRegressor(budget=20)))
+    assert model.explain_one(x).values == x
+    raises("not a list", model.examples_one, [1.0])
+    raises("not a list", model.explain_one, [1.0])
     assert [each.target for each in model.examples_one(x).nearest[None]] == [None] * 3
 
 
@@ -121,22 +148,34 @@ def test_columns_of_a_table_come_back():
     linear = TableEncoder(categorical="city") | OnlineLinearSVC()
     linear.learn_many(frame[["city"]], frame["y"])
     raises("knows no rows", linear.examples_one, {"city": "c0"})
+    raises("not a Series: give x.to_dict()", model.examples_one, frame.iloc[-1])
+    gaps = TableEncoder(when_missing="indicator") | BSGDClassifier(budget=50)
+    for i in range(50):
+        gaps.learn_one({"a": None if i % 3 == 1 else float(i)}, i % 2)
+    assert gaps.examples_one({"a": None}).nearest[0][0].values == {"a": None}
     raises("LogisticRegression knows no rows", (TableEncoder() | linear_model.LogisticRegression()).examples_one, {})
 
 
 def test_machines_pipelines_and_wrappers():
     X = np.random.default_rng(0).normal(size=(90, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
-    machine = CSMOClassifier(C=10.0).fit(X, y)
-    found = examples_one(machine, X[0], 2)
-    assert {*found.nearest} == {0, 1, 2}
-    for label, near in found.nearest.items():
-        for each in near:
-            values = np.array([*each.values.values()])
-            assert y[np.linalg.norm(X - values, axis=1).argmin()] == label
-            assert each.distance == pytest.approx(np.linalg.norm(values - X[0]))
+    for due in (y, y > 0):
+        for kind in (CSMOClassifier, HSSADMMClassifier, HierarchicalSVC):
+            machine = kind(C=10.0).fit(X, due)
+            found = examples_one(machine, X[0], 90)
+            assert {*found.nearest} == {*due.tolist()}
+            for label, near in found.nearest.items():
+                for each in near:
+                    values = np.array([*each.values.values()])
+                    assert due[np.linalg.norm(X - values, axis=1).argmin()] == label
+                    assert each.distance == pytest.approx(np.linalg.norm(values - X[0]))
     assert [each.target for each in examples_one(CSMORegressor().fit(X, X[:, 0]), X[0]).nearest[None]] == [None] * 3
     raises("2 numbers", examples_one, machine, [1.0])
+    raises("2 numbers, not {'a': 1}", examples_one, machine, {"a": 1})
+    for far in (math.nan, 1e300):
+        raises("not finite, or too large", examples_one, machine, [0.0, far])
+    raises("or is not fitted", examples_one, CSMOClassifier(), [1.0])
+    raises("knows no rows", examples_one, CSMOClassifier(kernel="precomputed").fit(X @ X.T, y), X[0])
     model, rows = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=20))
     assert {*examples_one(model, rows[0][0]).nearest} == {*model["BSGDClassifier"].labels}
     model, _ = learned(CostSensitiveClassifier(preprocessing.StandardScaler() | SVMClassifier(seed=0), {"low": 2.0}))

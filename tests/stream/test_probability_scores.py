@@ -16,7 +16,14 @@ from saved import dumps
 from streamsvm import BSGDClassifier, SVMClassifier
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.scores import ranks
-from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, ROCAUC, AveragePrecision, BrierScore, LogLoss
+from streamsvm.stream.scores.probability_scores import (
+    PROBABILITY_SCORES,
+    ROCAUC,
+    AveragePrecision,
+    BrierScore,
+    LogLoss,
+    Thresholds,
+)
 from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, exact_counts, roc_auc
 
 TWINS = {
@@ -308,3 +315,12 @@ def test_what_their_reprs_say():
     score = LogLoss(100)
     score.update(True, {True: 0.5})
     assert repr(score.metric) == "LogLoss: 0.693147"
+
+
+@pytest.mark.parametrize("p", [1.0, 0.99987, 0.3396, 0.25, 1e-9, 0.0, math.nan])
+def test_the_best_threshold_is_just_below_its_rows(p):
+    score = Thresholds(window=10)
+    for y in (True, True, False):
+        score.update(y, {True: p if y else 0.0})
+    [[text, *_]] = [row for row in score.table if "best" in row[0]]
+    assert 0.98 * p <= float(text.split()[0]) <= p or not p > 0.0 == float(text.split()[0])

@@ -200,11 +200,16 @@ class Thresholds(RankScore):
     @property
     def table(self) -> list[list[Any]]:
         lines = by_threshold(self._ranks.counts, _THRESHOLDS)
-        names = [f"{p:.3g}" + " (best F1)" * (p not in _THRESHOLDS) for p, *_ in lines]
+        names = [_named(p) + " (best F1)" * (p not in _THRESHOLDS) for p, *_ in lines]
         return [
             ["probability from", "predicted", "precision", "recall", "F1"],
             *([name, *line[1:]] for name, line in zip(names, lines, strict=True)),
         ]
+
+
+def _named(p: float) -> str:
+    """Return a threshold with three digits, or with more where these would be above it, and above rows that it is of."""
+    return next(text for digits in range(3, 18) if float(text := f"{p:.{digits}g}") <= p)
 
 
 class LossScore(ProbabilityScore):

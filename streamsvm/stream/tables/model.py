@@ -176,14 +176,15 @@ class TableModel(compose.Pipeline):
             raise ValueError(f"a {type(last).__name__} explains no decision")
         base = None if typical is None else self._transform_one(dict(typical))[0]
         chosen = {} if label is None else {"label": label}  # of numbers there is none
-        found = last.explain_one(self._transform_one(dict(x))[0], base, groups=_origins(encoder), **chosen)
+        row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
+        found = last.explain_one(row, base, groups=_origins(encoder), **chosen)
         return replace(found, values=_with_dates(encoder, x))
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
         """Return the rows of each label that the learner knows and that are nearest to a row, as ``examples_one`` of the learner.
 
         Their features are put back into columns, as far as they tell: of a name without a feature of its own, it is known what
-        labels say of it.
+        labels say of it, and a number that was missing is the mean that stood for it.
 
         Parameters
         ----------
@@ -200,7 +201,7 @@ class TableModel(compose.Pipeline):
         encoder, *_, last = self.steps.values()
         if not hasattr(last, "examples_one"):
             raise ValueError(f"a {type(last).__name__} knows no rows")
-        found = last.examples_one(self._transform_one(dict(x))[0], n)
+        found = last.examples_one(self._transform_one(x)[0], n)  # type: ignore[arg-type] # as above
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
             return found
         return found.changed(lambda each: each._replace(values=_columns_of(encoder, each.values)))
@@ -300,7 +301,8 @@ def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
     suffixes = [] if encoder.statistics is None else encoder.statistics.suffixes
     for column in encoder.columns:
         if column not in encoder._features:
-            value = found[column] = features.get(column)
+            absent = features.get(f"{column} is missing", 0.0) > _IS_ON
+            value = found[column] = None if absent else features.get(column)
             if value is not None and column in encoder.dates:
                 found[column] = date_text(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
             continue
