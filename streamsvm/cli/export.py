@@ -16,10 +16,11 @@ from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.c.writer import table_bytes
+from streamsvm.export.c.writer import needs_of
 from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export, files_of
+from streamsvm.export.order import order_of
 from streamsvm.export.quantise import quantised
 from streamsvm.files.messages import cut
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
@@ -27,6 +28,9 @@ from streamsvm.stream.rows import learner_of
 
 _OPTIONS = sorted(frozenset().union(*FORMS.values()))
 _SHOWN = 20  # names of columns
+_SMALLER = (
+    "leave out vectors with --max-bytes 16000 --bits 8, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
+)
 _SAMPLE = 10_000  # rows, of which there are no more in memory
 
 
@@ -86,12 +90,14 @@ def run(arguments: argparse.Namespace) -> None:
         print(printable(_order_of(written)))
     for path in paths:
         print(printable(f"{path}: {path.stat().st_size:,} bytes"))
-    if written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
-        nbytes = table_bytes(program) if arguments.form == "c" else program.nbytes
-        print(
-            f"a committee of {nbytes:,} bytes of numbers: where that is much, leave out vectors with --max-bytes, or learn a "
-            "small model: streamsvm learn ... --learner bsgd,budget=60"
-        )
+    needs = needs_of(written) if arguments.form == "c" else None
+    if needs is not None:
+        print(needs)
+    if needs is not None and not needs.fits_16_bits:
+        print(f"too large for a processor whose int has 16 bits, such as an AVR: {_SMALLER}")
+    elif written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
+        nbytes = program.nbytes if needs is None else needs.table_bytes
+        print(f"a committee of {nbytes:,} bytes of numbers: where that is much, {_SMALLER}")
 
 
 def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:
@@ -116,7 +122,7 @@ def _order_of(program: Program) -> str:
     """Return the order in which a written program takes the numbers of a row."""
     names = [cut(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
-    return f"takes numbers in this order: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
+    return f"takes numbers in {order_of(program)}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
 
 
 def _bits_of(program: Program) -> str:

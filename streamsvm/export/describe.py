@@ -11,6 +11,7 @@ from river import compose
 
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.edge.steps import probabilities
+from streamsvm.export.order import in_order
 from streamsvm.export.pipelines import add_scales, front_of, name_in_river
 from streamsvm.files.model_file import versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
@@ -177,7 +178,7 @@ def _of_batch(model: Any, transformers: list[Any]) -> Program:
     if transformers:
         raise ProgramError(f"a {type(transformers[0]).__name__} before a {type(model).__name__} is not exported")
     program = machine_program(model)
-    program.facts = facts_of(model)
+    program.facts = facts_of(model) | {"order": "table"}
     return program
 
 
@@ -207,7 +208,7 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
     if answer.kind == "class" and answer.labels[0] is None:
         raise ProgramError(_NOT_LEARNED)
     program.answer, program.facts = answer, facts_of(model)
-    return program
+    return in_order(program, model._features.order)
 
 
 def _without_form(model: Any) -> str:

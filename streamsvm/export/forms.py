@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ FORMS: Mapping[str, frozenset[str]] = {
 WRITTEN_BY: bytes = b"written by streamsvm"
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {"c": ("h", "c"), "onnx": ("onnx",), "npz": ("npz",), "json": ("json",)}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_NUMBER = re.compile(r"[0-9]{1,18}")
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -78,7 +76,7 @@ def export(
     -----
     UserWarning
         A feature has a mean so large beside its deviations that these are lost in float32, in which C takes rows, and ONNX with
-        ``inputs="float"``. Or C or ONNX takes numbered columns in another order than that of their numbers: f10 before f2.
+        ``inputs="float"``.
 
     Examples
     --------
@@ -100,8 +98,6 @@ def export(
     program, folder = model if isinstance(model, Program) else program_of(model), Path(out)
     if to == "c" or options.get("inputs") == "float":
         _warn_of_lost(program, to)
-    if to in ("c", "onnx"):
-        _warn_of_order([str(column.name) for column in program.columns if column[2:] == (None, None, None)], to)
     if max_bytes is not None and options.get("error") is not None:
         raise ProgramError("error= and max_bytes= each decide how large the tables are: leave one out, or say bits=")
     if max_bytes is not None:
@@ -129,19 +125,6 @@ def _warn_of_lost(program: Program, to: str) -> None:
             "predict with npz, json or onnx, whose rows can be float64",
             stacklevel=3,
         )
-
-
-def _warn_of_order(names: Sequence[str], to: str) -> None:
-    """Warn where a numbered column comes before one with a smaller number, as names that are sorted as texts do."""
-    for one, other in itertools.pairwise(names):
-        numbers = [list(map(int, _NUMBER.findall(name))) for name in (one, other)]
-        if numbers[0] > numbers[1] and _NUMBER.sub("", one) == _NUMBER.sub("", other):
-            warnings.warn(
-                f"{to} takes numbers in the order of the model, which is not that of a table: {shown(one)} comes before "
-                f"{shown(other)}. Pass them in that order, which the file says",
-                stacklevel=3,
-            )
-            return
 
 
 def _c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:

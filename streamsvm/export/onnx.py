@@ -51,7 +51,8 @@ def write_onnx(
     as that, rounding decides between them.
 
     The metadata holds JSON: ``columns``, the names of the input's columns; ``labels``, as ``label`` gives them, in the order of
-    the columns of ``probabilities``; and ``facts`` about the model.
+    the columns of ``probabilities``; and ``facts`` about the model. The fact ``order`` says whose order the columns have:
+    ``"table"``, or ``"natural"`` if the model knows no order of a table.
 
     Parameters
     ----------

@@ -41,14 +41,19 @@ class Graph:
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
         """Add a node, and return the name of its value. An input that is no name of a value is a `constant`."""
         name, taken = f"v{len(self.nodes)}", [given if isinstance(given, str) else self.constant(given) for given in inputs]
-        self.nodes.append(self._onnx.helper.make_node(kind, taken, [name], **attributes))
+        self._add(kind, taken, [name], **attributes)
         return name
+
+    def _add(self, kind: str, taken: Sequence[str], values: Sequence[str], **attributes: Any) -> None:
+        # Tools that change graphs, such as converters to float16, call nodes by their names.
+        name = f"{kind}_{len(self.nodes)}"
+        self.nodes.append(self._onnx.helper.make_node(kind, taken, values, name, **attributes))
 
     def least(self, value: str, count: int) -> str:
         """Add a node, and return the name of the places of the smallest numbers of each row, in the order of both."""
         names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
         taken = [value, self.constant(np.array([count]))]
-        self.nodes.append(self._onnx.helper.make_node("TopK", taken, names, axis=1, largest=0, sorted=1))
+        self._add("TopK", taken, names, axis=1, largest=0, sorted=1)
         return names[1]
 
     def constant(self, value: Any) -> str:
@@ -84,7 +89,7 @@ class Graph:
         helper, types = self._onnx.helper, self._onnx.TensorProto
         texts = kind is str
         keys = {"classlabels_strings": given} if texts else {"classlabels_int64s": [int(label) for label in given]}
-        self.nodes.append(helper.make_node("ZipMap", [value], [name], domain="ai.onnx.ml", **keys))
+        self._add("ZipMap", [value], [name], domain="ai.onnx.ml", **keys)
         number = helper.make_tensor_type_proto(types.FLOAT, [])
         of = helper.make_map_type_proto(types.STRING if texts else types.INT64, number)
         self.outputs.append(helper.make_value_info(name, helper.make_sequence_type_proto(of)))
@@ -98,7 +103,7 @@ class Graph:
     def output(self, name: str, value: str, columns: int | None = None, of: int | None = None) -> None:
         """Make a value an output of the model: [rows], or [rows, columns], of float32 or another type."""
         helper, shape = self._onnx.helper, ["rows"] if columns is None else ["rows", columns]
-        self.nodes.append(helper.make_node("Identity", [value], [name]))
+        self._add("Identity", [value], [name])
         self.outputs.append(helper.make_tensor_value_info(name, of or self._onnx.TensorProto.FLOAT, shape))
 
 

@@ -238,11 +238,12 @@ class OnlineEstimator(RiverEstimator, Explained):
     @contextmanager
     def _undoing(self) -> Iterator[None]:
         """Undo the names of features and labels that a batch has brought, where it is refused or its admission interrupted."""
-        n_features, store = self._store.used, self._store
+        n_features, store, order = self._store.used, self._store, self._features.order
         try:
             yield
         except BaseException:
             self._forget(n_features, store)
+            self._features.order = order
             raise
 
     def _admit(self, batch: Batch) -> np.ndarray:
@@ -255,6 +256,8 @@ class OnlineEstimator(RiverEstimator, Explained):
             if row >= 0:
                 row += part.start
                 self._complain_of(matrix[row], names, int(batch.numbers[row]))
+        if len(columns):
+            features.note_order(names)
         return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
@@ -328,6 +331,32 @@ class OnlineEstimator(RiverEstimator, Explained):
         """The names of the features seen so far, in the order of their columns."""
         return self._features.names
 
+    def note_columns(self, names: Sequence[Hashable]) -> None:
+        """Note the order in which a table has its columns: an exported model takes the numbers of a row in this order.
+
+        `learn_many` of a frame, and a loop over a file with columns, do so by themselves. Dicts have no order: unless you say one
+        here, an exported model takes numbers in the natural order of their names (f2 before f10). The first order that is not the
+        natural one stays, and names that it lacks come after it. Nothing is noted of more than twice ``max_features`` columns.
+
+        Parameters
+        ----------
+        names
+            The names of the columns; the names of others than features do no harm.
+
+        Examples
+        --------
+        >>> from streamsvm import BSGDClassifier
+        >>> from streamsvm.export.describe import program_of
+        >>> model = BSGDClassifier(budget=10)
+        >>> model.learn_one({"sex": 1.0, "age": 31.0}, True)
+        >>> [column.name for column in program_of(model).columns]
+        ['age', 'sex']
+        >>> model.note_columns(["sex", "age"])
+        >>> [column.name for column in program_of(model).columns]
+        ['sex', 'age']
+        """
+        self._features.note_order(names)
+
     @property
     def nbytes(self) -> int:
         """The number of bytes that the model takes: constant, but for features and labels.
@@ -352,6 +381,7 @@ class OnlineEstimator(RiverEstimator, Explained):
             "parameters": parameters,
             "store": self._store.snapshot(),
             "features": self.feature_names,
+            **({} if self._features.order is None else {"order": self._features.order}),
             "attributes": {name: value for name, value in self.__dict__.items() if name not in made},
         }
 
@@ -363,6 +393,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         self.__init__(**state["parameters"])  # type: ignore[misc]
         common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed()
         self._features.restore(state["features"])
+        self._features.restore_order(state.get("order"))
         self._restore_labels(state)
         self._make_room()
         self._restore_store(state["store"])

@@ -30,7 +30,7 @@ _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)
 #: What a loop asks of a learner that has ``predict_then_learn``.
-_ASKED = frozenset({"feature_names", "overflow", "learns_many_at_once"})
+_ASKED = frozenset({"feature_names", "note_columns", "overflow", "learns_many_at_once"})
 
 
 @documented

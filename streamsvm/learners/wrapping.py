@@ -13,7 +13,7 @@ from streamsvm.core.explaining import Examples, Explanation
 #: The probabilities of many rows: float64 [rows] by label.
 Each = Mapping[Any, np.ndarray]
 #: What loops ask a wrapper of its classifier.
-_ASKED = frozenset({"feature_names", "labels", "max_classes", "overflow", "learns_many_at_once"})
+_ASKED = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "learns_many_at_once"})
 
 
 class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):

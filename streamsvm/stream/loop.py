@@ -322,6 +322,16 @@ class LearningLoop(ScoredLoop):
         self._score_many(ys, predicted, each)
         return predicted, ys, probabilities or [None] * len(ys)
 
+    def _take_all(self, chunk: Chunk) -> None:
+        self._note_columns()
+        super()._take_all(chunk)
+
+    def _note_columns(self) -> None:
+        """Tell a new model in which order the source has its columns, if it has any."""
+        note = getattr(self._guarded.last, "note_columns", None) if self._learns and self.source.columns else None
+        if note is not None:
+            note(self.source.columns)
+
     def _take_one(self, chunk: Chunk, i: int) -> None:
         super()._take_one(chunk, i)
         if self.rows % self.curve.every == 0:
@@ -329,6 +339,7 @@ class LearningLoop(ScoredLoop):
         if self.drift is not None and self.drift.due:
             self.drift.due = False
             self._guarded = GuardedModel(self.model.clone())
+            self._note_columns()
             self._take = self._taker(self._guarded)
 
     @property

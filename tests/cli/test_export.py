@@ -10,6 +10,8 @@ from river import datasets, preprocessing
 import streamsvm
 from streamsvm import BSGDClassifier, SVMClassifier, edge
 
+NATURAL = "takes numbers in the natural order of their names, for the model knows no order of a table"
+
 
 @pytest.fixture
 def saved(tmp_path):
@@ -25,7 +27,7 @@ def test_a_model_is_exported(saved, tmp_path, call, form):
     done = call("export", saved, "--to", form, "--out", tmp_path / "new" / "folder", "--name", "bananas")
     path = tmp_path / "new" / "folder" / f"bananas.{form}"
     assert done.stderr == ""
-    order = "takes numbers in this order: 1, 2\n" if form == "onnx" else ""
+    order = f"{NATURAL}: 1, 2\n" if form == "onnx" else ""
     assert done.stdout == f"{order}{path}: {path.stat().st_size:,} bytes\n"
 
 
@@ -58,17 +60,18 @@ def test_a_model_is_made_smaller(saved, tmp_path, call):
 
 def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
     words = "export", saved, "--to", "c", "--out", tmp_path, "--bits", "8"
-    [bits, compared, order, *files] = call(*words).stdout.splitlines()
+    [bits, compared, order, *files, needs] = call(*words).stdout.splitlines()
     assert bits == "vectors have 8 bits"
     assert compared.startswith(
         "compared with the model on rows near its support vectors: 0 of 1,000 rows (0%) have another label; "
     )
-    assert order == "takes numbers in this order: 1, 2"
+    assert order == f"{NATURAL}: 1, 2"
     assert len(files) == 2
+    assert re.match(r"on a device: \d+ bytes of flash for tables, .*; of RAM, up to \d+ bytes of stack", needs)
     sample = file("rows.csv", "1,2", *(f"{x['1']!r},{x['2']!r}" for x, _ in datasets.Bananas().take(200)))
     lines = call(*words, "--sample", sample).stdout.splitlines()
     assert lines[2].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
-    assert len(lines) == 6
+    assert len(lines) == 7
     other = file("other.csv", "x,z", "1,2")
     call(*words, "--sample", other, status=1, says="has none of the columns that the model has learned")
     call(*words, "--sample", "-", status=2, says="--sample - is standard input: give a file")

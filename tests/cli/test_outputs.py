@@ -82,7 +82,6 @@ def test_the_demo_removes_no_folder_of_others(tmp_path, call):
     assert (tmp_path / "killed" / "notes.txt").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*in the order of the model")
 def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_path, call):
     names = [f"a_column_with_a_long_name_{i}" for i in range(150)]
     rows = file("rows.csv", ",".join([*names, "y"]), *(",".join(map(str, [*range(i, 150 + i), i % 2])) for i in range(20)))

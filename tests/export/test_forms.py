@@ -222,15 +222,3 @@ def test_features_that_float32_cannot_carry_are_named(tmp_path, within):
     [path] = export(model, "onnx", tmp_path)  # whose rows are float64, so that there is nothing to warn of
     label, *_ = onnxruntime.InferenceSession(path).run(None, {"X": [[x["north"], x["v"]] for x in rows]})
     assert label.tolist() == expected
-
-
-def test_an_order_that_is_not_that_of_numbers_is_warned_of(tmp_path):
-    model = BSGDClassifier(budget=5)
-    for n_columns in (9, 11):
-        model.learn_one({f"f{i}": float(i) for i in range(n_columns)}, n_columns > 9)
-        if n_columns == 9:
-            export(model, "c", tmp_path)
-    for to in ("c", "onnx"):
-        with pytest.warns(UserWarning, match="'f10' comes before 'f9'"):
-            export(model, to, tmp_path)
-    export(model, "npz", tmp_path)  # which takes rows by name

@@ -288,3 +288,11 @@ def test_operators_for_svms_before_there_is_a_vector(tmp_path):
 
 def test_labels_that_are_one_text_are_told(tmp_path):
     refused("two labels are one text in ONNX", write_onnx, program_of(labelled([1, "1", 2])), tmp_path / "model.onnx")
+
+
+def test_all_nodes_have_names_of_their_own(tmp_path):
+    """By which converters to float16 find them."""
+    write_onnx(program("SVMClassifier 0 of 3"), tmp_path / "model.onnx", zipmap=True)
+    names = [node.name for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert all(names)
+    assert len(set(names)) == len(names)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import re
 import struct
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ class FeatureSpace:
         self._cell: Any = np.zeros(1, self._dtype)
         self._pack_one: Callable[..., None] = struct.Struct(self._code).pack_into
         self._columns: dict[Hashable, int] = {}
+        #: The columns of the table whose rows were learned, in its order; None if it is the natural one, or rows have none.
+        self.order: list[Hashable] | None = None
         # Made when a row has all known names and no other, for the names known then.
         self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
         self._pack: Callable[..., None] = struct.pack_into
@@ -170,6 +173,16 @@ class FeatureSpace:
         if not x.keys() <= self._columns.keys():
             self._new_names(x)
 
+    def note_order(self, names: Sequence[Hashable]) -> None:
+        """Note the order of a table's columns, among which features are or are made of: the first one that is not natural.
+
+        Memory stays bounded: of a table with more columns than twice the features that there may be, nothing is noted.
+        """
+        if self.order is None and len(names) <= 2 * self.max_features and not all(type(name) is int for name in names):
+            plain = [_plain_name(name) for name in names]
+            if plain != sorted(plain, key=natural) and not _faults(plain):
+                self.order = plain
+
     def forget(self, known: int) -> None:
         """Forget all names but the first ``known``, as the rows with the others were refused."""
         if known < len(self._columns):
@@ -250,6 +263,39 @@ class FeatureSpace:
             raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")
         self._columns = columns
         self._pick = None
+
+    def restore_order(self, order: list[Hashable] | None) -> None:
+        """Restore the `order` of another space; a ValueError if it is none."""
+        if order is not None:
+            if not isinstance(order, list):
+                raise ValueError(f"the order of columns is no list: {shown(order)}")
+            check_hashes(order)
+            if len(order) > 2 * self.max_features or _faults(order):
+                raise ValueError(f"the order of {len(order)} columns is none, for {self.max_features} features")
+        self.order = order
+
+
+def natural(name: Hashable) -> tuple[Any, ...]:
+    """Return what sorts names in their natural order: numbers first, and of texts f2 before f10.
+
+    >>> sorted(["f10", "f2", 3, "f", "f02"], key=natural)
+    [3, 'f', 'f2', 'f02', 'f10']
+    """
+    if isinstance(name, int | float):
+        return 0, name
+    if not isinstance(name, str):
+        return 2, type(name).__name__, repr(name)
+    parts = _DIGITS.split(name)  # texts and digits in turn
+    parts[1::2] = map(int, parts[1::2])
+    return 1, parts, len(name), name
+
+
+_DIGITS = re.compile("([0-9]+)")
+
+
+def _faults(names: Sequence[Hashable]) -> bool:
+    # Names that no features have: one twice, or one too long.
+    return len(set(names)) < len(names) or any(len(n if isinstance(n, str | bytes) else repr(n)) > LONGEST_NAME for n in names)
 
 
 _MUST_BE_FINITE = (

@@ -13,9 +13,11 @@ import numpy as np
 
 from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
-from streamsvm.edge.program import ProgramError
+from streamsvm.edge.program import Column, ProgramError
+from streamsvm.export.c.members import row_type
 from streamsvm.export.c.text import CHECKED, comment, number, prefix, string, write_pair
 from streamsvm.export.learners import labels_of
+from streamsvm.export.order import places_in_order, said_of
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import BSGDClassifier
 
@@ -158,7 +160,7 @@ def _fill(model: Learner, state: Any, n: int, used: int) -> None:
     h = v.header[0]
     for array in (v.vectors, v.coefficients, v.weights, v.stamps, v.norms):
         array[:] = 0
-    v.vectors[:used, :n] = state["vectors"][:n].T
+    v.vectors[_places(model), :n] = state["vectors"][:n].T
     v.coefficients[0, :n], v.coefficients[1, :n] = state["coefficients"][:n], state["averages"][:n]
     v.weights[:n], v.stamps[:n] = state["weights"][:n], state["stamps"][:n]
     v.norms[:n] = np.square(v.vectors[:used, :n].astype(np.float64)).sum(axis=0)
@@ -205,27 +207,37 @@ def _dtype(model: Learner) -> np.dtype[Any]:
 
 def _state_of(model: Learner) -> Any:
     state = np.zeros(1, _dtype(model))
-    v, c, n, used = model._store.views, model._common[0], model.n_support, len(model.feature_names)
+    v, c, n = model._store.views, model._common[0], model.n_support
     one = state[0]
     one["coefficients"][:n], one["averages"][:n] = v.coefficients[0, :n], v.coefficients[1, :n]
     one["bias"] = v.biases[:2]
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
         one[name] = c[name]
-    one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[:used, :n].T
+    one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[_places(model), :n].T
     one["weights"][:n], one["stamps"][:n] = v.weights[:n], v.stamps[:n]
     one["next_stamp"], one["n"], one["made_for"] = v.header[0]["next_stamp"], n, _made_for(model)
     return state
 
 
+def _places(model: Learner) -> np.ndarray:
+    """Return the places of the features in the order in which the device takes them."""
+    names: list[Any] = model.feature_names
+    return places_in_order([Column(name, name) for name in names], model._features.order)
+
+
+def _names(model: Learner) -> list[Any]:
+    return [model.feature_names[place] for place in _places(model)]
+
+
 def _scale(model: Learner) -> tuple[np.ndarray, np.ndarray]:
     scale = model.scale_in_use
-    n = len(model.feature_names)
-    return (np.zeros(n), np.ones(n)) if scale is None else (scale.location, scale.spread)
+    n, places = len(model.feature_names), _places(model)
+    return (np.zeros(n), np.ones(n)) if scale is None else (scale.location[places], scale.spread[places])
 
 
 def _made_for(model: Learner) -> int:
     """Return a sum of all that a state does not say, but must fit."""
-    parts = [repr(model.feature_names), repr(labels_of(model)), repr(model.effective_gamma), str(_step(model))]
+    parts = [repr(_names(model)), repr(labels_of(model)), repr(model.effective_gamma), str(_step(model))]
     return zlib.crc32("|".join([*parts, *(array.tobytes().hex() for array in _scale(model))]).encode())
 
 
@@ -329,11 +341,12 @@ def _header(model: Learner, nbytes: int, ram: int) -> str:
         f" * {_head(model)}",
         f" * {needs}",
         " *",
-        " * x holds these numbers as they are; what is not finite is missing.",
+        f" * x holds these numbers in {said_of(model._features.order)}, as they are; what is not finite is missing.",
     ]
-    lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(model.feature_names)]
+    lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(_names(model))]
     lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
     lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines += row_type(_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
     lines += ["extern const char *const @_learn_labels[2];", ""]
     lines += ["/* Learn a row of label 0 or 1; 0 for another label, with which nothing is learned, else 1. */"]
     lines += ["int @_learn(const float *x, int label);", "", "/* The number of the label. */"]

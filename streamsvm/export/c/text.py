@@ -20,7 +20,8 @@ assert complex ctype errno fenv inttypes iso646 limits locale math setjmp signal
 tgmath time wchar wctype
 """  # NAME.h must be no header of C, either, which it would hide from who includes that
 
-_KEYWORDS = frozenset(_WORDS.split())
+#: Words of C, and names of its headers.
+KEYWORDS: frozenset[str] = frozenset(_WORDS.split())
 _IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]{0,40}")
 _TYPES = {"f": "float", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int32_t", "q": "int32_t", "d": "float"}
 _TYPES |= {"I": "uint32_t", "L": "uint32_t"}
@@ -37,7 +38,7 @@ def prefix(name: str) -> str:
         ...
     streamsvm.edge.step.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
     """
-    if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
+    if not _IDENTIFIER.fullmatch(name) or name in KEYWORDS:
         raise ProgramError(f"the name must be a C identifier of at most 41 characters, no word or header of C, not {name!r:.60}")
     return name
 
@@ -138,6 +139,8 @@ class Source:
     """Statements of the function that computes all values; value i is ``v[i]``, a name."""
     nbytes: int = 0
     """Bytes of the tables."""
+    largest: int = 0
+    """Bytes of the largest table."""
     stack_bytes: int = 0
     """Bytes of the arrays of that step which has the most of its own."""
 
@@ -152,7 +155,8 @@ class Source:
         elif array.dtype.itemsize > 4:
             array = array.astype(np.int32)
         self.tables += table(f"@_{name}", array, what)
-        self.nbytes += max(array.nbytes, array.itemsize)
+        taken = max(array.nbytes, array.itemsize)
+        self.nbytes, self.largest = self.nbytes + taken, max(self.largest, taken)
         return f"@_{name}"
 
 

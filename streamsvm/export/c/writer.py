@@ -7,14 +7,37 @@ from typing import NamedTuple
 
 from streamsvm.edge.program import Answer, Program
 from streamsvm.export.c.library import functions_for
+from streamsvm.export.c.members import row_type
 from streamsvm.export.c.names import OF_NAMES, add_names, has_names, names_bytes
 from streamsvm.export.c.odds import add_odds
 from streamsvm.export.c.steps import add_step, fused
 from streamsvm.export.c.text import CHECKED, MACROS, Source, comment, number, prefix, string, write_pair
+from streamsvm.export.order import order_of
 from streamsvm.export.quantise import quantised
 
 # Bytes of stack that compilers take beside the arrays, at most: with -Os, and with -O2 or -O3.
 _OWN, _OWN_FAST = 256, 1024
+# Bytes that a processor addresses whose int has 16 bits: of a table, and of all.
+_NEAR, _ALL_NEAR = 2**15 - 1, 2**16 - 1
+
+
+class CNeeds(NamedTuple):
+    """What a program needs on a device."""
+
+    table_bytes: int
+    """Bytes of the constant tables, without names and labels."""
+    stack_bytes: int
+    """Bytes of the arrays that a prediction has on the stack at the same time. A compiler adds at most 256 with -Os, and 1,024
+    with -O2 or -O3.
+    """
+    fits_16_bits: bool
+    """Whether a processor whose int has 16 bits, as of an AVR, can address the tables."""
+
+    def __str__(self) -> str:
+        return (
+            f"on a device: {self.table_bytes:,} bytes of flash for tables, up to 3 KB for code (7 KB on an AVR); of RAM, up to "
+            f"{self.stack_bytes + _OWN:,} bytes of stack (compiled with -Os)"
+        )
 
 
 class CFiles(NamedTuple):
@@ -23,11 +46,9 @@ class CFiles(NamedTuple):
     header: Path
     source: Path
     table_bytes: int
-    """Bytes of the constant tables, without names and labels."""
+    """As in `CNeeds`."""
     stack_bytes: int
-    """Bytes of the arrays that a prediction has on the stack at the same time. A compiler adds at most 256 with -Os, and 1,024
-    with -O2 or -O3.
-    """
+    """As in `CNeeds`."""
 
 
 def write_c(
@@ -81,16 +102,28 @@ def write_c(
     program = quantised(program, bits, error) if bits != 32 or error is not None else program
     source = _source(program)
     name_of = add_names(source, program)
-    stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
-    stack += 0 if program.answer.costs is None else 4 * len(program.answer.labels)
-    head = _facts(program, source.nbytes, stack)
-    paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, name) + name_of)
-    return CFiles(*paths, source.nbytes, stack)
+    needs = _needs(program, source)
+    head = _facts(program, needs)
+    paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, needs, name) + name_of)
+    return CFiles(*paths, needs.table_bytes, needs.stack_bytes)
 
 
 def table_bytes(program: Program) -> int:
     """Return how many bytes the constant tables of a program have in C, without names and labels; errors as of `write_c`."""
     return _source(program).nbytes + names_bytes(program)
+
+
+def needs_of(program: Program) -> CNeeds:
+    """Return what a program needs in C; errors as of `write_c`."""
+    source = _source(program)
+    add_names(source, program)
+    return _needs(program, source)
+
+
+def _needs(program: Program, source: Source) -> CNeeds:
+    stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
+    stack += 0 if program.answer.costs is None else 4 * len(program.answer.labels)
+    return CNeeds(source.nbytes, stack, source.largest <= _NEAR and source.nbytes <= _ALL_NEAR)
 
 
 def _source(program: Program) -> Source:
@@ -139,16 +172,17 @@ def _places(program: Program) -> list[str]:
     return [f"v{i}" for i in range(len(program.widths))]
 
 
-def _facts(program: Program, nbytes: int, stack: int) -> list[str]:
+def _facts(program: Program, needs: CNeeds) -> list[str]:
     model = program.facts.get("model", "A model")
     learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
     lines = [
         f"{comment(model)}{learned}, written by streamsvm {comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
-        f"Tables: {nbytes:,} bytes. Arrays on the stack: {stack:,} bytes.",
+        f"Tables: {needs.table_bytes:,} bytes. Arrays on the stack: {(stack := needs.stack_bytes):,} bytes.",
         f"With them, a call needs at most {stack + _OWN:,} bytes of stack compiled with -Os,"
         f" {stack + _OWN_FAST:,} with -O2 or -O3.",
         "",
-        "x holds these numbers as they are (scaling is inside). One that is not finite (NAN) is missing.",
+        f"x holds these numbers in {order_of(program)}.",
+        "Give them as they are (scaling is inside). One that is not finite (NAN) is missing.",
         "",
     ]
     if "made smaller" in program.facts:
@@ -175,6 +209,7 @@ def _header(program: Program, head: list[str]) -> str:
     if of_labels:
         lines.append(f"#define @UP_LABELS {len(answer.labels)}")
     lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines += row_type([column.name for column in program.columns], "@_row", "@UP_FEATURES")
     lines.append(f"extern const char *const @_features[{max(program.widths[0], 1)}];")
     if of_labels:
         lines.append(f"extern const char *const @_labels[{len(answer.labels)}];")
@@ -188,6 +223,12 @@ def _header(program: Program, head: list[str]) -> str:
     lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
     return "\n".join(lines)
 
+
+_TOO_LARGE = f"""#include <limits.h>
+#if INT_MAX < 65536
+#error this model has tables of {{:,}} bytes: where int has 16 bits, one may have {_NEAR:,} and all {_ALL_NEAR:,}. \
+Export a smaller model (--bits 8 --max-bytes 16000), or learn one (--learner bsgd,budget=60)
+#endif"""
 
 _PREDICTED = {"number": "The number that is predicted.", "anomaly": "How anomalous x is, from 0 to 1; 0.5 is like the others."}
 
@@ -205,7 +246,7 @@ def _decided(program: Program) -> str:
     return f"The decision value: the second label where it is {'0 or above' if answer.at_zero else 'above 0'}."
 
 
-def _text(program: Program, source: Source, head: list[str], name: str) -> str:
+def _text(program: Program, source: Source, head: list[str], needs: CNeeds, name: str) -> str:
     answer, places = program.answer, _places(program)
     names = ", ".join(string(column.name) for column in program.columns) or '""'
     lines = [
@@ -217,7 +258,9 @@ def _text(program: Program, source: Source, head: list[str], name: str) -> str:
         "#include <stdint.h>",
         "",
     ]
-    lines += [CHECKED, "", MACROS, ""]
+    lines += [CHECKED, "", *([] if needs.fits_16_bits else [_TOO_LARGE.format(needs.table_bytes), ""]), MACROS, ""]
+    if program.columns:
+        lines += ["typedef char @_row_without_gaps[sizeof(@_row) == @UP_FEATURES * sizeof(float) ? 1 : -1];", ""]
     lines += [f"const char *const @_features[{max(program.widths[0], 1)}] = {{{names}}};"]
     if answer.kind == "class":
         labels = ", ".join(map(string, answer.labels))

@@ -126,6 +126,11 @@ class JoinedSource(Source):
         return self._keep
 
     @property
+    def columns(self) -> Sequence[str]:  # type: ignore[override]
+        """The columns of the rows."""
+        return self._sources[0].columns
+
+    @property
     def position(self) -> Position:
         """The positions of both streams, and the messages that were read ahead."""
         rows, labels = (source.position for source in self._sources)

@@ -113,6 +113,8 @@ class TableModel(compose.Pipeline):
                     row = {} if w is None else {"w": float(weights[first])}
                     self.learn_one(table.row(first).x, labels[first], **row)
                 first += 1
+        if n and hasattr(last, "note_columns"):
+            last.note_columns(names)
 
     def predict_many(self, X: Any) -> Any:
         """Predict the rows of a frame: the n labels, or targets."""

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from c_compilers import ZIG, needs_zig
+from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c.writer import needs_of
 from streamsvm.export.describe import program_of
 
 pytestmark = [pytest.mark.thorough, needs_zig]
@@ -110,6 +112,27 @@ def test_the_application_has_the_files_and_the_stack_that_it_needs(folder):
     stack = int(re.search(r"CONFIG_MAIN_STACK_SIZE=(\d+)", (APPLICATION / "prj.conf").read_text())[1])
     needed = re.search(r"([\d,]+) bytes of stack compiled with -Os", (folder / "model.h").read_text())[1]
     assert int(needed.replace(",", "")) + 512 < stack  # printk's
+
+
+def test_a_model_that_is_too_large_for_16_bits_says_so(tmp_path):
+    columns = [Column(i, i) for i in range(60)]
+    for vectors in (100, 150):  # 24,000 and 36,000 bytes in a table
+        given = Program(columns)
+        kernel = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
+        value = given.add("kernel", given.add("fill", 0, single=True), vectors=np.ones((vectors, 60), np.float32), **kernel)
+        value = given.add("linear", value, weights=np.ones((1, vectors)), biases=np.zeros(1))
+        given.answer = Answer("number", value, value)
+        write_c(given, tmp_path)
+        assert needs_of(given).fits_16_bits == (vectors == 100)
+        for processor, command in PROCESSORS.items():
+            done = subprocess.run(
+                [*command, "-c", "model.c", "-o", "m.o"], cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            assert (done.returncode == 0) == (vectors == 100 or processor != "AVR")
+            if done.returncode:
+                said = "error: this model has tables of 36,644 bytes: where int has 16 bits, one may have 32,767 and all 65,535."
+                assert said in done.stderr.splitlines()[0]
+                assert "--max-bytes 16000" in done.stderr.splitlines()[0]
 
 
 AVR = """

@@ -262,3 +262,32 @@ def test_texts():
     assert comment("*/ /*") == "* / / *"
     assert comment("a@_b @UP @") == "a@ _b @ UP @"
     assert comment("??=\\\n") == "? ?=__"
+
+
+BY_NAMES = """
+#include <stdio.h>
+#include "model.h"
+int main(void)
+{
+    model_row row;
+    float by_names, by_places;
+    const float x[MODEL_FEATURES] = {1.0f, 2.0f, 3.0f, 4.0f, 5.0f};
+    row.at.x_class = 1.0f; row.at.x_PI = 2.0f; row.at.a_b = 3.0f; row.at.a_b_2 = 4.0f; row.at.x_1 = 5.0f;
+    model_decision(row.x, &by_names);
+    model_decision(x, &by_places);
+    return by_names == by_places && by_names != 0.0f ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [["-std=c99"], ["-x", "c++", "-std=c++11"]])
+def test_a_row_has_its_numbers_by_names(flags, tmp_path):
+    model, names = BSGDClassifier(budget=5), ["class", "PI", "a-b", "a b", 1]
+    for i in range(30):
+        model.learn_one({name: float(i % (7 + k)) for k, name in enumerate(names)}, i % 2 == 0)
+    model.note_columns(names)
+    write_c(program_of(model), tmp_path)
+    (tmp_path / "main.c").write_text(BY_NAMES)
+    command = [COMPILERS[0], *flags, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "main.c", "model.c", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "main"], check=True)
