@@ -124,10 +124,9 @@ def test_a_model_that_is_too_large_for_16_bits_says_so(tmp_path):
         given.answer = Answer("number", value, value)
         write_c(given, tmp_path)
         assert needs_of(given).fits_16_bits == (vectors == 100)
-        for processor, command in PROCESSORS.items():
-            done = subprocess.run(
-                [*command, "-c", "model.c", "-o", "m.o"], cwd=tmp_path, capture_output=True, text=True, check=False
-            )
+        for processor, compiler in PROCESSORS.items():
+            command = *compiler, "-Os", "-c", "model.c", "-o", "m.o"
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
             assert (done.returncode == 0) == (vectors == 100 or processor != "AVR")
             if done.returncode:
                 said = "error: this model has tables of 36,644 bytes: where int has 16 bits, one may have 32,767 and all 65,535."
