@@ -9,6 +9,7 @@ import numpy as np
 from streamsvm.edge.committees import ALIKE, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
+from streamsvm.export.c.eight_bits import eight_bits, takes_eight_bits
 from streamsvm.export.c.forest import forest
 from streamsvm.export.c.library import LANES, in_groups, sums
 from streamsvm.export.c.neighbours import neighbours
@@ -209,6 +210,9 @@ def _vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], 
 
 
 def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    if fused(program, i) and takes_eight_bits(program, i):
+        eight_bits(source, program, i, x, out)
+        return
     step, m = program.steps[i], program.widths[i + 1]
     given, call = _vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
     if fused(program, i):

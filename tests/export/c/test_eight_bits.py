@@ -1,0 +1,69 @@
+"""Kernels of 8 bits, which C sums by whole numbers, are those of the program: near its vectors, far from them, and between."""
+
+import numpy as np
+import pytest
+
+from c_compilers import COMPILERS, FLAGS, needs_compiler
+from c_sanitized import run_random_rows
+from streamsvm.edge.program import Answer, Column, Program, run
+from streamsvm.export.c import CModel
+from streamsvm.export.c.eight_bits import takes_eight_bits
+from streamsvm.export.quantise import quantised
+
+pytestmark = [needs_compiler, pytest.mark.thorough]
+
+
+def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
+    """A program of a Gaussian kernel and its sums, with vectors of 8 bits."""
+    rng, features = np.random.default_rng(seed), vectors.shape[1]
+    program = Program([Column(i, i) for i in range(features)])
+    kernel = {"kind": "rbf", "gamma": gamma, "coef0": 0.0, "degree": 1}
+    value = program.add("kernel", program.add("fill", 0, single=True), vectors=vectors.astype(np.float32), **kernel)
+    weights = rng.normal(size=(outputs, len(vectors)))
+    value = program.add("linear", value, weights=weights, biases=np.full(outputs, biases))
+    labels = tuple(range(outputs)) if outputs > 1 else (0, 1)
+    program.answer = Answer("class", value, value, labels)
+    return quantised(program, 8, error=np.inf)
+
+
+@pytest.mark.parametrize(
+    ("n", "features", "outputs", "gamma", "is_short"),
+    [
+        (1, 1, 1, 1.0, True),
+        (7, 6, 3, 0.2, True),
+        (100, 16, 10, 1 / 16, True),
+        (30, 9, 13, 0.1, True),  # too many outputs for a variable each
+        (13, 800, 1, 1 / 800, True),
+        (40, 3, 1, 60.0, False),  # |s|^2 is too long for the difference of three sums in float
+        (40, 3, 1, 5.0, True),
+    ],
+)
+def test_rows_at_all_distances(n, features, outputs, gamma, is_short):
+    rng = np.random.default_rng(n)
+    program = expansion(3.0 * rng.uniform(-1.0, 1.0, (n, features)), outputs, gamma)
+    assert takes_eight_bits(program, 1) == is_short
+    X = rng.normal(size=(400, features)).astype(np.float32)
+    X[:100] = rng.uniform(-3.0, 3.0, (100, features))
+    X[100:300] *= np.geomspace(0.1, 1e18, 200)[:, None]  # from where all values count to where none is above 0
+    compiled = CModel(program, flags=FLAGS)
+    found, (expected, _) = compiled.decision_function_many(X).reshape(400, -1), run(program, X.astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+    far = (expected == 0.0).all(axis=1)
+    assert far.sum() > 50
+    assert (found[far] == 0.0).all()
+    assert np.array_equal(found[100:300] == 0.0, expected[100:300] == 0.0)
+    run_random_rows(program, COMPILERS[0], 2000)
+
+
+def test_features_that_are_the_same_in_all_vectors():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(20, 5))
+    vectors[:, [1, 3]] = 7.0, 0.0
+    program = expansion(vectors, 2, 0.3)
+    X = rng.normal(size=(200, 5)).astype(np.float32)
+    X[:, 1] += 7.0
+    X[:50, 3] = 1e4
+    np.testing.assert_allclose(CModel(program).decision_function_many(X), run(program, X.astype(np.float64))[0], atol=1e-4)
+    vectors[:] = vectors[0]  # one vector twenty times: nothing is left of x
+    program = expansion(vectors, 2, 0.3)
+    np.testing.assert_allclose(CModel(program).decision_function_many(X), run(program, X.astype(np.float64))[0], atol=1e-4)
