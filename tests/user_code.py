@@ -28,6 +28,7 @@ from streamsvm import (
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c.writer import needs_of
 from streamsvm.export.compare import Comparison, comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
@@ -76,6 +77,7 @@ def learn_online() -> None:
     assert_type(model.predict_one(row), bool | int | str | None)
     assert_type(model.predict_proba_one(row), dict[bool | int | str, float])
     model.learn_many(X, y)
+    model.note_columns(["a", "b"])
     assert_type(model.predict_many(X), np.ndarray)
     assert_type(model.predict_proba_many(X), np.ndarray)
     assert_type(model.decision_function_many(X, output="last"), np.ndarray)
@@ -124,6 +126,7 @@ def fit_exactly() -> None:
 
     program = program_of(machine)
     write_c(program, "device", "spam", bits=8)
+    assert_type(needs_of(program).fits_16_bits, bool)
     write_onnx(program, "spam.onnx", inputs="double", zipmap=True)
     assert_type(comparison(program, quantised(program, bits=8), rows_near_vectors(program)), Comparison)
     assert_type(CModel(program).predict_many(X), np.ndarray)

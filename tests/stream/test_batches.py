@@ -275,7 +275,9 @@ def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, 
 
     with opened() as source:
         rows, found = list(source), []
-    for name, source in (("rows", IterableSource(rows)), ("chunks", opened())):
+        by_rows = IterableSource(rows)
+        by_rows.columns = source.columns
+    for name, source in (("rows", by_rows), ("chunks", opened())):
         (tmp_path / name).mkdir()
         found.append(left_by(tmp_path / name, source, model, window=50, checkpoint_every=130))
         source.close()

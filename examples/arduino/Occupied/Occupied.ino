@@ -6,8 +6,9 @@ void setup() {
 }
 
 void loop() {
-  // In the order of model_features, as they were learned: scaling is inside.
-  const float row[MODEL_FEATURES] = {(float)analogRead(A0), (float)analogRead(A1)};
-  Serial.println(model_labels[model_predict(row)]);
+  model_row row;  // of numbers as they were learned: scaling is inside
+  row.at.light = (float)analogRead(A0);
+  row.at.sound = (float)analogRead(A1);
+  Serial.println(model_labels[model_predict(row.x)]);
   delay(1000);
 }
