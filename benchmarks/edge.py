@@ -51,7 +51,8 @@ def split_of(name: str, folder: Path | None) -> Split:
 
 def model_of(name: str, split: Split, budget: int) -> BSCAClassifier:
     gamma = PAPER[name].gamma if name in PAPER else {"digits": 0.001, "magic04": 0.1}[name]
-    given: dict[str, Any] = {"C": PAPER[name].C} if name in PAPER else {"C": 10.0, "max_classes": 10}
+    own: dict[str, Any] = {"magic04": {}, "digits": {"C": 10.0, "max_classes": 10}}
+    given: dict[str, Any] = {"C": PAPER[name].C} if name in PAPER else own[name]
     model = BSCAClassifier(budget, gamma=gamma, scaling=None, max_features=split.X.shape[1], seed=0, **given)
     model.learn_many(*split.shuffled(np.random.default_rng(0)))
     return model

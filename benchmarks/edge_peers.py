@@ -37,7 +37,8 @@ with np.errstate():  # which its import sets for all
 BUDGETS, BITS = (60, 100), (32, 16, 8)
 GAMMAS = {"digits": 0.001, "ijcnn1": 2.0, "magic04": 0.1}  # as of ours
 SVC_ROWS, TEST_ROWS = 500, 20_000
-FACTORS = {"digits": 100.0, "ijcnn1": 10_000.0, "magic04": 1000.0}  # of rows as whole numbers of 16 bits: thresholds become whole, too
+# Of rows as whole numbers of 16 bits: thresholds become whole, too.
+FACTORS = {"digits": 100.0, "ijcnn1": 10_000.0, "magic04": 1000.0}
 
 FORESTS = [
     (RandomForestClassifier, 3, None),
