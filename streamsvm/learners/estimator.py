@@ -243,7 +243,7 @@ class OnlineEstimator(RiverEstimator, Explained):
             yield
         except BaseException:
             self._forget(n_features, store)
-            self._features.order = order
+            self._features.restore_order(order)
             raise
 
     def _admit(self, batch: Batch) -> np.ndarray:
@@ -381,7 +381,7 @@ class OnlineEstimator(RiverEstimator, Explained):
             "parameters": parameters,
             "store": self._store.snapshot(),
             "features": self.feature_names,
-            **({} if self._features.order is None else {"order": self._features.order}),
+            **({} if (order := self._features.order) is None else {"order": order}),
             "attributes": {name: value for name, value in self.__dict__.items() if name not in made},
         }
 

@@ -175,7 +175,7 @@ def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
     if any(model.feature_names != names or model.max_features != merged.max_features for model in full):
         raise ValueError("a model has hashed features into its columns, which are not those of the others: raise max_features")
     merged._features.restore(names)
-    merged._features.order = next((model._features.order for model in models if model._features.order), None)
+    merged._features.restore_order(next((order for model in models if (order := model._features.order) is not None), None))
     merged._make_room()
     return {name: column for column, name in enumerate(names)}
 
@@ -227,7 +227,7 @@ def _take_facts(merged: Any, models: Sequence[Any]) -> None:
 
 def _become(model: Any, merged: Any) -> None:
     model._features.restore(merged.feature_names)
-    model._features.order = merged._features.order
+    model._features.restore_order(merged._features.order)
     model._use(merged._store)
     if hasattr(model, "_labels"):
         model._labels.restore(merged.labels)

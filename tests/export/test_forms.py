@@ -86,7 +86,9 @@ def test_an_error_alone_takes_the_fewest_bits(options, bits, tmp_path):
     header, source = export(learned(bsgd(), 200, 2), "c", tmp_path, **options)
     assert header.name == "model.h"
     found = source.read_text()
-    assert [width for width in (8, 16) if f"static const MODEL_TABLE int{width}_t" in found] == ([] if bits == 32 else [bits])
+    assert [width for width in (8, 16) if f"static const MODEL_TABLE int{width}_t model_vectors" in found] == (
+        [] if bits == 32 else [bits]
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A table is the same in every format: what is learned of one is equal to the byte, and predicts the rows of another alike."""
 
+import copy
 import csv
 import datetime
 import gzip
@@ -135,8 +136,11 @@ def of_dicts(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", list(FORMATS))
 def test_a_table_is_the_same_in_every_format(tmp_path, of_dicts, kind):
-    model = learned(opened(tmp_path, kind, ROWS))
-    assert dumps(model) == dumps(of_dicts)
+    source, expected = opened(tmp_path, kind, ROWS), copy.deepcopy(of_dicts)
+    model = learned(source)
+    if source.columns:  # an order, which dicts have not
+        expected["BSGDClassifier"].note_columns(source.columns)
+    assert dumps(model) == dumps(expected)
     assert predicted(opened(tmp_path, kind, ROWS), of_dicts, tmp_path / "out.jsonl") == [
         of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS
     ]

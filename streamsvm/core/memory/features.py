@@ -61,6 +61,7 @@ class FeatureSpace:
         self._columns: dict[Hashable, int] = {}
         #: The columns of the table whose rows were learned, in its order; None if it is the natural one, or rows have none.
         self.order: list[Hashable] | None = None
+        self._noted: Any = None  # the columns that were noted last
         # Made when a row has all known names and no other, for the names known then.
         self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
         self._pack: Callable[..., None] = struct.pack_into
@@ -178,7 +179,10 @@ class FeatureSpace:
 
         Memory stays bounded: of a table with more columns than twice the features that there may be, nothing is noted.
         """
-        if self.order is None and len(names) <= 2 * self.max_features and not all(type(name) is int for name in names):
+        if self.order is not None or names is self._noted or len(names) > 2 * self.max_features:
+            return
+        self._noted = names
+        if not all(type(name) is int for name in names):
             plain = [_plain_name(name) for name in names]
             if plain != sorted(plain, key=natural) and not _faults(plain):
                 self.order = plain
@@ -272,7 +276,7 @@ class FeatureSpace:
             check_hashes(order)
             if len(order) > 2 * self.max_features or _faults(order):
                 raise ValueError(f"the order of {len(order)} columns is none, for {self.max_features} features")
-        self.order = order
+        self.order, self._noted = order, None
 
 
 def natural(name: Hashable) -> tuple[Any, ...]:
