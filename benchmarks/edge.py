@@ -1,6 +1,7 @@
 """Models on small devices: bytes, stack and accuracy by bits of a number, time of a prediction in C, numpy, numba and ONNX.
 
-Also: accuracy against bytes as a plot. What the forms answer otherwise than the model, `parity.py` and `fewer_bits.py` count.
+Also: the bytes of the default model, and accuracy against bytes as a plot. What the forms answer otherwise than the model,
+`parity.py` and `fewer_bits.py` count.
 
 Models are a BSCA classifier with 100 or 500 support vectors that has learned all rows but those to test on in one pass. C is
 compiled for this computer by ``cc -O2`` to predict (with ``-march=native`` it uses the instructions that numba uses, too), and
@@ -22,12 +23,13 @@ from _cortex_m4 import of_learner, of_program
 from common import PAPER, RESULTS, Split, argument_parser, dict_rows, load, progress, show, summary, write
 from sklearn.datasets import load_digits
 
-from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
 from streamsvm.core.steps import decisions
 from streamsvm.core.steps.iterates import CHOSEN
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.c import CModel
+from streamsvm.export.c.writer import needs_of
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import quantised
 from streamsvm.export.reduce import reduced
@@ -110,6 +112,29 @@ def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def of_default(split: Split) -> list[dict[str, Any]]:
+    """Bytes and accuracy of the default model, as it is and made smaller, and of a learner of 100 vectors."""
+    programs = {}
+    for model in (SVMClassifier(seed=0), BSCAClassifier(100, seed=0)):
+        model.learn_many(*split.shuffled(np.random.default_rng(0)))
+        programs[type(model).__name__] = program_of(model)
+    default, small = programs.values()
+    made = {
+        "as it is": default,
+        "8 bits": quantised(default, 8),
+        "8 bits, 16,000 bytes": reduced(default, 16_000, bits=8).program,
+    }
+    made |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantised(small, 8)}
+    return [
+        {
+            "model": name,
+            **needs_of(each)._asdict(),
+            "accuracy": 100.0 * float((CModel(each).predict_many(split.X_test) == split.y_test).mean()),
+        }
+        for name, each in made.items()
+    ]
 
 
 def learning(split: Split) -> list[dict[str, Any]]:
@@ -195,6 +220,8 @@ def main() -> None:
             results["bits"] += by_bits(name, split, budget)
         progress(f"{name}, made smaller")
         results["sizes"] += by_size(name, split, BUDGETS[-1])
+    progress("the default model")
+    results["default"] = of_default(load("magic04", args.data))
     progress("learners on a device")
     results["learners"] = learning(load("ijcnn1", args.data))
     progress("times")
@@ -208,6 +235,12 @@ def _show(results: dict[str, Any]) -> None:
     names = ["data", "vectors", "bits", "tables", "flash", "stack", "instructions", "accuracy", "model"]
     cells = [[_text(row[name]) for name in names] for row in results["bits"]]
     show("By bits of a vector's number: bytes, instructions (a Cortex-M4), accuracy in C and of the model", names, cells)
+    names = ["model", "table_bytes", "stack_bytes", "fits_16_bits", "accuracy"]
+    show(
+        "The default model on magic04: bytes, accuracy",
+        names,
+        [[_text(row[name]) for name in names] for row in results["default"]],
+    )
     names = ["learner", "flash", "ram", "stack", "instructions"]
     cells = [[_text(row[name]) for name in names] for row in results["learners"]]
     show("Learners of 100 vectors of 22 features on a Cortex-M4: bytes; instructions to predict and learn a row", names, cells)
@@ -251,8 +284,8 @@ def _text(value: Any) -> str:
         else f"{value:.2f}"
         if isinstance(value, float)
         else f"{value:,}"
-        if isinstance(value, int)
-        else value
+        if isinstance(value, int) and not isinstance(value, bool)
+        else str(value)
     )
 
 
