@@ -17,7 +17,7 @@ from streamsvm.stream.checkpoint import (
     check_says_rows,
     checkpoint_of,
 )
-from streamsvm.stream.logs import tell_checkpoint
+from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection, describe_topic, message_limit
@@ -289,7 +289,7 @@ class FollowedTopic(Follower):
         found = None if reader is None else reader.newest()
         if found is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        return self._loaded(found)
+        return self._checked(checkpoint_of(found.data, self.path, self._trusted))
 
     def _look(self) -> Checkpoint | None:
         return None if self._reader is None else self._good(self._reader.newer())
@@ -299,7 +299,7 @@ class FollowedTopic(Follower):
         reader = self._found_reader()
         checkpoint = None if reader is None else self._newest_of(reader)
         if checkpoint is None:
-            logger.warning("%s: waiting for the first checkpoint", self.path)
+            logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
         while reader is None:
             if self._stopping.wait(self._seconds):
                 return None
@@ -324,13 +324,13 @@ class FollowedTopic(Follower):
 
     def _good(self, found: Whole | None) -> Checkpoint | None:
         try:
-            return None if found is None else self._loaded(found)
+            checkpoint = None if found is None else checkpoint_of(found.data, self.path, self._trusted)
+            return None if checkpoint is None or checkpoint.is_beginning else self._checked(checkpoint)
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
             return None
 
-    def _loaded(self, found: Whole) -> Checkpoint:
-        checkpoint = checkpoint_of(found.data, self.path, self._trusted)
+    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
         check_holds_model(self.path, checkpoint)
         check_says_rows(self.path, checkpoint)
         return checkpoint

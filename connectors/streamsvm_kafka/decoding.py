@@ -173,6 +173,7 @@ class MessageSource(Source):
     """
 
     has_messages = True
+    begins_when_opened = True
 
     def __init__(self, name: str, topic: str, codec: Codec) -> None:
         self.name: str = name

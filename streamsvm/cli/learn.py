@@ -25,13 +25,14 @@ from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display, scores_of
-from streamsvm.cli.streams import monitored, open_streams, stopping
+from streamsvm.cli.streams import monitored, open_streams, position_of, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.endpoints import Position
 from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
 from streamsvm.stream.look.first_look import first_look
 from streamsvm.stream.open import open_checkpoints, open_worker
@@ -57,11 +58,19 @@ def learn(job: LearnJob) -> bool:
             stack.callback(checkpoints.close)
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
+        begins: Position | None = None
+        if checkpoints is not None and saved is not None and saved.is_beginning:
+            begins = saved.position(checkpoints.path)
+            saved = None
+        elif saved is None and checkpoints is not None and job.format is None:
+            # Before the first row is waited for: whoever kills this run meanwhile loses none.
+            begins = position_of(job, table_of(job.columns, job.format, job.label))
+            checkpoints.begin(begins)
         beginning = reading = None
         if saved is not None:
             job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
             table = table_of(job.columns, job.format, job.label, saved)
-        elif (beginning := _beginning_of(job)) is None:
+        elif (beginning := _beginning_of(job, begins)) is None:
             table = table_of(job.columns, job.format, job.label)
         else:
             if beginning.stream is not None:
@@ -83,7 +92,7 @@ def learn(job: LearnJob) -> bool:
             **job.make_score(alone=saved is not None and len(saved.header.get("scores", [0])) == 1),
             **job.limits,
         )
-        display.curve = loop.curve
+        display.begin(loop)
         display.say(
             f"continuing after row {loop.rows:,}" if loop.rows else "starting",
             event="start",
@@ -115,8 +124,11 @@ def _open_checkpoints(job: LearnJob, place: Path | str) -> Checkpoints:
     return opened
 
 
-def _beginning_of(job: LearnJob) -> Beginning | None:
-    """Return the first rows of what is to be learned, which are waited for; None where all is known, or the source is none."""
+def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
+    """Return the first rows of what is to be learned, which are waited for; None where all is known, or the source is none.
+
+    Those of a stream with a URL are after the position where it ``begins``, if one is given.
+    """
 
     def wait_on(name: str) -> bool:
         if job.metrics_port is not None:  # which are to be served meanwhile
@@ -128,7 +140,8 @@ def _beginning_of(job: LearnJob) -> Beginning | None:
         return None
     if job.format is None:
         how = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
-        return of_topic(job.source, wait_on, **how, **job.options_of(job.source))
+        position = begins if begins is None or job.labels is None else begins.get("rows")
+        return of_topic(job.source, wait_on, position, **how, **job.options_of(job.source))
     if (found := of_files(job.place, job.format)) is not None or job.format not in ("csv", "jsonl"):
         return found
     return of_pipe(job.source, job.format, wait_on)

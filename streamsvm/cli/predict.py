@@ -108,8 +108,6 @@ def _first(models: Any, job: PredictJob) -> Checkpoint | None:
     if not job.follow:
         newest: Checkpoint = models.read()
         return newest
-    if isinstance(models, FollowedFolder) and not CheckpointFolder.signature(models.path):
-        job.output.say(f"waiting for the first checkpoint in {models.path}", "waiting")
     with stopping(models.stop):
         first: Checkpoint | None = models.wait()
     return first

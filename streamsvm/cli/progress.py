@@ -16,7 +16,7 @@ from river import compose
 
 from streamsvm.cli import printable
 from streamsvm.cli.logs import Output
-from streamsvm.stream import Progress
+from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.curve import LearningCurve
@@ -65,6 +65,10 @@ class Display:
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+    def begin(self, loop: LearningLoop) -> None:
+        """Take note of a loop that begins, so that a wait for its next row is told of."""
+        self.curve, self._rows = loop.curve, loop.rows
 
     def say(self, text: str, **fields: Any) -> None:
         """Show a line of text, unless quiet; as a log record, it has the fields."""

@@ -20,8 +20,8 @@ from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import CheckpointError, JoinedSource, Sink, Source, StreamError, WeightedSource, open_sink, open_source
-from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, read_newest
-from streamsvm.stream.endpoints import WrappedSource
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_model, read_newest
+from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
 from streamsvm.stream.open import format_of, open_models
 from streamsvm.stream.tables import Reading
@@ -95,20 +95,10 @@ def open_streams(
     commit by themselves, predictions and the offsets of a group, is theirs. ``beginning`` has the rows that were looked at.
     """
     with contextlib.ExitStack() as stack:
-        how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start}
         committed = checkpoints is not None and checkpoints.group
-        how |= {"group": job.group} if isinstance(job, LearnJob) and not committed else {}
-        how |= {"label": usual_label, "label_needed": False} if job.label is None else {"label": job.label}
-        if job.labels is not None:
-            source = _joined(job, job.labels, table, how, stack, beginning)
-        else:
-            weight = job.weight
-            read_as_table = None if job.format is None else weight
-            source = _opened(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
-            stack.callback(source.close)
-            if job.format is None:
-                source = without_marks(source, table.encoder.get("missing", ()), weight)
-                source = source if weight is None else WeightedSource(source, weight)
+        more: dict[str, Any] = {"group": job.group} if isinstance(job, LearnJob) and not committed else {}
+        more |= {"label": usual_label, "label_needed": False} if job.label is None else {}
+        source = _source_of(job, table, stack, beginning, **more)
 
         def opened(spec: str) -> Sink:
             options = job.options_of(spec)
@@ -119,6 +109,27 @@ def open_streams(
 
         sink = None if job.to is None else opened(job.to)
         yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
+
+
+def position_of(job: Job, table: TableOptions) -> Position:
+    """Return where a source begins that is opened now."""
+    with contextlib.ExitStack() as stack:
+        return _source_of(job, table, stack, None).position
+
+
+def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any) -> Source:
+    """Open the source, which the stack closes."""
+    how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label, **more}
+    if job.labels is not None:
+        return _joined(job, job.labels, table, how, stack, beginning)
+    weight = job.weight
+    read_as_table = None if job.format is None else weight
+    source = _opened(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
+    stack.callback(source.close)
+    if job.format is None:
+        source = without_marks(source, table.encoder.get("missing", ()), weight)
+        source = source if weight is None else WeightedSource(source, weight)
+    return source
 
 
 def _opened(place: str | list[str], beginning: Beginning | None, **how: Any) -> Source:
@@ -214,12 +225,15 @@ def newest(place: Path | str, trusted: bool) -> Checkpoint:
     """Read a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError where there is none."""
     if isinstance(place, Path):
         try:
-            return read_newest(place, trusted)
+            found = read_newest(place, trusted)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{_if_table(place)}") from error
+        if found.is_beginning:
+            check_holds_model(place, found)
+        return found
     with contextlib.closing(open_models(place, trusted=trusted)) as models:
-        found: Checkpoint = models.read()
-    return found
+        newest: Checkpoint = models.read()
+    return newest
 
 
 def _if_table(place: Path) -> str:

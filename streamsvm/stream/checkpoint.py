@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, overload
 
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
 from streamsvm.files.model_file import (
@@ -38,6 +38,7 @@ Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
 _LOCK = ".lock"
 _NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
+_BEGINNING = "beginning"  # the kind of a checkpoint that has no model
 _GO_BACK = "Remove it to continue from the checkpoint before it, if the folder has one"
 
 
@@ -66,6 +67,18 @@ class Checkpoint(NamedTuple):
     sink, source, parameters, scored, score, curve, versions, digest; with labels from another stream, also delayed.
     """
 
+    @property
+    def is_beginning(self) -> bool:
+        """Whether it says where a run begins, and no more: the run had not read a row."""
+        return self.header.get("kind") == _BEGINNING
+
+    def position(self, place: Path | str) -> dict[str, Any]:
+        """Return where the next row is; CheckpointError, with the place of the checkpoint, where it does not say so."""
+        try:
+            return dict(checked_mapping("position", self.header.get("position")))
+        except ValueError as error:
+            raise CheckpointError(f"{place}: the checkpoint is corrupt ({error}): give another folder") from None
+
 
 class CorruptCheckpointError(CheckpointError):
     """A checkpoint is not as it was written."""
@@ -93,6 +106,10 @@ class Checkpoints:
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
         """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
         raise NotImplementedError
+
+    def begin(self, position: Mapping[str, Any]) -> None:
+        """Save where a run begins, before it has read a row. A run that is started again begins there, with any model."""
+        self.save(None, None, rows=0, position=position, kind=_BEGINNING)
 
     def newest(self) -> Checkpoint | None:
         """Read the newest good checkpoint; None if there is none."""
@@ -219,6 +236,8 @@ def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
     """Raise a CheckpointError where a checkpoint is that of a run of predictions, or holds something else in a model's place."""
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
+    if checkpoint.is_beginning:
+        raise CheckpointError(f"{path} holds no model yet: its learner has not had a row")
     if not is_model(checkpoint.model):
         raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model: name the file of a model")
 

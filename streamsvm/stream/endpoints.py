@@ -111,6 +111,8 @@ class Source:
     """Whether the stream never ends."""
     has_messages: bool = False
     """Whether rows are messages, which have a key and a time of their own (`Chunk.event`, `Chunk.messages`)."""
+    begins_when_opened: bool = False
+    """Whether where the stream begins depends on when it is opened, as of a topic: that is saved before the first row."""
 
     def read(self, most: int) -> Chunk | None:
         """Return the next rows that are at hand, up to ``most``.
@@ -232,6 +234,7 @@ class WrappedSource(Source):
         self.waits: bool = source.waits
         self.endless: bool = source.endless
         self.has_messages: bool = source.has_messages
+        self.begins_when_opened: bool = source.begins_when_opened
 
     def read(self, most: int) -> Chunk | None:
         chunk = self._source.read(most)

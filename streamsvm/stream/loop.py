@@ -62,7 +62,8 @@ class LearningLoop(ScoredLoop):
         same folder needs the same sink.
     checkpoints
         Place for checkpoints, such as a `CheckpointFolder`; None, the default, writes none. Once a row was learned, one is
-        written every ``checkpoint_every`` rows, and at the end.
+        written every ``checkpoint_every`` rows, and at the end. Of a topic, where it begins is saved at once: a loop that dies
+        before its first row leaves none out.
     checkpoint_every
         Number of rows of the stream between two checkpoints, by default 10,000. None writes them by time alone.
     checkpoint_seconds
@@ -161,8 +162,9 @@ class LearningLoop(ScoredLoop):
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
-        if found is None:
+        if found is None or found.is_beginning:
             checkpoints.check(self.model, self._checkpoint()[1])
+            self._begin(checkpoints, found)
             return
         header, folder = found.header, checkpoints.path
         try:

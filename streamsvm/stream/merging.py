@@ -11,7 +11,15 @@ from river import base
 
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, Checkpoints, check_says_rows, read_model
+from streamsvm.stream.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointFolder,
+    Checkpoints,
+    check_holds_model,
+    check_says_rows,
+    read_newest,
+)
 from streamsvm.stream.rows import learner_of, listed, steps_of
 
 _KIND = "merged"
@@ -206,7 +214,10 @@ class PartMerger:
                 continue
             self._seen[path] = seen
             try:
-                checkpoint = read_model(path, self._trusted)
+                checkpoint = read_newest(path, self._trusted)
+                if checkpoint.is_beginning:
+                    continue
+                check_holds_model(path, checkpoint)
                 _check(path, checkpoint)
             except CheckpointError as error:
                 stays = "the model before it stays" if path in self._known else "the others are merged without it"

@@ -16,7 +16,15 @@ from streamsvm.core.checks import check_number, checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.answers import probabilities_of, without_unsure
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_model
+from streamsvm.stream.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointFolder,
+    Checkpoints,
+    check_holds_model,
+    check_says_rows,
+    read_newest,
+)
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.stream.logs import event
 from streamsvm.stream.rows import (
@@ -117,8 +125,10 @@ class FollowedFolder(Follower):
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
-        while (found := self._look()) is None and not self._stopping.wait(self._seconds):
-            pass
+        if (found := self._look()) is None:
+            logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
+        while found is None and not self._stopping.wait(self._seconds):
+            found = self._look()
         return None if self._stopping.is_set() else found
 
     def _look(self) -> Checkpoint | None:
@@ -127,7 +137,10 @@ class FollowedFolder(Follower):
             return None
         self._seen = seen
         try:
-            found = read_model(self.path, self._trusted)
+            found = read_newest(self.path, self._trusted)
+            if found.is_beginning:
+                return None
+            check_holds_model(self.path, found)
             check_says_rows(self.path, found)
             return found
         except CheckpointError as error:
@@ -263,19 +276,26 @@ class PredictionLoop(StreamLoop[Predicted]):
         self.unfamiliar: Unfamiliar = Unfamiliar(
             _columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
         )
-        if self._checkpoints is not None and (found := self._checkpoints.newest()) is not None:
-            try:
-                rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
-                mismatch, abstained = found.header["mismatch"], checked_count("abstained", found.header.get("abstained", 0))
-                if not rows >= predicted >= abstained or type(mismatch) is not str:
-                    raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
-            except (KeyError, ValueError) as error:
-                raise CheckpointError(
-                    f"{self._checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another "
-                    "folder (in a file of --config, each of [learn] and [predict] its own)"
-                ) from None
-            self._go_on(self._checkpoints.path, found)
-            self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
+        if self._checkpoints is not None:
+            self._resume(self._checkpoints)
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        found = checkpoints.newest()
+        if found is None or found.is_beginning:
+            self._begin(checkpoints, found)
+            return
+        try:
+            rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
+            mismatch, abstained = found.header["mismatch"], checked_count("abstained", found.header.get("abstained", 0))
+            if not rows >= predicted >= abstained or type(mismatch) is not str:
+                raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another "
+                "folder (in a file of --config, each of [learn] and [predict] its own)"
+            ) from None
+        self._go_on(checkpoints.path, found)
+        self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
         self._parts = _parts(guarded)

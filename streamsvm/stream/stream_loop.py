@@ -230,6 +230,17 @@ class StreamLoop(Generic[P]):
     def _check_end(self) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain."""
 
+    def _begin(self, checkpoints: Checkpoints, found: Checkpoint | None) -> None:
+        """Begin where a run has begun that has read no row; or save where this one begins, if it would be elsewhere later."""
+        if found is not None:
+            self.source.seek(found.position(checkpoints.path))
+        elif self.source.begins_when_opened:
+            self._save_beginning(checkpoints)
+
+    def _save_beginning(self, checkpoints: Checkpoints) -> None:
+        checkpoints.begin(_checked(self.source.name, "position", self.source.position))
+        self.source.saved()
+
     def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
         """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
         header, saved = found.header, found.header.get("sink")
@@ -240,13 +251,12 @@ class StreamLoop(Generic[P]):
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
         check_kept(folder, header, self._keeping)
         try:
-            position = checked_mapping("position", header.get("position"))
             refused = checked_mapping("refused", header.get("refused"))
             sink = None if saved is None else checked_mapping("sink", saved)
         except ValueError as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
         self._refusals.resume(refused, header["rows"])
-        self.source.seek(position)
+        self.source.seek(found.position(folder))
         if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)
         self.rows = self._saved_rows = header["rows"]
@@ -300,6 +310,11 @@ class StreamLoop(Generic[P]):
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
             self._save(self._checkpoints)
 
+    def checkpoint_if_due(self) -> None:
+        """Write a checkpoint if it is time for one: between two calls of `take`, while no rows come."""
+        if self._checkpoints is not None and self._is_due():
+            self._save(self._checkpoints)
+
     def _guard(self, max_rows: int | None, ends: bool) -> P:
         if self._unusable:
             raise RuntimeError(
@@ -336,11 +351,10 @@ class StreamLoop(Generic[P]):
             if len(chunk):
                 self._chunk = chunk
                 self._take_all(chunk)
-            if self._checkpoints is not None and self._is_due():
-                self._save(self._checkpoints)
+            self.checkpoint_if_due()
             if self._on_progress is not None:
                 now = time.perf_counter()
-                if rows_shown == first_row:
+                if rows_shown == first_row < self.rows:  # the first ones are slow
                     last_shown, rows_shown = now, self.rows
                 elif now - last_shown >= _PROGRESS_SECONDS:
                     self._on_progress(self._progress((self.rows - rows_shown) / (now - last_shown), now - began))
@@ -348,7 +362,9 @@ class StreamLoop(Generic[P]):
         seconds = time.perf_counter() - began
         if not ends:
             return self.progress
-        if self._checkpoints is not None and self._saved_rows != self.rows:
+        if self._checkpoints is not None and not self.rows:
+            self._save_beginning(self._checkpoints)
+        elif self._checkpoints is not None and self._saved_rows != self.rows:
             self._save(self._checkpoints)
         elif self.sink is not None:
             self.sink.flush()

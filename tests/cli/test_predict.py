@@ -89,19 +89,21 @@ def test_predictions_go_on_where_they_ended(rows, tmp_path, call):
     call(*words, *more, "--checkpoint", tmp_path / "model", status=1, says="not written by a prediction loop")
 
 
-def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call):
+def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call, caplog):
     words = ["predict", rows, "--label", "y", "--to", tmp_path / "out.jsonl", "--follow", "--model"]
     call(*words, file("file.ckpt"), status=2, says="must be a folder or topic of checkpoints, which a learner writes")
 
     def learn():
         with CheckpointFolder(tmp_path / "state") as folder:
+            folder.begin({})  # which is no model yet
             source = IterableSource([({"a": i % 7, "b": i % 5}, i % 2) for i in range(50)])
             LearningLoop(source, BSGDClassifier(budget=10), checkpoints=folder).run()
 
     (tmp_path / "state").mkdir()
     started = threading.Timer(0.2, learn)
     started.start()
-    call(*words, tmp_path / "state", says="waiting for the first checkpoint in")
+    call(*words, tmp_path / "state")
+    assert f"waiting for the first checkpoint in {tmp_path / 'state'}" in caplog.text
     started.join()
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(record["row"], record["model"]) for record in records] == [(row, 50) for row in range(60)]

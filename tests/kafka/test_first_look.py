@@ -1,14 +1,21 @@
 """A topic is looked at before it is learned, and each of its rows is learned once all the same."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
+from loops import make_model
+from patience import PATIENCE, until
 from streamsvm import load
-from streamsvm.stream import Row
-from streamsvm_kafka import JSONCodec, publish
+from streamsvm.cli.progress import Display
+from streamsvm.stream import CheckpointFolder, FollowedFolder, LearningLoop, PredictionLoop, Row, Sink
+from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm_kafka import JSONCodec, KafkaSource, publish
 
 ROWS = [
     Row({"id": f"A{i}", "city": "KLB"[i % 3], "since": f"{1 + i % 28:02d}.03.2024", "n": i % 7 if i % 9 else None}, "uv"[i % 2])
@@ -75,3 +82,79 @@ def test_the_rows_of_a_topic_from_its_latest_are_all_learned(topic, call, tmp_pa
     assert ("waiting for the first row of" in said, "read with --columns city:category" in said) == (not more, not more)
     lines = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
     assert [(line["offset"], line["n"], line["k"]) for line in lines] == [(7 + i, i % 7, i % 5) for i in range(10)]
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_rows_that_come_after_a_learner_was_killed_that_had_none(topic, embedded, call, tmp_path, labels):
+    """It was to begin at the latest row, and waited for it."""
+    topic(ROWS[:7])
+    words = ["learn", topic.url, "--label", "y", "--from", "latest", "--checkpoint", tmp_path / "state"]
+    rows = [Row({"id": i, "n": i % 7}, None if labels else i % 2) for i in range(10)]
+    if labels:
+        answers = embedded.url("labels")
+        publish([Row({"id": 99}, 1)], embedded.bootstrap, "labels", JSONCodec("y"), client=embedded.client)
+        words += ["--labels", f"{answers}&key=id"]
+    killed = subprocess.Popen([sys.executable, "-m", "streamsvm", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    until(lambda: "waiting for the first row" in killed.stderr.readline())
+    killed.kill()
+    killed.communicate(timeout=PATIENCE)
+    call("inspect", tmp_path / "state", status=1, says="holds no model yet: its learner has not had a row")
+    with pytest.raises(CheckpointError, match="holds no model yet"):
+        load(tmp_path / "state")
+    topic(rows)
+    if labels:
+        publish([Row({"id": i}, i % 2) for i in range(10)], embedded.bootstrap, "labels", JSONCodec("y"), client=embedded.client)
+    said = call(*words, "--max-rows", 10 * (1 + labels), "--columns", "id:drop").stderr
+    assert "continuing" not in said
+    assert load(tmp_path / "state")["BSGDClassifier"].n_learned == 10
+
+
+def test_a_loop_that_never_had_a_row_goes_on_where_it_began(topic, embedded, tmp_path):
+    topic(ROWS[:7])
+
+    def begun(kind, *arguments):
+        source = KafkaSource(embedded.bootstrap, "rows", JSONCodec("y"), start="latest", client=embedded.client)
+        loop = kind(source, make_model(), *arguments, checkpoints=stack[-1], on_error="skip")
+        return closing(source), loop
+
+    for kind, more in ((LearningLoop, ()), (PredictionLoop, (NoSink(),))):
+        stack = [CheckpointFolder(tmp_path / kind.__name__)]
+        for stopped in (False, True):  # dropped, as by a kill; and stopped
+            source, loop = begun(kind, *more)
+            with source:
+                if stopped:
+                    threading.Timer(0.3, loop.stop).start()
+                    loop.run()
+        assert FollowedFolder(tmp_path / kind.__name__).newer() is None
+        topic([Row({"n": i}, i % 2) for i in range(5)])
+        source, loop = begun(kind, *more)
+        with source:
+            assert loop.run(5).rows == 5
+            assert loop.source.position["partitions"]["0"] == 12 + 5 * (kind is PredictionLoop)
+        stack[-1].close()
+
+
+class NoSink(Sink):
+    name = "nothing"
+
+    def write(self, record):
+        pass
+
+    def flush(self):
+        return {}
+
+
+def test_a_learner_says_that_it_waits(topic, call, monkeypatch):
+    monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.1)
+    topic(ROWS[:7])
+    say, said = Display.say, []
+
+    def heard(self, text, **fields):
+        said.append(text)
+        if text == "waiting for rows":  # else none would come
+            topic([Row({"n": 1}, 0)])
+        say(self, text, **fields)
+
+    monkeypatch.setattr(Display, "say", heard)
+    call("learn", topic.url, "--label", "y", "--from", "latest", "--max-rows", 1, "--metrics-port", 0)
+    assert said[-3:-1] == ["starting", "waiting for rows"]

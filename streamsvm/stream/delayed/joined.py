@@ -107,6 +107,7 @@ class JoinedSource(Source):
         self.has_messages: bool = True
         self.waits: bool = any(source.waits for source in self._sources)
         self.endless: bool = any(source.endless for source in self._sources)
+        self.begins_when_opened: bool = any(source.begins_when_opened for source in self._sources)
         for source in self._sources:
             if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")

@@ -78,16 +78,19 @@ def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Begi
     return Beginning(stream.name, text_format, opened, data, stream)
 
 
-def of_topic(url: str, wait_on: Callable[[str], bool], **how: Any) -> Beginning | None:
-    """Return the first rows of a stream with a URL, as `of_pipe`; None where they are numbers without names.
+def of_topic(url: str, wait_on: Callable[[str], bool], position: Position | None = None, **how: Any) -> Beginning | None:
+    """Return the first rows of a stream with a URL, after a position if one is given, as `of_pipe`.
 
-    It is read by a source of its own, which is opened with the parameters ``how`` of `open_source`.
+    It is read by a source of its own, which is opened with the parameters ``how`` of `open_source`. None where rows are numbers
+    without names.
     """
     rows: list[Row] = []
     with contextlib.closing(open_source(url, label_needed=False, **how)) as source:
         if not source.has_names:
             return None
-        position = source.position if how["start"] == "latest" and not how["stop_at_end"] else None
+        if position is not None:
+            source.seek(position)
+        position = source.position
         came, end = False, time.monotonic() + SECONDS
         while len(rows) < ROWS and (chunk := source.read(ROWS - len(rows))) is not None:
             rows += [row for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)]
