@@ -108,6 +108,8 @@ def open_streams(
             return sink
 
         sink = None if job.to is None else opened(job.to)
+        if sink is not None and sink.hint:
+            job.output.say(sink.hint, "hint")
         yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
 
 
@@ -165,9 +167,10 @@ def _joined(
     found: list[Source] = []
     own: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
     for place, kind, options, more in zip((job.place, labels.place), formats, reading, own, strict=True):
-        start = job.start if "://" in place else None
+        is_file = "://" not in place
+        each = {name: None if is_file and name in ("start", "group") else value for name, value in how.items()}
         begin = None if found else beginning
-        source = _opened(place, begin, **(how | {"format": kind, "start": start} | more), **job.options_of(place), **options)
+        source = _opened(place, begin, **(each | {"format": kind} | more), **job.options_of(place), **options)
         stack.callback(source.close)
         found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)

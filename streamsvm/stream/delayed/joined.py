@@ -263,6 +263,15 @@ class JoinedSource(Source):
             found |= {f"{name} {partition}": count for partition, count in lag.items()}
         return found
 
+    def saved(self) -> None:
+        """Tell both streams that a checkpoint holds the position."""
+        for source in self._sources:
+            source.saved()
+
+    def reads(self, place: object) -> bool:
+        """Return whether what is written there would be read as rows or labels."""
+        return any(source.reads(place) for source in self._sources)
+
     def stop(self) -> None:
         """End a wait for messages of either stream."""
         self._stopping.set()

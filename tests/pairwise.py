@@ -1,0 +1,29 @@
+"""Combinations of options, few enough to run them all, in which each pair of values occurs."""
+
+from itertools import combinations
+
+
+def pairwise(factors, excluded=()):
+    """Return cases, each a dict with a value of each factor, in which each pair of values occurs that is not excluded.
+
+    ``excluded`` has pairs ``(factor, value, other factor, value)``. Each factor has a value that no pair excludes.
+    """
+    no = {frozenset(((a, x), (b, y))) for a, x, b, y in excluded}
+    pairs = [
+        pair
+        for a, b in combinations(factors, 2)
+        for pair in (frozenset(((a, x), (b, y))) for x in factors[a] for y in factors[b])
+        if pair not in no
+    ]
+    left, cases = dict.fromkeys(pairs), []
+    while left:
+        case = dict(sorted(next(iter(left)), key=str))
+        for name in factors:
+            if name not in case:
+                new = {value: [frozenset(((name, value), item)) for item in case.items()] for value in factors[name]}
+                fits = [value for value, found in new.items() if no.isdisjoint(found)]
+                case[name] = max(fits, key=lambda value: len(left.keys() & new[value]))
+        for pair in combinations(case.items(), 2):
+            left.pop(frozenset(pair), None)
+        cases.append({name: case[name] for name in factors})
+    return cases
