@@ -23,9 +23,10 @@ SERVER = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{plaintext},SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plaintext},SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{plaintext},SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl},WRONG://127.0.0.1:{wrong},\\
+  CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plaintext},SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl},WRONG://127.0.0.1:1
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,WRONG:PLAINTEXT,CONTROLLER:PLAINTEXT
 ssl.keystore.type=PKCS12
 ssl.keystore.location={folder}/broker.p12
 ssl.keystore.password={password}
@@ -106,11 +107,15 @@ def jars_of(pom: Path, *options: str) -> Path:
 
 
 class Broker(NamedTuple):
-    """The addresses of a broker's listeners, the certificate of those with TLS, and what kills and starts it again."""
+    """The addresses of a broker's listeners, the certificate of those with TLS, and what kills and starts it again.
+
+    At the wrong one, it tells clients to go on to an address where nothing answers.
+    """
 
     plaintext: str
     ssl: str
     sasl_ssl: str
+    wrong: str
     certificate: Path
     restart: Callable[[], None]
 
@@ -135,7 +140,7 @@ def certify(folder: Path, name: str = "broker") -> Path:
 
 @contextmanager
 def running_broker(folder: Path) -> Iterator[Broker]:
-    ports = _free_ports(("plaintext", "ssl", "sasl_ssl", "controller"))
+    ports = _free_ports(("plaintext", "ssl", "sasl_ssl", "wrong", "controller"))
     certificate = certify(folder)
     settings, log = folder / "server.properties", folder / "broker.txt"
     settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD))
@@ -169,7 +174,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
 
     try:
         start()
-        yield Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl")), certificate, restart)
+        yield Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl", "wrong")), certificate, restart)
     finally:
         for broker in running:
             broker.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from streamsvm.stream.checkpoint import (
 from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
-from streamsvm_kafka.connection import Connection, describe_topic, message_limit
+from streamsvm_kafka.connection import Connection, MissingTopicError, TopicPlace, describe_topic, message_limit
 from streamsvm_kafka.model_messages import Whole, messages_of, name_of
 from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
 from streamsvm_kafka.sink import RAISE_LIMIT, KafkaSink
@@ -37,7 +38,7 @@ def _check_name(name: str, place: str) -> None:
         raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
 
 
-class TopicCheckpoints(Checkpoints):
+class TopicCheckpoints(Checkpoints, TopicPlace):
     """The checkpoints of a run in a model topic. Use it in the place of a `CheckpointFolder`.
 
     A checkpoint, the predictions and dead letters before it (of sinks from `open_sink`) and the offsets of the ``group`` are
@@ -155,7 +156,7 @@ class TopicCheckpoints(Checkpoints):
                 f"are sent in batches of up to {BATCH_BYTES}. {RAISE_LIMIT}"
             )
         self._has_sinks = True
-        return KafkaSink.over(self._transaction, self._connection.bootstrap, topic)
+        return KafkaSink.over(self._transaction, self._connection, topic)
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
         """Commit a checkpoint, together with the messages of the sinks and the offsets.
@@ -189,7 +190,8 @@ class TopicCheckpoints(Checkpoints):
         Raises
         ------
         CheckpointError
-            The checkpoint cannot be loaded, only some of its parts exist, or the topic cannot be read.
+            The checkpoint cannot be loaded, only some of its parts exist, the topic cannot be read, or it holds other things than
+            checkpoints.
         """
         reader = ModelReader(self._connection, self._topic, self._name, self._place)
         try:
@@ -225,7 +227,7 @@ class FollowedTopic(Follower):
     bootstrap, client
         Broker and options of the connection, as in `KafkaSource`.
     topic
-        Name of the model topic, which must exist.
+        Name of the model topic. `wait` waits for one that does not exist yet.
     name
         Name of the model. None: the only model of the topic, or if there are several, the one with the name ``usual``.
     usual
@@ -243,13 +245,13 @@ class FollowedTopic(Follower):
     Raises
     ------
     BrokerUnreachableError, StreamError
-        As in `KafkaSource`. Methods also raise them if the topic cannot be read.
+        From methods: as in `KafkaSource`, or the topic cannot be read.
     CheckpointError
-        The topic has several partitions, or no name is given and there are several models.
+        The name is none; from methods: the topic has several partitions, or no name is given and there are several models.
 
     Examples
     --------
-    >>> FollowedTopic("127.0.0.1:1", "models").newer()
+    >>> FollowedTopic("127.0.0.1:1", "models").read()
     Traceback (most recent call last):
         ...
     streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
@@ -271,19 +273,16 @@ class FollowedTopic(Follower):
         self.path: str = self._place
         self._connection, self._topic, self._usual = Connection(bootstrap, client), topic, usual
         self._reader: ModelReader | None = None
-        check_partitions(describe_topic(self._connection, topic), self._place)
+        self._wanted = name
         if name is not None:
             _check_name(name, self._place)
-            self._reader = self._open(name)
-
-    def _open(self, name: str) -> ModelReader:
-        self.path = f"{self._place}?name={name}"
-        return ModelReader(self._connection, self._topic, name, self._place)
+            self.path = f"{self._place}?name={name}"
 
     def read(self) -> Checkpoint:
         """Return the newest checkpoint.
 
-        Raise a CheckpointError if there is none, it cannot be loaded, or it holds no model.
+        Raise a CheckpointError if there is none, it cannot be loaded, or it holds no model, and a StreamError if there is no such
+        topic.
         """
         reader = self._found_reader()
         found = None if reader is None else reader.newest()
@@ -296,23 +295,27 @@ class FollowedTopic(Follower):
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
-        reader = self._found_reader()
-        checkpoint = None if reader is None else self._newest_of(reader)
-        if checkpoint is None:
-            logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
+        reader, checkpoint, told = None, None, False
         while reader is None:
-            if self._stopping.wait(self._seconds):
+            with contextlib.suppress(MissingTopicError):  # the learner makes it
+                reader = self._found_reader()
+            checkpoint = None if reader is None else self._newest_of(reader)
+            if checkpoint is None and not told:
+                told = True
+                logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
+            if reader is None and self._stopping.wait(self._seconds):
                 return None
-            if (reader := self._found_reader()) is not None:
-                checkpoint = self._newest_of(reader)
         while checkpoint is None and not self._stopping.wait(self._seconds):
             checkpoint = self._good(reader.newer())
         return None if self._stopping.is_set() else checkpoint
 
     def _found_reader(self) -> ModelReader | None:
         if self._reader is None:
-            name = one_name(self._connection, self._topic, self._place, self._usual)
-            self._reader = None if name is None else self._open(name)
+            check_partitions(describe_topic(self._connection, self._topic), self._place)
+            name = self._wanted or one_name(self._connection, self._topic, self._place, self._usual)
+            if name is not None:
+                self.path = f"{self._place}?name={name}"
+                self._reader = ModelReader(self._connection, self._topic, name, self._place)
         return self._reader
 
     def _newest_of(self, reader: ModelReader) -> Checkpoint | None:

@@ -8,12 +8,12 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -28,6 +28,7 @@ from kafka.net.compat import KafkaNetClient
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
 from streamsvm_kafka.options import Secret, client_options
+from streamsvm_kafka.rights import missing_right
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -97,6 +98,9 @@ class Connection:
         #: For how long to wait for a broker that does not answer; None: not asked for.
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
         self._user = options.get("sasl_plain_username", "")
+        #: The user, as access rules name him: of a certificate, its subject.
+        self.user: str = self._user or ("the subject of " + options["ssl_certfile"] if "ssl_certfile" in options else "ANONYMOUS")
+        self._was_led = False  # to an address that its brokers have told of
         protocol = options.get("security_protocol", "PLAINTEXT")
         of_tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
         self._tls = _tls_context(of_tls) if "SSL" in protocol.split("_") else None
@@ -135,13 +139,27 @@ class Connection:
 
         with failures.heard():
             try:
-                return make(**self.arguments, **arguments, kafka_client=network)
+                made = make(**self.arguments, **arguments, kafka_client=network)
+                if not self._was_led:
+                    self._follow(begun[0].cluster.brokers())
+                return made
             except BaseException as error:
                 for each in begun:  # kafka-python leaves its thread and sockets open
                     each.close()
                 if isinstance(error, KafkaError):
                     raise self._explained(failures.reason or error) from error
                 raise
+
+    def _follow(self, brokers: Iterable[Any]) -> None:
+        """Try the addresses that brokers have for clients; BrokerUnreachableError if nothing answers at any."""
+        told = [f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}" for each in brokers]
+        failures: list[str] = []
+        if told and not {*told} & {*self.bootstrap.split(",")} and not self._reach_any(told, failures):
+            raise BrokerUnreachableError(
+                f"{self.bootstrap} answers, but tells clients to go on to {', '.join(failures)}. Correct advertised.listeners of "
+                "the broker, or make that address reachable from here."
+            )
+        self._was_led = True
 
     def _explained(self, error: BaseException) -> StreamError:
         # A broker ends the connection behind its answer, which kafka-python then may not have read.
@@ -172,15 +190,20 @@ class Connection:
             ...
         streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
         """
-        failures = []
-        for address in self.bootstrap.split(","):
+        failures: list[str] = []
+        if not self._reach_any(self.bootstrap.split(","), failures):
+            raise BrokerUnreachableError(f"no Kafka broker at {', '.join(failures)}. Start the broker, or correct the address.")
+
+    def _reach_any(self, addresses: Iterable[str], failures: list[str]) -> bool:
+        """Whether one of some addresses accepts a connection; the failures of those before it are added."""
+        for address in addresses:
             host, colon, port = address.rpartition(":")
             place = (host.strip("[]"), int(port)) if colon else (address, DEFAULT_PORT)
             try:
                 with socket.create_connection(place, CONNECT_SECONDS) as opened:
                     if self._tls is not None:
                         self._tls.wrap_socket(opened, server_hostname=place[0]).close()
-                    return
+                    return True
             except ssl.SSLCertVerificationError as error:
                 raise StreamError(
                     f"{address}: its certificate does not verify ({error.verify_message}). Give ssl_cafile, the "
@@ -193,7 +216,26 @@ class Connection:
                 ) from error
             except OSError as error:
                 failures.append(f"{address} ({error.strerror or error})")
-        raise BrokerUnreachableError(f"no Kafka broker at {', '.join(failures)}. Start the broker, or correct the address.")
+        return False
+
+
+class TopicPlace:
+    """A place that is a topic: it can tell whether another one is the same topic, perhaps by another address."""
+
+    _connection: Connection
+    _topic: str
+
+    def is_topic(self, connection: Connection, topic: str) -> bool:
+        """Return whether it is the topic of that name; a BrokerUnreachableError if that is not known."""
+        if topic != self._topic:
+            return False
+        if connection.bootstrap == self._connection.bootstrap:
+            return True
+        try:
+            one, two = (describe_topic(each, topic).topic_id for each in (connection, self._connection))
+        except MissingTopicError:
+            return False
+        return one is not None and one == two
 
 
 class _Failures(logging.Handler):
@@ -279,6 +321,18 @@ def topic_setting(connection: Connection, topic: str, name: str) -> str | None:
         return None
 
 
+def written_ends(connection: Connection, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Return the end of each partition, behind transactions that are open, too; none where the broker does not tell."""
+    places = {TopicPartition(topic, partition): OffsetSpec.LATEST for partition in partitions}
+    try:
+        with admin_of(connection) as admin:
+            found = admin.list_partition_offsets(places, timeout_ms=int(1000 * CONNECT_SECONDS))
+        return {place.partition: each.offset for place, each in found.items()}
+    except KafkaError as error:
+        logger.debug("%s: its ends are not known (%r)", topic, error)
+        return {}
+
+
 def message_limit(connection: Connection, topic: str) -> int | None:
     """Return the most bytes of a message, or of a batch of them, that a topic takes; None where the broker does not tell."""
     limit = topic_setting(connection, topic, "max.message.bytes")
@@ -310,5 +364,6 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
                 return TopicDescription(found.get("topic_id"), partitions)
             # A topic that was just created has no leader yet, which is a retriable failure.
             if not issubclass(failure, RetriableError) or time.monotonic() > deadline:
-                raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {failure.__name__}")
+                right = missing_right(connection.user, failure(), "Describe", topic)
+                raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {right or failure.__name__}")
             time.sleep(0.1)

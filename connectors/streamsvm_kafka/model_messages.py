@@ -74,6 +74,12 @@ def name_of(key: Any) -> str | None:
     return None if match is None else match[1].decode()
 
 
+def is_part(name: str, key: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Whether a message has a key of the name, or is a part of a checkpoint of any name."""
+    of = name_of(key)
+    return of is not None and (of == name or _part_of(headers) is not None)
+
+
 class Assembler:
     """Puts the messages of one name together, in their order.
 

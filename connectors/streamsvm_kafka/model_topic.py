@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.rows import listed
 from streamsvm_kafka.clients import open_consumer
@@ -24,8 +25,9 @@ from streamsvm_kafka.connection import (
     describe_topic,
     topic_setting,
 )
-from streamsvm_kafka.model_messages import Assembler, Whole, name_of
+from streamsvm_kafka.model_messages import Assembler, Whole, is_part, name_of
 from streamsvm_kafka.reader import POLL_SECONDS
+from streamsvm_kafka.rights import missing_right
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ TAIL = 64
 HIDDEN_SECONDS = 90.0
 #: The most names of a topic that are told apart.
 MOST_NAMES = 10_000
+#: A topic is one of something else if so many messages at its end are, or all.
+_MOST_OTHERS = 1024
 #: Of a topic that is made here. Small segments are compacted soon; a message is measured as it is when readers decompress it.
 _CONFIGS = {
     "cleanup.policy": "compact",
@@ -85,9 +89,10 @@ def _create(connection: Connection, topic: str, name: str) -> None:
     except TopicAlreadyExistsError:  # by another learner, at the same time
         pass
     except KafkaError as error:
+        reason = missing_right(connection.user, error, "Create", topic) or error
         raise CheckpointError(
-            f"{name}: there is no such topic, and it cannot be made ({error}). Make it: kafka-topics.sh --create --topic {topic} "
-            "--partitions 1 --config cleanup.policy=compact"
+            f"{name}: there is no such topic, and it cannot be made ({reason}). Make it: kafka-topics.sh --create --topic "
+            f"{topic} --partitions 1 --config cleanup.policy=compact"
         ) from error
 
 
@@ -151,15 +156,22 @@ class ModelReader:
 
         With ``truth``, wait until the end of the topic is not hidden by a transaction of anybody. Who has just fenced all other
         writers of the name, and then reads the truth, misses nothing that was committed. A NotWholeError says that there are
-        messages of the name, but no whole checkpoint: to begin anew would lose it.
+        messages of the name, but no whole checkpoint: to begin anew would lose it. Another CheckpointError says that the topic
+        holds something else.
         """
         beginning, end = self._bounds(truth)
         count = TAIL
         while True:
             first = max(beginning, end - count)
-            self._assembler = Assembler(self._name)
-            for message in self._read(first, end):
-                self._add(message)
+            self._assembler, others, last = Assembler(self._name), True, None
+            for last in self._read(first, end):
+                others = others and not is_part(self._name, last.key, last.headers)
+                self._add(last)
+            if truth and others and last is not None and (first == beginning or count >= _MOST_OTHERS):
+                raise CheckpointError(
+                    f"{self._place} holds messages that are no checkpoints, such as that at offset {last.offset} with the key "
+                    f"{shown(last.key)}: give checkpoints a topic of their own"
+                )
             if self._assembler.whole is not None or first == beginning:
                 break
             count *= 4
@@ -244,7 +256,9 @@ class ModelReader:
         try:
             yield
         except KafkaError as error:
-            raise CheckpointError(f"{self._place}: it cannot be read: {error}. Check the broker and its access rules") from error
+            right = missing_right(self._connection.user, error, "Read", self._topic)
+            reason = right or f"it cannot be read: {error}. Check the broker and its access rules"
+            raise CheckpointError(f"{self._place}: {reason}") from error
 
     def close(self) -> None:
         """Close the connection."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -15,7 +16,10 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import listed
 from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError
+from streamsvm_kafka.rights import missing_right
 
+#: Time between two attempts to commit offsets.
+AGAIN_SECONDS = 1.0
 _OFFSET = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 _FORMS = "earliest, latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET such as 0:1500,1:1498"
 
@@ -65,12 +69,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TopicOffsets:
-    """The offsets of a topic, asked for through a consumer. The stream has a name in messages."""
+    """The offsets of a topic, asked for through a consumer of a user. The stream has a name in messages."""
 
-    def __init__(self, consumer: TopicConsumer, name: str) -> None:
-        self._consumer, self._name = consumer, name
+    def __init__(self, consumer: TopicConsumer, topic: str, name: str, user: str) -> None:
+        self._consumer, self._topic, self._name, self._user = consumer, topic, name, user
         self._uncommitted: dict[int, int] = {}
         self._failing = False
+        self._failed: set[int] = set()  # partitions whose last commit has failed
+        self._again_at = 0.0  # when these are committed once more
 
     def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the next offset of each partition; BrokerUnreachableError if the broker does not tell them."""
@@ -103,6 +109,12 @@ class TopicOffsets:
                 raise StreamError(f"{self._name}: partition {partition} holds offsets {begin} to {end}, not {offset}")
         return {**beginnings, **start.offsets}
 
+    def commit_again(self) -> None:
+        """Commit, now and then, what could not be committed: as while the group decides anew who reads what."""
+        if self._failed and time.monotonic() >= self._again_at:
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+            self.commit({partition: offset for partition, offset in [*self._uncommitted.items()] if partition in self._failed})
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit offsets for the group of the consumer, without waiting. A failure is logged: nothing depends on them."""
         self._uncommitted |= offsets
@@ -119,21 +131,25 @@ class TopicOffsets:
             except KafkaError as error:
                 self._answered({}, error)
             self._uncommitted.clear()
+            self._failed.clear()
 
     def forget(self, partitions: Iterable[int]) -> None:
         """Commit nothing more of partitions that others read now."""
         for partition in partitions:
             self._uncommitted.pop(partition, None)
+            self._failed.discard(partition)
 
     def _answered(self, offsets: Mapping[int, int], error: Exception | None) -> None:
         if error is not None:
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until one succeeds
-            logger.log(
-                level, "%s: the offsets of the group were not committed (%s); the checkpoints have them", self._name, error
-            )
+            reason = missing_right(self._user, error, "Read", self._topic, group=self._consumer.group) or error
+            text = "%s: the offsets of the group were not committed (%s); the checkpoints have them"
+            logger.log(level, text, self._name, reason)
             self._failing = True
+            self._failed |= offsets.keys() & self._uncommitted.keys()
             return
         self._failing = False
+        self._failed -= offsets.keys()
         for partition, offset in offsets.items():
             if self._uncommitted.get(partition) == offset:
-                del self._uncommitted[partition]
+                self._uncommitted.pop(partition, None)

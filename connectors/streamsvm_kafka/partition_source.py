@@ -103,6 +103,11 @@ class PartitionSource(MessageSource):
         is_wanted = (messages.sizes >= 0) & (messages.offsets >= self.next_offset)
         self._waiting.extend(messages if is_wanted.all() else messages.pick(is_wanted))
 
+    def skip_to(self, offset: int) -> None:
+        """Pass over messages that are gone, behind those that were handed over."""
+        if not self.holds_rows:
+            self.offset = offset
+
     @property
     def holds_rows(self) -> bool:
         """Whether there are rows that were handed over and not given yet."""

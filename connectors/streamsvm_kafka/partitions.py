@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
+from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, LearningLoop
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
@@ -23,7 +24,7 @@ from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, unreadable
+from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed, unreadable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class PartitionWorker:
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
             metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # the group is told of partitions that were added
         )
-        self._offsets = TopicOffsets(self._consumer, self.name)
+        self._offsets = TopicOffsets(self._consumer, topic, self.name, self._connection.user)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
         self._consumer.join(_Listener(self._events))
         self._stopping = threading.Event()
@@ -207,6 +208,8 @@ class PartitionWorker:
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
                     if (each := self._assigned.get(number)) is not None and each is before.get(number):
                         self._learn(number, each, fetched, max_rows, on_rows)
+                self._save_what_is_due()
+                self._offsets.commit_again()
                 self._pass_markers()
                 if on_rows is not None:
                     on_rows(self)
@@ -264,9 +267,16 @@ class PartitionWorker:
             each.folder.close()
             each.since = time.monotonic()  # an outage is no sign that another worker hangs
             return
-        loop = self._make_loop(source, each.folder)
+        try:
+            loop = self._make_loop(source, each.folder)
+        except TakenOverError as error:
+            logger.warning("%s", error)
+            each.folder.close()
+            each.since = time.monotonic()
+            return
         loop.timings = self.timings
         each.source, each.loop, each.end = source, loop, end
+        source.saved()  # whoever had the partition before could not commit while the group took it away
         told = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
         logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=told)
         self._read_on(number, each)
@@ -279,11 +289,7 @@ class PartitionWorker:
     def _source_of(self, number: int) -> tuple[PartitionSource, int]:
         # The source of a partition, before a checkpoint has moved it, and the end that it has now.
         beginnings, ends = self._offsets.bounds([number])
-        named = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
-        start = self._start if self._start is not None and named else Start("earliest", "earliest")
-        if start.kind == "offsets":  # of the others, other workers may know
-            start = Start(start.text, "offsets", offsets={number: start.offsets[number]})
-        first = self._offsets.first(start, beginnings, ends)[number]
+        first, is_named = self._first_of(number, beginnings, ends)
         source = PartitionSource(
             self.name,
             self._codec,
@@ -293,10 +299,19 @@ class PartitionWorker:
             beginning=beginnings[number],
             end=ends[number],
             start=first,
-            lost_start=first if named else None,
+            lost_start=first if is_named else None,
             commit=lambda partition, offset: self._offsets.commit({partition: offset}),
         )
         return source, ends[number]
+
+    def _first_of(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
+        """Return where a partition begins that has no checkpoint, and whether ``start`` says so."""
+        is_named = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
+        start = self._start if self._start is not None and is_named else Start("earliest", "earliest")
+        if start.kind == "offsets":  # of the others, other workers may know
+            start = Start(start.text, "offsets", offsets={number: start.offsets[number]})
+        own = ({number: of[number]} for of in (beginnings, ends))
+        return self._offsets.first(start, *own)[number], is_named
 
     def _release(self, number: int, flush: bool) -> None:
         each = self._assigned.pop(number)
@@ -354,11 +369,7 @@ class PartitionWorker:
             try:
                 each.loop.take(n)
             except TakenOverError as error:
-                # Thrown out of the group, as a rule, which will say so. But if it leaves the partition here, it comes anew.
-                logger.warning("%s. This worker drops what it has of the partition", error)
-                self._release(number, flush=False)
-                self._assigned[number] = _Partition()
-                self._consumer.drop(number)
+                self._drop(number, error)
                 return
             self.rows += each.loop.rows - before
             if on_rows is not None:
@@ -367,16 +378,31 @@ class PartitionWorker:
             if self._assigned.get(number) is not each:
                 return
 
+    def _save_what_is_due(self) -> None:
+        """Write the checkpoints that are due, of partitions that have no rows for the moment, too."""
+        for number, each in list(self._assigned.items()):
+            try:
+                if each.loop is not None:
+                    each.loop.checkpoint_if_due()
+            except TakenOverError as error:
+                self._drop(number, error)
+
+    def _drop(self, number: int, error: TakenOverError) -> None:
+        # Thrown out of the group, as a rule, which will say so. But if it leaves the partition here, it comes anew.
+        logger.warning("%s. This worker drops what it has of the partition", error)
+        self._release(number, flush=False)
+        self._assigned[number] = _Partition()
+        self._consumer.drop(number)
+
     def _poll(self) -> dict[int, Messages]:
         try:
             messages = self._consumer.poll(POLL_SECONDS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError) as error:
-            raise StreamError(
-                f"{self.name}: messages that were not read are gone ({error}). Say where to continue: --from"
-            ) from error
+            self._pass_over_removed(error)
+            return {}
         except KafkaError as error:
             if not error.retriable:
-                raise unreadable(self.name, error) from error
+                raise unreadable(self.name, error, self._connection, self._topic, self._consumer.group) from error
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True
@@ -386,6 +412,22 @@ class PartitionWorker:
             return {}
         self._failing = False
         return messages
+
+    def _pass_over_removed(self, error: KafkaError) -> None:
+        """Go on where ``start`` says in partitions whose next messages are gone; StreamError if it does not say."""
+        sources = {number: each.source for number, each in self._assigned.items() if each.source is not None}
+        beginnings, ends = self._offsets.bounds(sources)
+        reached = {number: self._consumer.reached(number) or source.next_offset for number, source in sources.items()}
+        if not (gone := [number for number, at in reached.items() if at < beginnings[number]]):
+            raise lost(self.name, f"messages that were not read are gone ({error})") from error
+        for number in gone:
+            reason = removed(number, beginnings[number], ends[number], reached[number])
+            first, is_named = self._first_of(number, beginnings, ends)
+            if self._start is None or not is_named:
+                raise lost(self.name, reason) from error
+            warn(f"{self.name}: {reason}. Reading continues from {self._start.text}")
+            sources[number].skip_to(first)
+            self._consumer.read_from(number, first)
 
     def _check_identity(self) -> None:
         found = described_again(self._connection, self._topic, self.name)

@@ -18,11 +18,13 @@ from kafka.errors import (
     UnsupportedCodecError,
 )
 
+from streamsvm.core.warning import warn
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, joined
 from streamsvm_kafka.clients.protocol import TopicConsumer
-from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
-from streamsvm_kafka.offsets import TopicOffsets
+from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic, written_ends
+from streamsvm_kafka.offsets import Start, TopicOffsets
+from streamsvm_kafka.rights import missing_right
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,8 +50,18 @@ def lost(name: str, reason: str) -> StreamError:
     )
 
 
-def unreadable(name: str, error: KafkaError) -> StreamError:
-    """Return the error for a topic that cannot be read; where it is compressed, with the package that is missing."""
+def removed(partition: int, beginning: int, end: int, at: int) -> str:
+    """Return the reason why a partition cannot be read on at an offset."""
+    return (
+        f"partition {partition} holds offsets {beginning} to {end}, and {at} is next: retention has removed {beginning - at} "
+        "unread messages"
+    )
+
+
+def unreadable(name: str, error: KafkaError, connection: Connection, topic: str, group: str | None = None) -> StreamError:
+    """Return the error for a topic that cannot be read, with the right or the package that is missing, if one is."""
+    if (right := missing_right(connection.user, error, "Read", topic, group=group)) is not None:
+        return StreamError(f"{name}: {right}")
     if isinstance(error, UnsupportedCodecError):
         for compression, package in _PACKAGES.items():
             if compression in str(error):
@@ -84,10 +96,12 @@ class TopicReader:
         consumer: TopicConsumer,
         described: TopicDescription,
         stop_at_end: bool,
+        start: Start | None = None,
     ) -> None:
+        self._start = start
         self._connection, self._topic, self._name, self._consumer = connection, topic, name, consumer
         self._topic_id = described.topic_id
-        self.told: TopicOffsets = TopicOffsets(consumer, name)
+        self.told: TopicOffsets = TopicOffsets(consumer, topic, name, connection.user)
         beginnings, newest = self.told.bounds(described.partitions)
         self.beginnings: dict[int, int] = beginnings
         #: The ends when the topic was opened.
@@ -107,6 +121,11 @@ class TopicReader:
     def stop(self) -> None:
         """End the runs, and a wait for the next one. May be called from a signal handler or another thread."""
         self._stopping.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
 
     def runs(self, joined: bool) -> Iterator[Messages]:
         """Give runs of messages, each of `most` at most; one of none where none came for a moment.
@@ -246,11 +265,41 @@ class TopicReader:
             return self._consumer.poll(seconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
             self._refresh()  # which says so where it is another topic now
-            raise lost(self._name, f"retention has removed unread messages ({error})") from error
+            self._pass_over_removed(error)
+            return {}
         except LogTruncationError as error:
             raise lost(self._name, f"it was cut back, or deleted and created again ({error})") from error
         except KafkaError as error:
-            raise unreadable(self._name, error) from error
+            raise unreadable(self._name, error, self._connection, self._topic, self._consumer.group) from error
+
+    def _pass_over_removed(self, error: KafkaError) -> None:
+        """Go on where ``start`` says in partitions whose next messages are gone; StreamError if it does not say."""
+        beginnings, ends = self.told.bounds(self.offsets if self.ends is None else self.ends)
+        reached = {p: self._consumer.reached(p) for p in beginnings}
+        at = {p: self.offsets[p] if offset is None else offset for p, offset in reached.items()}
+        gone = {p: removed(p, begin, ends[p], at[p]) for p, begin in beginnings.items() if at[p] < begin}
+        if not gone or self._start is None:
+            raise lost(self._name, min(gone.values(), default=f"messages that were not read are gone ({error})")) from error
+        first = self.told.first(self._start, beginnings, ends)
+        for reason in gone.values():
+            warn(f"{self._name}: {reason}. Reading continues from {self._start.text}")
+        self._consumer.assign(at | {p: first[p] for p in gone})
+        if self.ends is None:  # else those before them may still wait for their turn
+            self.offsets |= {p: first[p] for p in gone}
+
+    def warn_of_hidden(self) -> None:
+        """Warn of messages behind transactions that are open, which a bounded pass has left."""
+        known = {p: self._consumer.highwater(p) for p in self.offsets}
+        if all(end is not None and end <= self.offsets[p] for p, end in known.items()):
+            return
+        written = written_ends(self._connection, self._topic, self.offsets)
+        _, readable = self.told.bounds(self.offsets)  # later, so that what was committed meanwhile is none
+        if left := {p: end - readable[p] for p, end in written.items() if end > readable[p]}:
+            places = ", ".join(f"{n:,} of partition {p}" for p, n in left.items())
+            warn(
+                f"{self._name}: a transaction of another producer is open, and messages behind its beginning cannot be read: the "
+                f"run has left {places}. A later run reads them (kafka-transactions.sh list shows who holds it open)"
+            )
 
     def _refresh(self) -> None:
         if (description := described_again(self._connection, self._topic, self._name)) is None:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Self
 
 import orjson
-from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
+from kafka.errors import InvalidRecordError, InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
 from streamsvm.stream.keeping import message_of
@@ -17,7 +17,8 @@ from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, message_limit
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, message_limit
+from streamsvm_kafka.rights import missing_right
 
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
@@ -27,6 +28,23 @@ LEAST_SECONDS = 2.0
 RAISE_LIMIT = (
     "Raise max.message.bytes of the topic (kafka-configs.sh --alter --entity-type topics --add-config max.message.bytes=1048588)"
 )
+
+
+#: What is said of kafka-python, which takes each message by itself.
+QUICKER = (
+    "predictions go to a topic through kafka-python; with confluent-kafka this takes a quarter of the time: pip install "
+    "'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=auto or client = \"auto\" in [kafka] of a --config file"
+)
+#: How it is told of messages with times that their topic does not take: predictions have those of their rows.
+OTHER_TIMES = (
+    "refuses these messages, as a rule for the times that they have of their rows (message.timestamp.before.max.ms, "
+    "message.timestamp.after.max.ms). Let the topic give messages its own: kafka-configs.sh --alter --entity-type topics "
+    "--add-config message.timestamp.type=LogAppendTime"
+)
+
+
+#: What brokers say of such times, by their version.
+_TIMES = InvalidTimestampError, InvalidRecordError
 
 
 class Sending:
@@ -64,9 +82,9 @@ class Sending:
 class _Writer(Sending):
     """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
 
-    def __init__(self, bootstrap: str, topic: str, client: Mapping[str, Any]) -> None:
-        self.name = f"kafka://{bootstrap}/{topic}"
-        connection = Connection(bootstrap, client)
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self.name = f"kafka://{connection.bootstrap}/{topic}"
+        self._connection, self._topic = connection, topic
         self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, LEAST_SECONDS)
         # A batch of messages must not be larger than the topic takes one message to be.
         batch_bytes = min(BATCH_BYTES, message_limit(connection, topic) or BATCH_BYTES)
@@ -89,8 +107,10 @@ class _Writer(Sending):
     def _explained(self, reason: str, error: BaseException) -> StreamError:
         if is_too_large(error):
             return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT}")
-        if isinstance(error, TopicAuthorizationFailedError):
-            return StreamError(f"{self.name}: this user may not write there. Allow it: kafka-acls.sh --add --operation Write")
+        if is_of_other_times(error):
+            return StreamError(f"{self.name} {OTHER_TIMES}")
+        if (right := missing_right(self._connection.user, error, "Write", self._topic)) is not None:
+            return StreamError(f"{self.name}: {right}")
         return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
 
     def flush(self) -> None:
@@ -109,7 +129,12 @@ def is_too_large(error: BaseException) -> bool:
     return isinstance(error, MessageSizeTooLargeError) or MessageSizeTooLargeError.__name__ in str(error)
 
 
-class KafkaSink(Sink):
+def is_of_other_times(error: BaseException) -> bool:
+    """Whether a message has, as a rule, a time that its topic does not take."""
+    return isinstance(error, _TIMES) or any(kind.__name__ in str(error) for kind in _TIMES)
+
+
+class KafkaSink(Sink, TopicPlace):
     """Writes predictions, or dead letters, as JSON messages to a topic.
 
     A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}``, and its key is the row number in digits. NaN,
@@ -154,16 +179,19 @@ class KafkaSink(Sink):
     takes_messages = True
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
-        self._writer: Sending = _Writer(bootstrap, topic, client or {})
+        self._connection = Connection(bootstrap, client or {})
+        self._writer: Sending = _Writer(self._connection, topic)
         self.name: str = f"kafka://{bootstrap}/{topic}"
         self._topic, self._owns = topic, True
+        self.hint: str = "" if self._connection.is_librdkafka else QUICKER
 
     @classmethod
-    def over(cls, writer: Sending, bootstrap: str, topic: str) -> Self:
+    def over(cls, writer: Sending, connection: Connection, topic: str) -> Self:
         """Make a sink whose messages are sent to a topic by an existing writer, which stays open."""
         sink = cls.__new__(cls)
-        sink.name = f"kafka://{bootstrap}/{topic}"
-        sink._writer, sink._topic, sink._owns = writer, topic, False
+        sink.name = f"kafka://{connection.bootstrap}/{topic}"
+        sink._writer, sink._topic, sink._owns, sink._connection = writer, topic, False, connection
+        sink.hint = "" if connection.is_librdkafka else QUICKER
         return sink
 
     def write(self, record: Record) -> None:
@@ -290,7 +318,7 @@ def publish(
         raise ValueError(f"rows_per_message must be at least 1, got {rows_per_message}")
     if rows_per_message > 1 and not isinstance(codec, TableCodec):
         raise ValueError(f"codec {codec.name} has one row a message: leave out rows_per_message, or take ArrowCodec or NpyCodec")
-    writer = _Writer(bootstrap, topic, client or {})
+    writer = _Writer(Connection(bootstrap, client or {}), topic)
     try:
         count = 0
         remaining = iter(rows)

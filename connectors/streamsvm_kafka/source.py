@@ -13,7 +13,7 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, describe_topic
 from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import Start, start_of
 from streamsvm_kafka.reader import TopicReader, lost
@@ -55,8 +55,9 @@ class KafkaSource(MessageSource):
     start
         Where to begin if there is no checkpoint: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or
         ``"PARTITION:OFFSET"``, several with commas between them. None begins at the earliest message. A position to which
-        `seek` returns takes precedence. Only if the topic no longer holds the messages after that position does the partition
-        continue from ``start``, with a warning; without ``start``, that is an error.
+        `seek` returns takes precedence. Only if the topic no longer holds the messages after that position, or retention
+        removes them before they are read, does the partition continue from ``start``, with a warning; without ``start``, that
+        is an error.
     group
         Consumer group whose offsets follow the checkpoints, so that tools can show how far the group is behind. Nothing is read
         from the group, and the source does not join it. None commits no offsets.
@@ -74,8 +75,8 @@ class KafkaSource(MessageSource):
     Warns
     -----
     RuntimeWarning
-        Retention has removed messages that a stream from the earliest one would have had, or messages after the position of a
-        checkpoint.
+        Retention has removed messages that a stream from the earliest one would have had, or messages that were to be read
+        next; or a bounded pass has left messages behind a transaction of another producer that is still open.
 
     Examples
     --------
@@ -102,7 +103,7 @@ class KafkaSource(MessageSource):
         client: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(f"kafka://{bootstrap}/{topic}", topic, codec)
-        connection = Connection(bootstrap, client)
+        connection = self._connection = Connection(bootstrap, client)
         self.endless: bool = not stop_at_end
         self.waits: bool = self.endless
         self._start = start_of(start, self.name)
@@ -110,7 +111,9 @@ class KafkaSource(MessageSource):
         self._topic_id = description.topic_id
         self._consumer = open_consumer(connection, topic, group, fetches=64, many=self._many)
         try:
-            reader = self._reader = TopicReader(connection, topic, self.name, self._consumer, description, stop_at_end)
+            reader = self._reader = TopicReader(
+                connection, topic, self.name, self._consumer, description, stop_at_end, self._start
+            )
             first = self._start or Start("earliest", "earliest")
             reader.offsets = reader.told.first(first, reader.beginnings, reader.newest)
         except BaseException:
@@ -209,7 +212,11 @@ class KafkaSource(MessageSource):
             self._warn_of_removed()
             self._runs = self._reader.runs(self._joined)
         self._reader.most = most
-        return next(self._runs, None)
+        self._reader.told.commit_again()
+        found = next(self._runs, None)
+        if found is None and not (self.endless or self._reader.is_stopping):
+            self._reader.warn_of_hidden()
+        return found
 
     def _warn_of_removed(self) -> None:
         beginnings, offsets = self._reader.beginnings, self._reader.offsets
@@ -230,6 +237,10 @@ class KafkaSource(MessageSource):
         """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
         if self._consumer.group is not None:
             self._reader.told.commit({int(p): offset for p, offset in self.position["partitions"].items()})
+
+    def reads(self, place: object) -> bool:
+        """Return whether a sink, or a place of checkpoints, is this topic."""
+        return isinstance(place, TopicPlace) and place.is_topic(self._connection, self.topic)
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.

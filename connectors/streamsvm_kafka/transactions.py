@@ -12,13 +12,13 @@ from kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerFencedError,
-    TransactionalIdAuthorizationFailedError,
 )
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
-from streamsvm_kafka.sink import DELIVERY_SECONDS, RAISE_LIMIT, Sending, is_too_large
+from streamsvm_kafka.rights import missing_right
+from streamsvm_kafka.sink import DELIVERY_SECONDS, OTHER_TIMES, RAISE_LIMIT, Sending, is_of_other_times, is_too_large
 
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
@@ -41,7 +41,9 @@ class Transaction(Sending):
 
     def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
         self.name: str = name
-        self._identity, self._seconds = identity, seconds
+        self._identity, self._seconds, self._user = identity, seconds, connection.user
+        self._topics: dict[str, None] = {}  # that are written to
+        self._group = ""
         self._answer_seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._began: float | None = None  # when the transaction did; None: there is none
         self._failure: CheckpointError | None = None
@@ -62,6 +64,7 @@ class Transaction(Sending):
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the partitions of a topic; CheckpointError if there is none."""
+        self._topics[topic] = None
         with self._failing(f"the topic {topic!r} does not exist and the broker does not create it"):
             return self._producer.partitions_of(topic)
 
@@ -85,6 +88,7 @@ class Transaction(Sending):
         """
         self.flush()
         if group is not None and offsets:
+            self._group = group
             with self._failing(f"the offsets of the group {group!r} cannot be committed"):
                 self._begin()
                 self._producer.send_offsets(offsets, group, self._answer_seconds)
@@ -138,11 +142,13 @@ class Transaction(Sending):
             )
         if any(map(is_too_large, known)):
             return CheckpointError(f"{self.name}: a message is larger than its topic takes ({known[0]}). {RAISE_LIMIT}")
-        if is_among(TransactionalIdAuthorizationFailedError):
-            return CheckpointError(
-                f"{self.name}: this user may not write as the transactional id {self._identity!r}: allow it (kafka-acls.sh --add "
-                "--operation Write --transactional-id)"
-            )
+        if any(map(is_of_other_times, known)):
+            return CheckpointError(f"{self.name}: a topic of predictions {OTHER_TIMES}")
+        said = " ".join(map(str, known))  # some name the topic
+        topics = [topic for topic in self._topics if topic in said] or self._topics
+        for each in known:
+            if right := missing_right(self._user, each, "Write", *topics, group=self._group, identity=self._identity):
+                return CheckpointError(f"{self.name}: {right}")
         return CheckpointError(
             f"{self.name}: {reason}: {self._producer.lost or error}. Check the broker, the limits and access rules of the "
             "topics, then start again from the checkpoint"

@@ -12,6 +12,7 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import AvroCodec, Codec, SchemaRegistry
 from streamsvm_kafka.codecs.names import CODECS
+from streamsvm_kafka.connection import Connection
 from streamsvm_kafka.options import client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
@@ -143,10 +144,16 @@ def open_checkpoints(
     if name is None:
         raise _mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
     opened = _Checkpoints(bootstrap, topic, name, trusted=trusted, client=client)
-    if group is not None and all(each.startswith("kafka://") for each in given):
-        others = (_parse(each.partition("?")[0], (), _SINK_FORM, options)[0] for each in given)
-        if all(opened.is_on_cluster_of(other, client) for other in others):
-            opened.group = group
+    try:
+        topics = [_parse(each.partition("?")[0], (), _SINK_FORM, options) for each in given if each.startswith("kafka://")]
+        for other, read, how, _ in topics:  # before anything is written there
+            if opened.is_topic(Connection(other, how), read):
+                raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
+        if group is not None and len(topics) == len(given):
+            opened.group = group if all(opened.is_on_cluster_of(other, client) for other, *_ in topics) else None
+    except BaseException:
+        opened.close()
+        raise
     return opened
 
 

@@ -39,7 +39,14 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
     folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
     inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():
-        if sink is None or sink == "-" or "://" in sink:
+        if sink is None or sink == "-":
+            continue
+        if "://" in sink:  # by another address of its cluster, it is found out when all is open
+            for other in ("SOURCE", "--labels"):
+                if sink.partition("?")[0] == (files[other] or "").partition("?")[0]:
+                    raise UsageError(
+                        f"{option} {sink} is {other}, and this run would read there what it writes: name another one"
+                    )
             continue
         if inputs and _is_standard_input(sink):
             raise UsageError(f"{option} {sink} would overwrite {inputs[0]}, which is standard input: name another file")

@@ -160,6 +160,10 @@ class Source:
     def saved(self) -> None:
         """Take note that a checkpoint holds the present `position`."""
 
+    def reads(self, place: object) -> bool:  # noqa: ARG002
+        """Return whether what is written to a sink, or to a place of checkpoints, would be read here as rows."""
+        return False
+
     def lag(self) -> dict[Any, int] | None:
         """Return how many rows are waiting to be read, by part of the stream; None if that is not known."""
         return None
@@ -193,6 +197,8 @@ class Sink:
     """Name of the sink in messages (a path, a URL)."""
     takes_messages: bool = False
     """Whether the prediction of a topic's row has the `Message` of the row, in its attribute ``message``."""
+    hint: str = ""
+    """What would make it quicker, in words; empty if nothing is known."""
 
     def write(self, record: Record) -> None:
         """Write a prediction or a dead letter; raise a StreamError if that fails."""
@@ -259,6 +265,9 @@ class WrappedSource(Source):
 
     def saved(self) -> None:
         self._source.saved()
+
+    def reads(self, place: object) -> bool:
+        return self._source.reads(place)
 
     def lag(self) -> dict[Any, int] | None:
         return self._source.lag()

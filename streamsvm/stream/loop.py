@@ -12,6 +12,7 @@ from river import base, compose
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.stream.answers import probabilities_of, without_unsure
+from streamsvm.stream.changed import LEAST, ROWS, ChangedColumns
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source
@@ -20,13 +21,14 @@ from streamsvm.stream.rows import (
     MOST_LABELS,
     GuardedModel,
     checked_number,
+    columns_of,
     gives_probabilities,
 )
 from streamsvm.stream.scored_loop import Metric, ScoredLoop
 from streamsvm.stream.scores.base import Both, ScoreReport
 from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.stream_loop import LoopOptions, Progress
-from streamsvm.stream.tables.chunk import Chunk, Weighted
+from streamsvm.stream.tables.chunk import Chunk, Row, Weighted
 from streamsvm.stream.together import Together
 from streamsvm.stream.weights import check_takes_weights
 
@@ -157,6 +159,7 @@ class LearningLoop(ScoredLoop):
         if self._weight is not None:
             check_takes_weights(model, self._weight)
         self._parameters = parameters_of(model)
+        self._changed: ChangedColumns | None = None  # that look at the first rows after a checkpoint
         if self._checkpoints is not None:
             self._resume(self._checkpoints)
 
@@ -206,7 +209,28 @@ class LearningLoop(ScoredLoop):
         self._go_on(folder, found)
         self.curve = curve
         self._guarded = GuardedModel(found.model)
+        if known := columns_of(found.model):
+            self._changed = ChangedColumns(known, self._guarded.encoder)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
+
+    def _take_all(self, chunk: Chunk) -> None:
+        if self._changed is not None:
+            for i in range(min(len(chunk), ROWS)):
+                if type(row := chunk.row(i)) is Row and row.x:  # a label that comes later has nothing else
+                    self._changed.add(row.x)
+            if self._changed.rows >= ROWS:
+                self._tell_changes()
+        super()._take_all(chunk)
+
+    def _tell_changes(self) -> None:
+        """Warn, once, of columns that have changed since the checkpoint."""
+        changed, self._changed = self._changed, None
+        if changed is not None and changed.rows >= LEAST and (text := changed.text):
+            warn(f"{self.source.name}: of the columns since the checkpoint, {text}. This is said once")
+
+    def _check_end(self) -> None:
+        self._tell_changes()
+        super()._check_end()
 
     def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
         if self.drift is None:

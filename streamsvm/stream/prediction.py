@@ -32,10 +32,10 @@ from streamsvm.stream.rows import (
     LabelRules,
     RowError,
     checked_number,
+    columns_of,
     gives_probabilities,
     learner_of,
     listed,
-    steps_of,
 )
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.several import Scores
@@ -274,7 +274,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         self._looked = False
         #: What the rows of this run have that the model has not met.
         self.unfamiliar: Unfamiliar = Unfamiliar(
-            _columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
+            columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
         )
         if self._checkpoints is not None:
             self._resume(self._checkpoints)
@@ -387,7 +387,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
         self._looked = True
         columns = self.source.columns
-        learned = _columns_of(self.model)
+        learned = columns_of(self.model)
         missing = [name for name in learned if name not in columns] if columns else []
         if missing and len(missing) < len(learned):  # where all are missing, `_compare` says so
             label = self.source.position.get("label")
@@ -431,17 +431,6 @@ class PredictionLoop(StreamLoop[Predicted]):
         scores = () if self._scores is None else self._scores.reports()
         facts = self.refused, self.unfamiliar, self.abstained, self._scored, scores
         return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, *facts)
-
-
-def _columns_of(model: Any) -> list[Any]:
-    """Return the columns that a model has learned; none where transformers make features of others, and do not tell."""
-    steps, last = steps_of(model)
-    if not steps:
-        return list(getattr(learner_of(last), "feature_names", ()))
-    for name in ("columns", "counts"):  # of an encoder, of a scaler
-        if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
-            return list(learned)
-    return []
 
 
 def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:

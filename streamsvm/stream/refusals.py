@@ -52,6 +52,11 @@ class Refusals:
         self._recent, self._recent_row = 0.0, 0
 
     @property
+    def sink(self) -> Sink | None:
+        """The sink of dead letters; None if there is none, or it is not open yet."""
+        return self._given if self._sink is None else self._sink
+
+    @property
     def total(self) -> int:
         """All rows that were refused."""
         return sum(self.counts.values())

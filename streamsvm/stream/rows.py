@@ -413,3 +413,14 @@ def _plain(y: Any) -> Any:
         return plain(y)
     except ValueError as error:
         raise RowError("label", f"label {error}") from None
+
+
+def columns_of(model: Any) -> list[Any]:
+    """Return the columns that a model has learned; none where transformers make features of others, and do not tell."""
+    steps, last = steps_of(model)
+    if not steps:
+        return list(getattr(learner_of(last), "feature_names", ()))
+    for name in ("columns", "counts"):  # of an encoder, of a scaler
+        if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
+            return list(learned)
+    return []

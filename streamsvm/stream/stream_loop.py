@@ -149,6 +149,7 @@ class StreamLoop(Generic[P]):
         self._keeping = keeping_of(source, sink, keep, self._record, answers)
         self.rows: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
+        self._refuse_circles(predictions=sink, checkpoints=checkpoints, refused=self._refusals.sink)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
         self._saved_rows = -1
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
@@ -229,6 +230,15 @@ class StreamLoop(Generic[P]):
 
     def _check_end(self) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain."""
+
+    def _refuse_circles(self, **places: object) -> None:
+        """Raise a StreamError where the source would read what the run writes."""
+        for what, place in places.items():
+            if place is not None and self.source.reads(place):
+                kind = "rows that were refused" if what == "refused" else what
+                raise StreamError(
+                    f"{self.source.name} is where {kind} would go, and this run would read them there: give another topic"
+                )
 
     def _begin(self, checkpoints: Checkpoints, found: Checkpoint | None) -> None:
         """Begin where a run has begun that has read no row; or save where this one begins, if it would be elsewhere later."""
@@ -325,6 +335,7 @@ class StreamLoop(Generic[P]):
         try:
             self._running = True
             self._refusals.open()
+            self._refuse_circles(refused=self._refusals.sink)
             progress = self._run(None if max_rows is None else self.rows + max_rows, ends)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable = "has failed"

@@ -373,11 +373,20 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
 
 
 def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, open_source, admin):
-    topic = new_topic()
-    publish(rows_of(range(100)), bootstrap, topic, JSON)
-    opened = open_source(topic)
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        publish(rows_of(range(100 * partition, 100 * partition + 100)), bootstrap, topic, JSON, partition=partition)
+    plain, bounded, endless = (
+        open_source(topic, **how) for how in ({}, {"start": "earliest"}, {"start": "earliest", "stop_at_end": False})
+    )
     admin.delete_records({TopicPartition(topic, 0): 25})
-    raises("retention has removed unread messages", list, opened, error=StreamError)
+    reason = "partition 0 holds offsets 25 to 100, and 0 is next: retention has removed 25 unread messages."
+    raises(f"{reason} To continue", list, plain, error=StreamError)
+    for opened in (bounded, endless):
+        with pytest.warns(UserWarning, match=f"{reason} Reading continues from earliest"):
+            rows = list(itertools.islice(opened, 175))
+        assert sorted(row.x["i"] for row in rows) == list(range(25, 200))
+        assert opened.position["partitions"] == {"0": 100, "1": 100}
 
 
 def test_topic_that_was_created_again(bootstrap, new_topic, open_source):

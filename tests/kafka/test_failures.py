@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from command_words import main
@@ -29,6 +29,7 @@ from streamsvm_kafka import JSONCodec, KafkaSource, TopicCheckpoints, connection
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "failures.md").read_text().split())
 JSON = JSONCodec("y")
+NO_OLD, COMPACT = {"message.timestamp.before.max.ms": "1000"}, {"cleanup.policy": "compact"}
 AS_ALICE = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
 
 
@@ -129,6 +130,18 @@ def test_the_type_of_labels_flips(told, tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
+def test_columns_change(told, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    words = "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state", "--on-error", "skip"
+    old = [json.dumps({"a": i % 7, "b": i % 3, "y": i % 2}) for i in range(100)]
+    rows.write_text("\n".join(old) + "\n")
+    assert main(words) == 0
+    new = [json.dumps({"b": "two", "c": i % 3, "y": i % 2}) for i in range(60)]
+    rows.write_text("\n".join(old + new) + "\n")
+    told(*words, status=0)
+
+
+@pytest.mark.filterwarnings("default")
 def test_labels_of_other_keys_and_times(told, tmp_path):
     at = 1_700_000_000
     rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
@@ -168,6 +181,49 @@ def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, 
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     publish(rows_of(range(10)), bootstrap, topic, JSON)
     told(*words, **names)
+
+
+@pytest.mark.broker
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("client_library")
+def test_what_a_transaction_hides_is_left(told, bootstrap, new_topic, producer, call, tmp_path):
+    topic = new_topic()
+    words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
+    publish(rows_of(range(50)), bootstrap, topic, JSON)
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as other:
+        other.init_transactions()
+        other.begin_transaction()
+        for row in rows_of(range(10)):
+            other.send(topic, JSON.encode(row))
+        other.flush()
+        publish(rows_of(range(5)), bootstrap, topic, JSON)
+        told(*words, status=0, HOST=bootstrap, rows=topic)
+        assert learner_of(load(tmp_path / "state")).n_learned == 50
+        other.commit_transaction()
+    assert "a transaction of another producer" not in call(*words).stderr
+    assert learner_of(load(tmp_path / "state")).n_learned == 65
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+def test_a_broker_that_names_a_wrong_address(told, broker, new_topic, tmp_path):
+    topic, rows = new_topic(), csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
+    names = {"HOST": broker.wrong}
+    told("learn", f"kafka://{broker.wrong}/{topic}", "--label", "y", **names)
+    told("learn", rows, "--label", "y", "--quiet", "--to", f"kafka://{broker.wrong}/{topic}", **names)
+    told("learn", rows, "--label", "y", "--quiet", "--checkpoint", f"kafka://{broker.wrong}/{topic}", **names)
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+def test_a_topic_that_takes_no_old_messages(told, bootstrap, new_topic, producer):
+    topic, strict, models = new_topic(**{"retention.ms": "-1"}), *(new_topic(**how) for how in (NO_OLD, COMPACT))
+    for row in rows_of(range(50)):
+        producer.send(topic, JSON.encode(row), timestamp_ms=1_700_000_000_000)
+    producer.flush()
+    words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--to", f"kafka://{bootstrap}/{strict}"
+    told(*words, "--quiet", HOST=bootstrap, predictions=strict)
+    told(*words, "--quiet", "--checkpoint", f"kafka://{bootstrap}/{models}?name=n", HOST=bootstrap, models=models)
 
 
 @pytest.mark.broker

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from unittest import mock
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -140,6 +141,28 @@ def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, t
         run()
     run(start="earliest")
     assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 260
+
+
+def test_a_worker_passes_over_what_retention_removes_while_it_reads(bootstrap, new_topic, admin, worker, tmp_path):
+    topic = new_topic()
+    publish(rows_of(300), bootstrap, topic, JSON)
+
+    def run(**options):
+        one, begun = worker(topic, stop_at_end=True, **options), []
+        read_from = one._consumer.read_from
+
+        def late(number, offset):
+            if not begun:
+                begun.append(admin.delete_records({TopicPartition(topic, 0): 120}))
+            read_from(number, offset)
+
+        with mock.patch.object(one._consumer, "read_from", late), closing(one):
+            one.run()
+
+    reason = "partition 0 holds offsets 120 to 300, and 0 is next: retention has removed 120 unread messages"
+    with pytest.warns(UserWarning, match=f"{reason}. Reading continues from earliest"):
+        run(start="earliest")
+    assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 180
 
 
 @pytest.mark.xdist_group("restart")  # its broker is its own

@@ -1,18 +1,25 @@
 """Workers of a group: each partition's model has the bytes of one that was left alone, whatever becomes of the workers."""
 
+import contextlib
 import json
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 from unittest import mock
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer
-from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    TopicAuthorizationFailedError,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances
@@ -58,7 +65,8 @@ def worker(bootstrap, tmp_path, monkeypatch):
     monkeypatch.setattr(partitions, "SESSION_SECONDS", 30.0)
     opened = []
 
-    def make(topic, folder=tmp_path / "state", **options):
+    def make(topic, folder=tmp_path / "state", every=500, seconds=None, **options):
+        how = {"checkpoint_every": every, "checkpoint_seconds": seconds}
         options = {"group": f"group of {topic}", "stop_at_end": True, **options}
         opened.append(
             PartitionWorker(
@@ -66,7 +74,7 @@ def worker(bootstrap, tmp_path, monkeypatch):
                 topic,
                 CODEC,
                 folder=folder,
-                make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, checkpoint_every=500),
+                make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, **how),
                 **options,
             )
         )
@@ -210,8 +218,65 @@ def test_a_rebalance_that_takes_longer_than_a_poll_is_completed(topic, worker, t
 def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
     one = worker(topic(10))
     refusal = TopicAuthorizationFailedError("rows")
-    with mock.patch.object(one._consumer, "poll", side_effect=refusal), pytest.raises(StreamError, match="cannot be read: "):
+    with mock.patch.object(one._consumer, "poll", side_effect=refusal), pytest.raises(StreamError, match="lacks the right Read"):
         one.run()
+
+
+@pytest.mark.usefixtures("client_library")
+@pytest.mark.broker
+def test_an_idle_worker_writes_the_checkpoints_that_are_due(topic, worker, tmp_path):
+    name, began = topic(500, 300), time.monotonic()
+    one = worker(name, stop_at_end=False, every=None, seconds=0.3)
+
+    def look(one):
+        if rebalances.rows_done(tmp_path / "state") == 800:
+            one.stop()
+        assert time.monotonic() - began < PATIENCE
+
+    one.run(on_rows=look)
+
+
+@pytest.mark.usefixtures("client_library")
+@pytest.mark.broker
+def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, worker, tmp_path):
+    lengths = 300, 200, 400, 100
+    name = topic(*lengths)
+    keys, group = [TopicPartition(name, partition) for partition in range(4)], f"group of {name}"
+    refused = threading.Event()
+
+    def refusing(commit):
+        def committed(offsets, answered):
+            if refused.is_set():
+                commit(offsets, answered)
+            else:
+                answered(offsets, RebalanceInProgressError())
+
+        return committed
+
+    workers, threads = [], []
+
+    def start_worker():
+        workers.append(worker(name, stop_at_end=False, every=None, seconds=0.2))
+        threads.append(threading.Thread(target=workers[-1].run))
+        return workers[-1]
+
+    first = start_worker()
+    first._consumer.commit = refusing(first._consumer.commit)
+    try:
+        threads[0].start()
+        until(lambda: rebalances.rows_done(tmp_path / "state") == sum(lengths))
+        second = start_worker()
+        threads[1].start()
+        with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
+            until(lambda: len(second.loops) == 2 and len(first.loops) == 2)
+            until(lambda: all(consumer.committed(keys[p]) == lengths[p] for p in second.loops), every=0.1)
+            assert [consumer.committed(keys[p]) for p in first.loops] == [None, None]
+            refused.set()
+            until(lambda: [consumer.committed(key) for key in keys] == [*lengths], every=0.1)
+    finally:
+        for each, thread in zip(workers, threads, strict=True):
+            each.stop()
+            thread.join()
 
 
 @pytest.mark.usefixtures("client_library")

@@ -182,7 +182,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
     with pytest.warns(UserWarning, match="not compacted.*cleanup.policy=delete"):
         opened(new_topic())
     raises("'a b' is no name", opened, made, "a b", error=CheckpointError)
-    raises("no topic", FollowedTopic, bootstrap, made, error=StreamError)
+    raises("no topic", FollowedTopic(bootstrap, made).read, error=StreamError)
 
 
 def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, opened):
@@ -283,6 +283,22 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
         assert by_name.read().header["rows"] == 8
     with pytest.raises(CheckpointError, match="holds the models .*other.*rows.*: say which one"):
         FollowedTopic(bootstrap, models, usual="rows2").read()
+
+
+@pytest.mark.parametrize("name", ["rows", None])
+def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog, name):
+    models = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
+    with contextlib.closing(FollowedTopic(bootstrap, models, name, seconds=0.1)) as follower:
+        raises(f"there is no topic '{models}'", follower.read, error=StreamError)
+        waited = []
+        waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
+        waiting.start()
+        until(lambda: "waiting for the first checkpoint in" in caplog.text)
+        place = opened(models)
+        place.begin({})
+        save(place, 7)
+        waiting.join(PATIENCE)
+        assert waited[0].header["rows"] == 7
 
 
 def test_a_model_that_was_deleted_is_no_name(bootstrap, models, opened, producer):

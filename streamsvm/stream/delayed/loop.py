@@ -180,6 +180,7 @@ class DelayedLearningLoop(LearningLoop):
         return True
 
     def _check_end(self) -> None:
+        self._tell_changes()
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts

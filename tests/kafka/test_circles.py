@@ -1,0 +1,84 @@
+"""A run that would read what it writes is refused, before anything is written."""
+
+from contextlib import closing
+
+import pytest
+
+from loops import make_model
+from refused import raises
+from streamsvm.stream import DelayedLabels, DelayedLearningLoop, JoinedSource, LearningLoop, PredictionLoop
+from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.endpoints import Row, StreamError
+from streamsvm_kafka import JSONCodec, KafkaSink, KafkaSource, TopicCheckpoints, publish
+
+JSON = JSONCodec("y")
+ROWS = [Row({"id": i, "a": float(i % 7)}, i % 2) for i in range(100)]
+
+
+def test_outputs_that_are_inputs(embedded, tmp_path):
+    for topic in ("rows", "labels"):
+        publish(ROWS[:1], embedded.bootstrap, topic, JSON, client=embedded.client)
+    rows, labels = (KafkaSource(embedded.bootstrap, topic, JSON, client=embedded.client) for topic in ("rows", "labels"))
+    sinks = {topic: KafkaSink(embedded.bootstrap, topic, client=embedded.client) for topic in ("rows", "labels", "out")}
+    joined = JoinedSource(rows, labels, key="id")
+    model = make_model()
+    loop = LearningLoop(rows, model, on_error=embedded.url("rows"))
+    for what, call in {
+        "rows is where predictions would go": lambda: LearningLoop(rows, model, sink=sinks["rows"]),
+        "rows is where rows that were refused would go": lambda: LearningLoop(rows, model, on_error=sinks["rows"]),
+        "where rows that were refused would go, and": loop.run,
+        "where predictions would go": lambda: PredictionLoop(rows, model, sinks["rows"]),
+        "with labels from .* is where predictions": lambda: DelayedLearningLoop(
+            joined, model, delayed=DelayedLabels(), sink=sinks["labels"]
+        ),
+    }.items():
+        raises(what, call, error=StreamError)
+    LearningLoop(rows, model, sink=sinks["out"])
+    for each in (rows, labels, *sinks.values()):
+        each.close()
+
+
+@pytest.mark.parametrize("flag", ["--to", "--on-error"])
+@pytest.mark.parametrize("other", ["SOURCE", "--labels"])
+def test_the_command_line_tells_at_once(call, flag, other):
+    urls = ["kafka://127.0.0.1:1/rows", "kafka://127.0.0.1:1/labels"]
+    place = urls[other == "--labels"]
+    words = ["learn", f"{urls[0]}?codec=json", "--label", "y", "--labels", f"{urls[1]}?key=id", flag, place]
+    call(*words, status=2, says=f"{flag} {place} is {other}, and this run would read there what it writes")
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+def test_a_topic_by_another_address(broker, new_topic):
+    topic, out = new_topic(), new_topic()
+    publish(ROWS, broker.plaintext, topic, JSON)
+    client = {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}
+    with closing(KafkaSource(broker.plaintext, topic, JSON)) as source:
+        for name, fails in ((topic, True), (out, False)):
+            with closing(KafkaSink(broker.ssl, name, client=client)) as sink:
+                if fails:
+                    raises("is where predictions would go", LearningLoop, source, make_model(), sink=sink, error=StreamError)
+                else:
+                    LearningLoop(source, make_model(), sink=sink)
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("client_library")
+@pytest.mark.filterwarnings("ignore:.* is not compacted")
+def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
+    topic, empty = new_topic(), new_topic()
+    rows, place = f"kafka://{bootstrap}/{topic}", f"kafka://{bootstrap}/{empty}"
+    publish(ROWS, bootstrap, topic, JSON)
+    words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint"]
+    call(*words, rows, status=1, says="is read by this run: give checkpoints a topic of their own")
+    call("learn", place, *words[2:], place, status=1, says="is read by this run: give checkpoints a topic of their own")
+    call("learn", place, *words[2:], rows, status=1, says="holds messages that are no checkpoints, such as that at offset 99")
+    with (
+        closing(KafkaSource(bootstrap, empty, JSON)) as source,
+        TopicCheckpoints(bootstrap, empty, "rows") as checkpoints,
+        pytest.raises(StreamError, match="is where checkpoints would go"),
+    ):
+        LearningLoop(source, make_model(), checkpoints=checkpoints)
+    call(*words, place)
+    with TopicCheckpoints(bootstrap, topic, "other") as checkpoints, pytest.raises(CheckpointError, match="no checkpoints"):
+        checkpoints.newest()
