@@ -72,6 +72,8 @@ class PartitionSource(MessageSource):
             reason = "it was deleted and created again since the checkpoint"
         elif not self._beginning <= offset <= self._end:
             reason = f"{held}, the checkpoint continues at {offset}"
+            if offset < self._beginning:
+                reason += f": retention has removed {self._beginning - offset} unread messages"
         if reason:
             if self._lost_start is None:
                 raise StreamError(

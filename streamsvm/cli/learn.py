@@ -25,7 +25,7 @@ from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display, scores_of
-from streamsvm.cli.streams import monitored, open_streams, position_of, stopping
+from streamsvm.cli.streams import monitored, open_streams, position_now, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.core.warning import warn
@@ -64,8 +64,9 @@ def learn(job: LearnJob) -> bool:
             saved = None
         elif saved is None and checkpoints is not None and job.format is None:
             # Before the first row is waited for: whoever kills this run meanwhile loses none.
-            begins = position_of(job, table_of(job.columns, job.format, job.label))
-            checkpoints.begin(begins)
+            begins = position_now(job, table_of(job.columns, job.format, job.label))
+            if begins is not None:
+                checkpoints.begin(begins)
         beginning = reading = None
         if saved is not None:
             job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job

@@ -113,10 +113,11 @@ def open_streams(
         yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
 
 
-def position_of(job: Job, table: TableOptions) -> Position:
-    """Return where a source begins that is opened now."""
+def position_now(job: Job, table: TableOptions) -> Position | None:
+    """Return where the source begins; None if that does not depend on when it is opened."""
     with contextlib.ExitStack() as stack:
-        return _source_of(job, table, stack, None).position
+        source = _source_of(job, table, stack, None)
+        return source.position if source.begins_when_opened else None
 
 
 def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any) -> Source:
