@@ -139,16 +139,21 @@ class Connection:
 
         with failures.heard():
             try:
-                made = make(**self.arguments, **arguments, kafka_client=network)
-                if not self._was_led:
-                    self._follow(begun[0].cluster.brokers())
-                return made
+                made: Any = make(**self.arguments, **arguments, kafka_client=network)
             except BaseException as error:
                 for each in begun:  # kafka-python leaves its thread and sockets open
                     each.close()
                 if isinstance(error, KafkaError):
                     raise self._explained(failures.reason or error) from error
                 raise
+        if not self._was_led:
+            try:
+                self._follow(begun[0].cluster.brokers())
+            except BaseException:
+                made.close()
+                raise
+        found: T = made
+        return found
 
     def _follow(self, brokers: Iterable[Any]) -> None:
         """Try the addresses that brokers have for clients; BrokerUnreachableError if nothing answers at any."""
