@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from typing import Any
@@ -19,8 +20,9 @@ _MOST_COLUMNS = 100
 class ChangedColumns:
     """Compares the first rows after a checkpoint with the columns that were learned before it.
 
-    Of an ``encoder``, a column that fewer than half of the rows had is never called gone. Rows that have fewer than half of the
-    columns are sparse, and nothing is said of theirs.
+    A column is new if half of them have it, and has other values if half of those there are none of its kind. Of an ``encoder``,
+    one that fewer than half of the rows had is never called gone. Rows that have fewer than half of the columns are sparse, and
+    nothing is said of theirs.
 
     Examples
     --------
@@ -39,9 +41,10 @@ class ChangedColumns:
         self._known, self._usual = set(known), set(known if encoder is None else encoder.usual_columns)
         self.rows: int = 0
         self._cells = 0  # of columns that are known
-        self._came: set[Hashable] = set()
-        self._new: dict[Hashable, None] = {}
-        self._odd: dict[Hashable, Any] = {}
+        self._came: Counter[Hashable] = Counter()
+        self._new: Counter[Hashable] = Counter()
+        self._odd: Counter[Hashable] = Counter()
+        self._examples: dict[Hashable, Any] = {}  # of odd values
 
     def add(self, x: Any) -> None:
         """Look at a row."""
@@ -52,14 +55,15 @@ class ChangedColumns:
             if value is None or is_absent(value) or (self._encoder is not None and self._encoder.drops(name)):
                 continue
             if name not in self._known:
-                if len(self._new) < _MOST_COLUMNS:
-                    self._new[name] = None
+                if len(self._new) < _MOST_COLUMNS or name in self._new:
+                    self._new[name] += 1
                 continue
-            self._came.add(name)
+            self._came[name] += 1
             self._cells += 1
             takes = is_number if self._encoder is None else partial(self._encoder.takes, name)
-            if name not in self._odd and not takes(value):
-                self._odd[name] = value
+            if not takes(value):
+                self._odd[name] += 1
+                self._examples.setdefault(name, value)
 
     @property
     def text(self) -> str:
@@ -67,9 +71,10 @@ class ChangedColumns:
         if 2 * self._cells < self.rows * len(self._known):
             return ""
         found = []
-        if gone := sorted(self._usual - self._came, key=str):
+        if gone := sorted(self._usual - self._came.keys(), key=str):
             found.append(f"{listed(gone, 5)} {'is' if len(gone) == 1 else 'are'} gone (it counts as missing)")
-        if self._new:
-            found.append(f"{listed(list(self._new), 5)} {'is' if len(self._new) == 1 else 'are'} new")
-        found += [f"{name!r} has other values, such as {shown(value)}" for name, value in [*self._odd.items()][:5]]
+        if new := [name for name, n in self._new.items() if 2 * n >= self.rows]:
+            found.append(f"{listed(new, 5)} {'is' if len(new) == 1 else 'are'} new")
+        odd = [name for name, n in self._odd.items() if 2 * n >= self._came[name]]
+        found += [f"{name!r} has other values, such as {shown(self._examples[name])}" for name in odd[:5]]
         return ", ".join(found)
