@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from common import argument_parser, show, write
 
-from streamsvm.batch import BatchAdapter, CSMOClassifier, HierarchicalSVC, HSSADMMClassifier
+from streamsvm.batch import BatchAdapter, CSMOClassifier, HierarchicalSVC
 
 MODELS = {
     "CSMO": lambda: CSMOClassifier(C=10.0),
     "HierarchicalSVC": lambda: HierarchicalSVC(C=1.0),
-    "HSS-ADMM": HSSADMMClassifier,
 }
 
 

@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.batch import CSMOClassifier, HierarchicalSVC, HSSADMMClassifier
+from streamsvm.batch import CSMOClassifier, HierarchicalSVC
 
 SIZES = (2_000, 10_000, 50_000, 100_000, 1_000_000)
 N_TEST = 20_000
@@ -54,7 +54,6 @@ def approximate(landmarks: int, gamma: float, C: float, n: int, linear: bool) ->
 METHODS: dict[str, Callable[[float, float, int], Any]] = {
     "CSMOClassifier": lambda gamma, C, _: CSMOClassifier(C, gamma=gamma),
     "HierarchicalSVC": lambda gamma, C, _: HierarchicalSVC(C, gamma=gamma),
-    "HSSADMMClassifier": lambda gamma, C, _: HSSADMMClassifier(C, gamma=gamma),
     "BSCAClassifier, one pass": lambda gamma, C, n: budgeted(BSCAClassifier, gamma, C, n),
     "BSGDClassifier, one pass": lambda gamma, C, n: budgeted(BSGDClassifier, gamma, C, n),
     "scikit-learn SVC": lambda gamma, C, _: SVC(C=C, gamma=gamma),

@@ -242,11 +242,11 @@ class State:
 
     def _write_exactly(self, of: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel values of any k with any m rows into ``out``, float32 [k, m], by float64."""
-        p, exact = self.problem, self._exact_vectors()
-        if exact is not None:
-            block(exact.take(of), exact if len(to) == len(self.b) else exact.take(to), out, self.workers.each)
+        p, whole = self.problem, len(to) == len(self.b)
+        if (exact := self._exact_vectors()) is not None:
+            block(exact.take(of), exact if whole else exact.take(to), out, self.workers.each)
             return
-        rows, values = subset(p.rows, to), np.empty(len(to))
+        rows, values = p.rows if whole else subset(p.rows, to), np.empty(len(to))
         for i, place in enumerate(of):
             column(rows, p.rows, place, p.kernel, values)
             out[i] = values

@@ -110,7 +110,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     """
 
     kernel: KernelName = parameter(default="rbf", choices=KERNELS)
-    rel_tol: float = 0.1
+    rel_tol: float = 0.3
     """Relative error that the compression may have for coefficients whose sum is zero (see
     `streamsvm.batch.hss.HSSMatrix.compress`). A broad kernel needs a smaller one: a warning says so.
     """
