@@ -92,7 +92,7 @@ def to_budget(
     seed
         Seed of the choice of vectors and rows, and of the learner.
     parameters
-        Further parameters of the learner (see `BSCAClassifier` and the others). By default, its C is the machine's, but at most
+        Further parameters of the learner. By default, its C is the machine's, but at most
         0.2 for a classifier (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there. ``max_features`` is just
         large enough for the machine, and ``max_classes`` at least.
 

@@ -90,8 +90,6 @@ class HierarchicalMachine(PathMachine):
     memory_limit
         Maximum memory of the fit in bytes, on top of X. A fit that would need more raises an error before it begins. None sets
         no limit.
-    random_state
-        Seed of the random axes and skeletons, for repeatable fits. None uses a different seed each time.
 
     Attributes
     ----------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 
-from streamsvm.core.kernels import RBF, Kernel, kernel_matrix, values_of_products
+from streamsvm.core.kernels import LARGEST_KERNEL, RBF, Kernel, kernel_matrix, values_of_products
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
 _HELD_VALUES = 16_000_000  # kernel values, float32, that are held from the solution to the gradient; more are computed twice
@@ -39,7 +39,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
 
     def values_at(products: np.ndarray, norm: np.ndarray) -> np.ndarray:
         values_of_products(products[np.newaxis], norm, norms, kernel)
-        return products
+        return np.clip(products, -LARGEST_KERNEL, LARGEST_KERNEL, out=products)
 
     own = np.ones_like(norms) if kernel.kind == RBF else values_at(norms.copy(), norms)
     distances, chosen = own.copy(), []

@@ -405,7 +405,16 @@ def value_of_product(kernel: Kernel, product: float) -> float:
         return product
     if kernel.kind == SIGMOID:
         return math.tanh(kernel.gamma * product + kernel.coef0)
-    return _polynomial(kernel.gamma, kernel.coef0, kernel.degree, product)
+    return (kernel.gamma * product + kernel.coef0) ** kernel.degree
+
+
+@compiled(nogil=True, fastmath=FAST)
+def dot(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the product of two vectors, in float64."""
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
 
 
 @compiled(nogil=True)

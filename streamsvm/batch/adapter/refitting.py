@@ -179,12 +179,7 @@ class Refitting(Windowed):
         Raises
         ------
         Exception
-            The fit failed, and there is no model yet. The exception is the model's.
-
-        Warns
-        -----
-        RuntimeWarning
-            The fit failed; the last model stays in use.
+            The fit failed, and there is no model yet. The exception is the model's; if there is one, there is a RuntimeWarning.
         """
         if timeout is not None:
             check_number("timeout", timeout, 0.0, inclusive=True)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, RBF, Kernel, exp64, value_of_product, values_of_products
+from streamsvm.core.kernels import FAST, RBF, Kernel, dot, exp64, value_of_product, values_of_products
 
 DENSE, SPARSE = 0, 1
 
@@ -239,14 +239,6 @@ def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
         out[i] = value_of_product(kernel, square)
 
 
-@compiled(nogil=True, fastmath=FAST)
-def _product(a: np.ndarray, b: np.ndarray) -> float:
-    total = 0.0
-    for i in range(len(a)):
-        total += a[i] * np.float64(b[i])
-    return total
-
-
 @compiled(nogil=True)
 def expand(
     rows: Rows, coefficients: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, values: np.ndarray, out: np.ndarray
@@ -258,7 +250,7 @@ def expand(
     for t in range(len(which)):
         column(rows, source, which[t], kernel, values)
         for k in range(len(coefficients)):
-            out[t, k] += _product(coefficients[k], values)
+            out[t, k] += dot(coefficients[k], values)
 
 
 _ROW_BYTES = 16  # of bookkeeping for a row and its slot

@@ -76,13 +76,11 @@ class CSMOClassifier(KernelClassifier, CSMO):
     each row, and 1 MB for tiles; if C is large, also a fifth of the cache for Newton steps. If kernel values are given, it
     needs the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
 
-    With more than 1,000 rows, a fit begins with blocks. A block has all variables between their bounds, and 512 that violate
-    optimality, from all over the rows. It is solved on its own small matrix, to a tenth of the gap. Then the gradient of all
-    rows takes all changes at once, by matrix products, which cost a quarter of columns or less. If a quarter of the rows that
-    are left are between their bounds and their columns fit into the cache, the rest is single steps. Where these take long, a
-    Newton step now and then solves for all variables between their bounds, O(m^3) for m <= 3,000 of them. Rows far from the mean,
-    measured by gamma, have no products that are exact enough: if more than a twentieth of the rows are far, all steps are
-    single ones.
+    With more than 2,000 rows, a fit begins with blocks: all variables between their bounds, and 512 that violate optimality. A
+    block is solved on its own small matrix, and the gradient of all rows then takes all changes at once, by matrix products. If a
+    quarter of the rows that are left are between their bounds and their columns fit into the cache, the rest is single steps,
+    with a Newton step now and then, O(m^3) for m <= 3,000 of them. Rows far from the mean, measured by gamma, have kernel values in
+    float64, and all have if they are more than a twentieth.
 
     Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and warns of
     negative weights. ``"balanced"`` and ``gamma="scale"`` count rows by their weights.
@@ -91,9 +89,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     each pair of classes a sigmoid [^4]. With more than two classes, the probabilities are those that fit the pairs' best [^5].
     `predict` does not use them, so where classes are about equally probable, it may return another one than the most probable.
 
-    For two classes, the threads share all kernel values by products: those of a block, of columns, of the gradient, and of a
-    prediction. One thread makes the steps. For three or more classes, each thread instead fits one machine at a time, with a
-    cache of its own.
+    For two classes, the threads share all kernel values by products, and one makes the steps. For more, each thread fits one
+    machine at a time, with a cache of its own.
 
     If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt. If you interrupt
     the fits for probabilities, the model stays as it was before.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, RBF, Kernel, exponentials, value_of_product
+from streamsvm.core.kernels import RBF, Kernel, dot, exponentials, value_of_product
 
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # of the power method after the random combination, which is half of one
@@ -74,7 +74,7 @@ def _grow(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cu
         else:
             _choose_axis(X, order, first, last, steps, state, axes[cuts])
             for i in range(first, last):
-                values[i] = product(X[order[i]], axes[cuts])
+                values[i] = dot(X[order[i]], axes[cuts])
             middle, thresholds[cuts] = _part(values, order, first, last)
             cut[nodes] = cuts
             cuts += 1
@@ -124,7 +124,7 @@ def _choose_axis(
         for j in range(d):
             mean[j] = 0.0  # from here on, the next axis
         for i in range(m):
-            length = product(sample[i], axis)
+            length = dot(sample[i], axis)
             for j in range(d):
                 mean[j] += length * sample[i, j]
         for j in range(d):
@@ -143,15 +143,6 @@ def _normalise(axis: np.ndarray) -> None:
             total += (value / largest) ** 2  # which neither overflows nor vanishes
         for j in range(len(axis)):
             axis[j] = axis[j] / largest / np.sqrt(total)
-
-
-@compiled(nogil=True, fastmath=FAST)
-def product(x: np.ndarray, axis: np.ndarray) -> float:
-    """Return the product of a row with an axis: rows of the fit find their leaves because this is one function."""
-    total = 0.0
-    for j in range(len(x)):
-        total += x[j] * axis[j]
-    return total
 
 
 @compiled(nogil=True)
@@ -217,7 +208,7 @@ def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes
     """Return the number of the leaf to which the row x [d] goes from a node on; the arrays are those of `Cuts`."""
     while right[node] >= 0:
         number = cut[node]
-        node = node + 1 if product(x, axes[number]) <= thresholds[number] else right[node]
+        node = node + 1 if dot(x, axes[number]) <= thresholds[number] else right[node]
     return int(cut[node])
 
 
@@ -360,15 +351,7 @@ def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndar
                 x[j] = X[i, j] - packed.centres[leaf, j]
             _kernel_values(kernel, x, packed.rows[begin * d : end * d], end - begin, sums, values)
             for k in range(out.shape[1]):
-                out[i, k] += _product(forest.weights[k, begin:end], values)
-
-
-@compiled(nogil=True, fastmath=FAST)
-def _product(weights: np.ndarray, values: np.ndarray) -> float:
-    total = 0.0
-    for i in range(len(weights)):
-        total += weights[i] * values[i]
-    return total
+                out[i, k] += dot(forest.weights[k, begin:end], values)
 
 
 @compiled(nogil=True, fastmath={"contract"})

@@ -98,17 +98,13 @@ class HSSMatrix:
             The rows, float64 [n, d], at least one.
         kernel, gamma, degree, coef0
             ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
-        rel_tol
-            Tolerance of |K - K~| / |K| in the Frobenius norm. The matrix is compressed again, more exactly, until the estimated
-            error is at most half above it. None accepts any error: the rank is then ``max_rank``.
-        abs_tol
-            Tolerance of |K - K~| / sqrt(n); the looser of the two counts.
-        max_rank
-            Maximum number of rows of a skeleton.
-        n_neighbors
-            Approximate number of nearest rows of each row by which skeletons are chosen.
-        leaf_size
-            Maximum number of rows of a leaf.
+        rel_tol, abs_tol
+            Tolerances of |K - K~| / |K| in the Frobenius norm, and of |K - K~| / sqrt(n); the looser of the two counts. The
+            matrix is compressed again, more exactly, until the estimated error is at most half above it. ``rel_tol=None``
+            accepts any error: the rank is then ``max_rank``.
+        max_rank, n_neighbors, leaf_size
+            Maximum number of rows of a skeleton; approximate number of nearest rows of each row by which skeletons are chosen;
+            maximum number of rows of a leaf.
         zero_sum
             Whether K~ will only multiply vectors whose sum is zero. Tolerances and error are then relative to K on such
             vectors, which is small if all rows are near each other.

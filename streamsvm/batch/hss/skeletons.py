@@ -25,6 +25,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import RBF, Kernel, exponentials, values_of_products
 from streamsvm.core.threads import stop_if_asked
@@ -52,10 +53,7 @@ class KernelBlocks:
     def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
         """Kernel values between rows and rows, [rows, columns]."""
         A, B = self.X[rows], self.X[columns]
-        if self.kernel.kind == RBF and len(A):  # relative to the centre of A: values at rows far from it are zero anyway
-            centre = A.mean(axis=0)
-            A, B = A - centre, B - centre
-        return _values(A, B, np.einsum("ij,ij->i", B, B), self.kernel)
+        return block_between(A, B, self.kernel) if len(A) else np.empty((0, len(B)), A.dtype)
 
     def rounding(self, rows: np.ndarray) -> float:
         """The approximate rounding error of kernel values between these rows, relative to the largest value."""
@@ -74,35 +72,20 @@ class KernelBlocks:
         return self._expansion(self.X[rows], coefficients)
 
     def _expansion(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        support = np.flatnonzero(coefficients.reshape(len(coefficients), -1).any(axis=1))
-        X, coefficients = self.X[support], coefficients[support]
-        squares = np.einsum("ij,ij->i", X, X)
-        out = np.empty((len(Z), *coefficients.shape[1:]))
-        size = max(CHUNK_VALUES // max(len(X), 1), 1)
-        for begin in range(0, len(Z), size):
-            out[begin : begin + size] = _values(Z[begin : begin + size], X, squares, self.kernel) @ coefficients
-        return out
-
-
-def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Kernel values [a, b] between rows A [a, d] and B [b, d].
-
-    If a row of A is far from 0, rows near it are as far, and |a|^2 - 2 a.b + |b|^2 cancels: then differences are squared.
-    """
-    squares = np.einsum("ij,ij->i", A, A)
-    if kernel.kind == RBF and A.dtype == np.float64 and 8.0 * _EPS * kernel.gamma * squares.max(initial=0.0) > _MAX_ROUNDING:
-        out = np.empty((len(A), len(B)))
-        _from_differences(A, B, kernel, out)
-        return out
-    out = A @ B.T
-    values_of_products(out, squares, B_squares, kernel)
-    return out
+        columns = coefficients.reshape(len(coefficients), -1)
+        support = np.flatnonzero(columns.any(axis=1))
+        if not len(support):
+            return np.zeros((len(Z), *coefficients.shape[1:]))
+        sums = KernelSums(self.X[support], np.ascontiguousarray(columns[support].T), self.kernel)
+        size = sums.rows_at_once(Z)
+        parts = [sums.exact(Z[begin : begin + size]) for begin in range(0, max(len(Z), 1), size)]
+        return np.concatenate(parts).reshape(len(Z), *coefficients.shape[1:])
 
 
 @compiled(nogil=True)
 def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
     """Fill out [a, b] with RBF kernel values, from the differences of rows A [a, d] and B [b, d]."""
-    distances = np.empty(len(B))
+    distances = np.empty(len(B), A.dtype)
     for i in range(len(A)):
         for j in range(len(B)):
             total = 0.0
@@ -114,9 +97,10 @@ def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndar
 
 @compiled(nogil=True)
 def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values, float64 [a, b], between rows A float64 [a, d], at least one, and B [b, d]: for compiled callers.
+    """Return the kernel values [a, b] between rows A [a, d], at least one, and B [b, d], in their precision.
 
-    Small blocks take no Python. The arrays are not changed.
+    They are relative to the centre of A: values at rows far from it are 0 anyway. If a row of A is far from it, rows near that
+    one are as far, and |a|^2 - 2 a.b + |b|^2 cancels: then differences are squared. The arrays are not changed.
     """
     if kernel.kind != RBF:
         none = np.empty(0)
@@ -139,7 +123,7 @@ def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
             B[i, j] -= centre[j]
             b_squares[i] += B[i, j] * B[i, j]
     if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING:
-        out = np.empty((len(A), len(B)))
+        out = np.empty((len(A), len(B)), A.dtype)
         _from_differences(A, B, kernel, out)
         return out
     out = np.dot(A, B.T)

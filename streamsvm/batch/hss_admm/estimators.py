@@ -45,8 +45,6 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     memory_limit
         Maximum memory in bytes of the compressed matrix and its factorisation; None sets no limit. It does not count 8 bytes a
         row for each of about ten columns of every machine and C.
-    random_state
-        Seed of the random choices in the compression, for repeatable fits. None uses a different seed each time.
 
     Attributes
     ----------
@@ -115,9 +113,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     `streamsvm.batch.hss.HSSMatrix.compress`). A broad kernel needs a smaller one: a warning says so.
     """
     abs_tol: float = 0.0
-    """Absolute error that the compression may have (see `streamsvm.batch.hss.HSSMatrix.compress`); the looser of the two
-    counts.
-    """
+    """Absolute error that the compression may have; the looser of the two counts."""
     max_rank: int = parameter(default=1000, least=1, integer=True)
     """Maximum number of rows of a skeleton, at least 1. A higher rank is more accurate, and costs more."""
     n_neighbors: int = parameter(default=64, least=4, integer=True)
