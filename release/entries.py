@@ -130,9 +130,10 @@ def _use_solver(kind: Any) -> None:
     for kernel, (classes, dtype) in itertools.product(kernels, [(2, np.float32), (3, np.float64)]):
         X, y = _rows(classes if is_classifier(kind()) else 0)
         rare = np.tile(np.where(X > 1.5, X, 0.0), 8)  # which stays sparse
-        for rows in (X.astype(dtype), sparse.csr_matrix(rare.astype(dtype))):
+        gram = {"kernel": "precomputed"}
+        for parameters, rows in ((kernel, X.astype(dtype)), (kernel, sparse.csr_matrix(rare.astype(dtype))), (gram, X @ X.T)):
             try:
-                model = kind(**kernel).fit(rows, y)
+                model = kind(**parameters).fit(rows, y)
             except (ValueError, TypeError) as error:
                 if not re.search(r"sparse|kernel|binary", str(error)):  # what a solver does not take
                     raise

@@ -53,11 +53,10 @@ def to_budget(
     """Turn a fitted kernel machine into a learner within a budget that decides alike and keeps learning.
 
     It chooses support vectors of the machine that are far from each other, those of large coefficients first: a quarter of the
-    budget. Their coefficients are fitted by least squares, so that their expansion comes close to the machine's decision values
-    on rows. Twice, it adds rows where the expansion is still far off. Then it moves all vectors, and fits their coefficients
-    again. Rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. If the
-    machine has three or more classes and its pairs of classes vote, vectors and coefficients follow the votes, which no
-    expansion matches exactly.
+    budget. Their coefficients are fitted by least squares to the machine's decision values on rows, of which those near its
+    boundary count most. Twice, it adds rows where the expansion is still far off. Then it moves all vectors, and fits their
+    coefficients again. A machine that fits into the budget is taken over as it is. If it has three or more classes and its pairs
+    of classes vote, vectors and coefficients follow the votes, which no expansion matches exactly.
 
     Parameters
     ----------
@@ -114,14 +113,14 @@ def to_budget(
     decision values on r rows, and O(r B (B + d)) for each pass: 5 seconds for B = 500 and 10 features, .2 for B = 50. r is 30
     B, and at least 5,000 if there are that many; from B = 667 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
     for the rows, O(B^2 + 20 B d) for the fit, and 64 MB of kernel values. Vectors are moved if the kernel is Gaussian and B d
-    is at most 1,000,000. Sparse rows stay sparse if they would take more than 64 MB as an array, and no rows are added between
-    them.
+    is at most 1,000,000. Sparse rows stay sparse, and none are added between them, if they would take more than 64 MB as an
+    array.
 
     A search for a loss tries 25 vectors, 50, 100 and so on, then two numbers between the last that was too few and the first
-    that was enough, so that the budget is within a fifth of the smallest. It takes two to three times as long as its last
+    that was enough, so that the budget is within a fifth of the smallest; it takes two to three times as long as its last
     trial. More than 70 % of the machine's support vectors, or more than 4,000, are not tried: the machine is then taken over as
-    it is, if it is an expansion. A loss of .2 % on 2,000 rows held out is 4 rows, and chance may add or take two of them: give
-    8,000 rows or more for so small a loss. The logger ``streamsvm`` tells each trial, at the level INFO.
+    it is, if it is an expansion. A loss of .2 % on 2,000 rows held out is 4 rows, and chance may add or take two: give 8,000
+    rows or more for so small a loss. The logger ``streamsvm`` tells each trial, at the level INFO.
 
     References
     ----------

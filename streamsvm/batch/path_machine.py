@@ -178,26 +178,16 @@ class PathMachine(KernelMachine):
         Warns
         -----
         UserWarning
-            The fit took long, and CSMO would have needed about a tenth of the time. `HierarchicalSVC` and `HierarchicalSVR` also
-            warn before they begin, if CSMO is about to need a fifth.
+            The fit took long, and CSMO would have needed about a tenth of the time, or, before it begins, is about to need a
+            fifth.
         """
         return self._fit_watched([self], X, y, sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit one model for each of several values of C. They share all work that does not depend on C.
+        """Fit one model for each value of C in ``Cs``, above 0, and return them. They share all work that does not depend on C.
 
-        Parameters
-        ----------
-        X, y, sample_weight
-            Rows, labels or targets, and weights, as in `fit`, which also names the errors.
-        Cs
-            Values of C, above 0.
-
-        Returns
-        -------
-        list
-            One fitted model for each value in ``Cs``. This estimator itself stays as it was. If you interrupt the fit, there
-            are no models.
+        Rows, labels or targets, and weights are as in `fit`. This estimator itself stays as it was. If you interrupt the fit,
+        there are no models.
         """
         return self._fit_watched(self._models(Cs), X, y, sample_weight)
 

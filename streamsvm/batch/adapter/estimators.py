@@ -76,20 +76,19 @@ class BatchAdapter(Refitting):
     -----
     Memory: ``window * (4 * max_features + 16)`` bytes, because rows are float32; the fitted model; and during a fit, what the
     model needs for the rows in float64. Between fits, learning a row costs O(features). A fit costs what the model's ``fit``
-    costs. For a classifier without probabilities, there is one more fit for each of the ``calibration_folds``, without the rows
-    of that fold. A prediction is one call of the model, which takes much longer for a single row than for one of many.
+    costs, for a classifier without probabilities once more for each of the ``calibration_folds``. A prediction is one call of the
+    model, which takes much longer for a single row than for one of many.
 
-    `learn_many` fits wherever a fit is due, as `learn_one` does row by row. If a fit that is due fails, all rows stay in the
-    window, the last good model continues to predict, there is a warning, and the next attempt comes ``refit_every`` rows later.
-    If there is no model yet, the model's exception is raised. If the window has only one class, the fit waits for the next row
-    that brings a second one. Ctrl-C during a fit leaves the last good model and all rows. Sparse rows are made dense, all rows of
-    a call at once: give very many in several calls.
+    If a fit that is due fails, all rows stay in the window, the last good model continues to predict, there is a warning, and the
+    next attempt comes ``refit_every`` rows later; if there is no model yet, the model's exception is raised. If the window has
+    only one class, the fit waits for a second one. Ctrl-C during a fit leaves the last good model and all rows. Sparse rows are
+    made dense, all rows of a call at once: give very many in several calls.
 
     With ``background=True``, a fit that is due copies the window and begins; `wait` describes how its model comes into use.
     Which row meets which model then depends on the machine, so two runs are no longer equal.
 
-    Features get columns in the order in which their names are learned. A name influences predictions from the first fit that
-    has seen it. If any weight in the window is not 1, the weights are passed to the model as ``sample_weight``; if the model's
+    Features get columns in the order in which their names are learned; a name influences predictions from the first fit that has
+    seen it. If any weight in the window is not 1, the weights are passed to the model as ``sample_weight``; if the model's
     ``fit`` does not accept that, such rows are refused. A row of weight 0 is ignored.
 
     A checkpoint holds the rows and the fitted model. With a model of `streamsvm.batch`, loading it needs no trust; with another
@@ -116,15 +115,11 @@ class BatchAdapter(Refitting):
     def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
         """Turn the last good model into a budgeted learner that continues learning.
 
-        See `streamsvm.batch.to_budget`.
-
         Parameters
         ----------
-        budget
-            Maximum number of support vectors of the learner, at least 1. Without one, give ``loss``.
-        parameters
-            Further parameters of `streamsvm.batch.to_budget`. The rows on which the learner has to agree with the model are
-            those of the window. By default, the learner has the adapter's ``max_features``, ``overflow`` and ``max_classes``.
+        budget, parameters
+            Those of `streamsvm.batch.to_budget`. The rows on which the learner has to agree with the model are those of the
+            window. By default, the learner has the adapter's ``max_features``, ``overflow`` and ``max_classes``.
 
         Returns
         -------
@@ -141,9 +136,8 @@ class BatchAdapter(Refitting):
         Notes
         -----
         It takes as long as `streamsvm.batch.to_budget` with the rows of the window, and memory for a copy of them in float64.
-        The learner's ``nbytes`` grow with ``budget * (4 * max_features + 16 * labels)``; if no more features are to come, a
-        smaller ``max_features`` saves memory. The scaler saves three numbers for each name that it ever meets, even if the
-        learner ignores it.
+        If no more features are to come, a smaller ``max_features`` saves memory of the learner. The scaler saves three numbers
+        for each name that it ever meets, even if the learner ignores it.
         """
         fit = self._distilled()
         if self.overflow == "hash" and self.standardize and len(self.feature_names) == self.max_features:
@@ -277,16 +271,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         log odds. Each fit calibrates the factor on rows that were held out (see ``fit.py``), so probabilities always
         agree with the sign of the decision value. With ``calibration_folds=0``, the factor is 1.
 
-        Parameters
-        ----------
-        x
-            The features of the row, as in `predict_one`, which also names the errors.
-
-        Returns
-        -------
-        dict of label to float
-            Before the first fit, the frequencies of the labels in the window, as if there were one more row of each; before any
-            row was learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
+        Before the first fit, they are the frequencies of the labels in the window, as if there were one more row of each; before
+        any row was learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
         """
         fit = self._latest()
         return dict(zip(self.classes, self._probabilities(self._row_of(x, fit), fit)[0].tolist(), strict=True))

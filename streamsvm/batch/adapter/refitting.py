@@ -125,16 +125,9 @@ class Refitting(Windowed):
         format: str | None = None,  # noqa: A002
         limit: int | None = None,
     ) -> Self:
-        """Fit now, to all rows in the window.
+        """Fit now, to all rows in the window, and return the adapter.
 
-        Parameters
-        ----------
-        source, y, label, format, limit
-            Rows to put into the window first, as in `collect`. By default, there are none.
-
-        Returns
-        -------
-        The adapter.
+        The parameters are those of `collect`: rows to put into the window first. By default, there are none.
 
         Raises
         ------
@@ -157,14 +150,14 @@ class Refitting(Windowed):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the fit that runs in the background, and use its model from then on.
 
-        You need not call it. Without it, the new model comes into use with the first call that predicts or learns after the end
-        of the fit. If a fit fails, the next call that learns says so. Only one fit runs at a time. If the next one becomes due
+        You need not call it: the new model comes into use with the first call that predicts or learns after the end of the fit,
+        and if a fit fails, the next call that learns says so. Only one fit runs at a time. If the next one becomes due
         meanwhile, it begins when the first one ends, with the rows that are then in the window.
 
         `fit` stops a fit that runs in the background, and fits immediately. A copy of the adapter, or a saved one, holds the
         rows and the last model but not the fit that runs, which is due again there. The fit also stops when the adapter is
-        garbage-collected and when the program ends: a model of `streamsvm` stops within about a second, and the interpreter
-        waits for any other model. Ctrl-C does not reach the fit. Use the adapter itself from one thread at a time.
+        garbage-collected and when the program ends: a model of `streamsvm` within about a second, and the interpreter waits for
+        any other. Ctrl-C does not reach the fit. Use the adapter itself from one thread at a time.
 
         Parameters
         ----------

@@ -79,8 +79,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     With more than 2,000 rows, a fit begins with blocks: all variables between their bounds, and 512 that violate optimality. A
     block is solved on its own small matrix, and the gradient of all rows then takes all changes at once, by matrix products. If a
     quarter of the rows that are left are between their bounds and their columns fit into the cache, the rest is single steps,
-    with a Newton step now and then, O(m^3) for m <= 3,000 of them. Rows far from the mean, measured by gamma, have kernel values in
-    float64, and all have if they are more than a twentieth.
+    with a Newton step now and then, O(m^3) for m <= 3,000 of them. Rows far from the mean, measured by gamma, have kernel values
+    in float64, and all have if they are more than a twentieth.
 
     Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and warns of
     negative weights. ``"balanced"`` and ``gamma="scale"`` count rows by their weights.

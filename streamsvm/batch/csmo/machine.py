@@ -195,14 +195,7 @@ class CSMO(KernelMachine):
 
         Returns
         -------
-        The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range, or X, y or a weight cannot be learned.
-        TypeError
-            The Gram matrix is sparse.
+        The fitted estimator. The errors are those that the class names.
         """
         return self._fit(X, y, sample_weight, dual_coef_init)
 

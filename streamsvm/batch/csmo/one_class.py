@@ -72,7 +72,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         Parameters
         ----------
         X, sample_weight
-            Rows to learn and their weights, as in `CSMOClassifier.fit`, which also names the errors.
+            Rows to learn and their weights, as in `CSMOClassifier.fit`.
         y
             Ignored.
 

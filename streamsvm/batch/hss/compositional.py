@@ -75,17 +75,10 @@ def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> 
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
     ranks, blocks, interpolations, inverses = _sizes(cuts.begin, cuts.end, cuts.right, rank)
     keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)
-    matrix = CompositionalMatrix(
-        ranks,
-        _places(ranks),
-        np.empty(int(ranks.sum()), np.int64),
-        _places(blocks),
-        np.empty(int(blocks.sum()), np.float32),
-        _places(interpolations),
-        np.empty(int(interpolations.sum()), np.float32),
-        np.empty(int(inverses.sum())),
-        _places(inverses),
-    )
+    sizes = ranks, blocks, interpolations, inverses
+    kinds = np.int64, np.float32, np.float32, np.float64
+    at, flat = [_places(some) for some in sizes], [np.empty(int(n.sum()), kind) for n, kind in zip(sizes, kinds, strict=True)]
+    matrix = CompositionalMatrix(ranks, at[0], flat[0], at[1], flat[1], at[2], flat[2], flat[3], at[3])
     _compose(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
     return matrix
 
