@@ -21,7 +21,8 @@ from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rescale import FOLLOWS
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, decide_many, learn_many, predict_then_learn
-from streamsvm.learners.estimator import KernelEstimator, learner
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.kernel_estimator import KernelEstimator
 from streamsvm.learners.scaling import ScalingEstimator
 
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time

@@ -10,22 +10,18 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm.core.checks import Gamma, KernelName, OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import OutputName, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.docstrings import documented
-from streamsvm.core.explaining import distances_to
 from streamsvm.core.frames import Batch, as_matrix
-from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rescale import GIVEN
 from streamsvm.core.steps.rule import Rule, learn_many
-from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.learners.explained import Explained, spoken_for
+from streamsvm.learners.explained import Explained
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
@@ -428,77 +424,6 @@ class OnlineEstimator(RiverEstimator, Explained):
     def _learned(self) -> dict[str, tuple[float, float]]:
         """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
-
-
-@learner
-class KernelEstimator(OnlineEstimator):
-    """The base of models whose store has support vectors, or landmarks, and a kernel."""
-
-    budget: int = field(default=100, kw_only=False)
-    """The maximum number of support vectors, B. A larger budget can represent more detail; memory and the time of a row grow
-    with it.
-    """
-    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
-    """The kernel of a row x and a support vector or landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and
-    ``"poly"`` is (gamma x.s + coef0)^degree.
-    """
-    gamma: Gamma = "scale"
-    """The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
-    a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances
-    (scikit-learn's "scale", for features of equal mean and variance). With ``scaling="auto"`` that is one over the number of
-    features, of which binary ones count by their variance. Without scaling it is estimated from the first 500 rows, updated
-    with each of them and fixed from then on.
-    """
-    degree: int = parameter(default=3, least=1, high=100, integer=True)
-    """The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it."""
-    coef0: float = 0.0
-    """The constant of the polynomial kernel, at least 0. The other kernels ignore it."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        header, found = self._store.views.header, isinstance(self.gamma, str)
-        header["kernel"], header["coef0"], header["degree"] = self._kernel_kind, self.coef0, self.degree
-        header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GIVEN)
-
-    def _opened(self, store: Any) -> dict[str, Any]:
-        return {**super()._opened(store), "_row": store.views.rows[0], "_scores": store.views.scores}
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_learner_kernel(self.kernel, self.gamma, self.coef0)
-
-    @property
-    def _kernel_kind(self) -> int:
-        return KERNELS[self.kernel]
-
-    @property
-    def n_support(self) -> int:
-        """The number of support vectors, or landmarks, that the model has now; at most ``budget``."""
-        n: int = self._store.n_support
-        return n
-
-    @property
-    def effective_gamma(self) -> float:
-        """The gamma in use, for rows as the kernel sees them: the number given, or that of ``"scale"`` now."""
-        return float(self._store.views.header[0]["gamma"])
-
-    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        vectors = self._store.vectors
-        if self._kernel_kind not in KERNELS.values():  # frequencies are no rows
-            return super()._known_rows(x)
-        if not len(vectors):
-            raise ValueError("the model has no support vectors yet: it knows no rows")
-        self._decide_row(x, iterates.CHOSEN)
-        distances = distances_to(self._store.views.rows[0][: vectors.shape[1]], vectors)
-        return vectors, distances, spoken_for(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
-
-    def _fixed(self) -> dict[str, Any]:
-        header = self._store.views.header[0]
-        given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
-        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
-
-    def _learned(self) -> dict[str, tuple[float, float]]:
-        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}
 
 
 def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:

@@ -20,7 +20,8 @@ from streamsvm.core.steps.least_squares import ADDING, IDLE, PRIOR, STEPPING, SW
 from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.estimator import KernelEstimator, learner
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.kernel_estimator import KernelEstimator
 from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.regressor import OnlineRegressor
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
-from functools import partial
 from typing import Any
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import is_number, listed
 from streamsvm.stream.tables.chunk import is_absent
 from streamsvm.stream.tables.encoder import TableEncoder
+from streamsvm.stream.tables.model import takes_value, usual_columns
 
 #: Rows that are looked at, and the fewest of which anything is said.
 ROWS, LEAST = 100, 50
@@ -38,7 +38,7 @@ class ChangedColumns:
 
     def __init__(self, known: Collection[Hashable], encoder: TableEncoder | None) -> None:
         self._encoder = encoder
-        self._known, self._usual = set(known), set(known if encoder is None else encoder.usual_columns)
+        self._known, self._usual = set(known), set(known if encoder is None else usual_columns(encoder))
         self.rows: int = 0
         self._cells = 0  # of columns that are known
         self._came: Counter[Hashable] = Counter()
@@ -52,7 +52,10 @@ class ChangedColumns:
             return
         self.rows += 1
         for name, value in x.items():
-            if value is None or is_absent(value) or (self._encoder is not None and self._encoder.drops(name)):
+            if value is None or is_absent(value):
+                continue
+            is_right = is_number(value) if self._encoder is None else takes_value(self._encoder, name, value)
+            if is_right is None:
                 continue
             if name not in self._known:
                 if len(self._new) < _MOST_COLUMNS or name in self._new:
@@ -60,8 +63,7 @@ class ChangedColumns:
                 continue
             self._came[name] += 1
             self._cells += 1
-            takes = is_number if self._encoder is None else partial(self._encoder.takes, name)
-            if not takes(value):
+            if not is_right:
                 self._odd[name] += 1
                 self._examples.setdefault(name, value)
 

@@ -214,6 +214,7 @@ class LearningLoop(ScoredLoop):
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
 
     def _take_all(self, chunk: Chunk) -> None:
+        self._note_columns()
         if self._changed is not None:
             for i in range(min(len(chunk), ROWS)):
                 if type(row := chunk.row(i)) is Row and row.x:  # a label that comes later has nothing else
@@ -347,10 +348,6 @@ class LearningLoop(ScoredLoop):
         self.empty += rows.empty
         self._score_many(ys, predicted, each)
         return predicted, ys, probabilities or [None] * len(ys)
-
-    def _take_all(self, chunk: Chunk) -> None:
-        self._note_columns()
-        super()._take_all(chunk)
 
     def _note_columns(self) -> None:
         """Tell a new model in which order the source has its columns, if it has any."""

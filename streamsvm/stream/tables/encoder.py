@@ -171,24 +171,6 @@ class TableEncoder(base.MiniBatchTransformer):
         return [*self._numbers, *self._features]
 
     @property
-    def usual_columns(self) -> list[Hashable]:
-        """Those that at least half of the rows had that were learned, as far as that is known: all with names."""
-        most = max((count for count, _ in self._numbers.values()), default=0)
-        return [*(name for name, (count, _) in self._numbers.items() if 2 * count >= most), *self._features]
-
-    def drops(self, column: Hashable) -> bool:
-        """Return whether a column is left out."""
-        return self._reading.drops(column)
-
-    def takes(self, column: Hashable, value: Any) -> bool:
-        """Return whether a value is of the kind of a column."""
-        try:
-            self._split({column: value}, True)
-        except ValueError:
-            return False
-        return True
-
-    @property
     def most_made_features(self) -> int:
         """The most features that names and cycles can become."""
         names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)

@@ -254,6 +254,23 @@ class TableModel(compose.Pipeline):
         return n
 
 
+def usual_columns(encoder: Any) -> list[Hashable]:
+    """Return the columns that at least half of the rows had that were learned, as far as that is known: all with names."""
+    most = max((count for count, _ in encoder._numbers.values()), default=0)
+    return [*(name for name, (count, _) in encoder._numbers.items() if 2 * count >= most), *encoder._features]
+
+
+def takes_value(encoder: Any, column: Hashable, value: Any) -> bool | None:
+    """Return whether a value is of the kind of a column; None of a column that is left out."""
+    if encoder._reading.drops(column):
+        return None
+    try:
+        encoder._split({column: value}, True)
+    except ValueError:
+        return False
+    return True
+
+
 def room_for(encoder: Any, usual: int, n_columns: int = 0) -> int:
     """Return the ``max_features`` with which a learner has room for all that an encoder makes of a table.
 
