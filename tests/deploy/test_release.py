@@ -72,4 +72,12 @@ def test_the_page_names_what_there_is():
 
 def test_every_extra_for_users_is_tried():
     uses = set(re.findall(r'^    "(\w+)": """$', (ROOT / "release" / "check_extras.py").read_text(), re.MULTILINE))
-    assert uses == WHOLE["project"]["optional-dependencies"].keys() - {"benchmark", "dev", "docs", "examples", "release", "test"}
+    assert uses == WHOLE["project"]["optional-dependencies"].keys() - {
+        "benchmark",
+        "dev",
+        "docs",
+        "examples",
+        "release",
+        "test",
+        "thorough",
+    }
