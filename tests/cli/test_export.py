@@ -139,6 +139,15 @@ def test_the_default_model_names_the_way_to_a_small_one(tmp_path, call):
     assert re.match(r"a committee of [\d,]+ bytes of numbers: .*--max-bytes.*--learner bsgd,budget=60", said)
 
 
+def test_the_order_of_the_table_is_said_and_kept(file, tmp_path, call):
+    lines = [f"{i % 7},{i * 37 % 100},{i % 5},{i % 7 > 3}" for i in range(300)]
+    table = file("table.csv", "sex,income,age,y", *lines)
+    call("learn", table, "--label", "y", "--learner", "bsgd", "--quiet", "--checkpoint", tmp_path / "state")
+    said = call("export", tmp_path / "state", "--to", "c", "--out", tmp_path).stdout
+    assert said.startswith("takes numbers in the order of the table: sex, income, age\n")
+    assert "x[0]  sex\n *   x[1]  income\n *   x[2]  age\n" in (tmp_path / "model.h").read_text()
+
+
 def test_checkpoints_are_exported(bananas, tmp_path, call):
     state, out = tmp_path / "state", tmp_path / "out"
     call("learn", bananas(300), "--label", "y", "--checkpoint", state, "--learner", "bsgd", "--quiet")
