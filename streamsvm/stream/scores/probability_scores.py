@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
+from decimal import ROUND_FLOOR, Context
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from streamsvm.stream.scores.ranks import (
 )
 
 _MOST_ROWS = 2**53
+_DIGITS = Context(prec=4, rounding=ROUND_FLOOR)  # of a threshold, which must not be above rows that it is of
 _THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
@@ -190,7 +192,7 @@ class Thresholds(RankScore):
     >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
     ...     score.update(y, {False: 1.0 - p, True: p})
     >>> [row[:2] for row in score.table[3:7]]
-    [['0.2', 3], ['0.3 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
+    [['0.2', 3], ['0.2999 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
     """
 
     @staticmethod
@@ -200,16 +202,11 @@ class Thresholds(RankScore):
     @property
     def table(self) -> list[list[Any]]:
         lines = by_threshold(self._ranks.counts, _THRESHOLDS)
-        names = [_named(p) + " (best F1)" * (p not in _THRESHOLDS) for p, *_ in lines]
+        names = [f"{float(_DIGITS.create_decimal(p)):.4g}" + " (best F1)" * (p not in _THRESHOLDS) for p, *_ in lines]
         return [
             ["probability from", "predicted", "precision", "recall", "F1"],
             *([name, *line[1:]] for name, line in zip(names, lines, strict=True)),
         ]
-
-
-def _named(p: float) -> str:
-    """Return a threshold with three digits, or with more where these would be above it, and above rows that it is of."""
-    return next(text for digits in range(3, 18) if float(text := f"{p:.{digits}g}") <= p)
 
 
 class LossScore(ProbabilityScore):
