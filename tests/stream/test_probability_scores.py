@@ -322,5 +322,7 @@ def test_the_best_threshold_is_just_below_its_rows(p):
     score = Thresholds(window=10)
     for y in (True, True, False):
         score.update(y, {True: p if y else 0.0})
-    [[text, *_]] = [row for row in score.table if "best" in row[0]]
+    names = [row[0] for row in score.table[1:]]
+    [text] = [name for name in names if "best" in name]
+    assert [name for name in names if name != text] == "0.05 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 0.95".split()
     assert 0.98 * p <= float(text.split()[0]) <= p or not p > 0.0 == float(text.split()[0])

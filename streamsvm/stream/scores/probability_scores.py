@@ -192,7 +192,7 @@ class Thresholds(RankScore):
     >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
     ...     score.update(y, {False: 1.0 - p, True: p})
     >>> [row[:2] for row in score.table[3:7]]
-    [['0.2', 3], ['0.2999 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
+    [['0.2', 3], ['0.2998 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
     """
 
     @staticmethod
@@ -202,7 +202,7 @@ class Thresholds(RankScore):
     @property
     def table(self) -> list[list[Any]]:
         lines = by_threshold(self._ranks.counts, _THRESHOLDS)
-        names = [f"{float(_DIGITS.create_decimal(p)):.4g}" + " (best F1)" * (p not in _THRESHOLDS) for p, *_ in lines]
+        names = [f"{p:g}" if p in _THRESHOLDS else f"{float(_DIGITS.create_decimal(p)):g} (best F1)" for p, *_ in lines]
         return [
             ["probability from", "predicted", "precision", "recall", "F1"],
             *([name, *line[1:]] for name, line in zip(names, lines, strict=True)),
