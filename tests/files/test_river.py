@@ -142,7 +142,7 @@ def instances(kind):
 def learned(model):
     """The model after some rows, as far as it takes them."""
     forest = type(model).__module__.startswith("river.forest")  # slow, and of many equal parts
-    for i, (x, y) in enumerate(ROWS[: 60 if forest else 150]):
+    for i, (x, y) in enumerate(ROWS[: 120 if forest else 300]):
         try:
             if isinstance(model, base.Classifier):
                 model.predict_one(x)
