@@ -94,6 +94,8 @@ def test_many_is_one_after_the_other(kind):
     names = [0, 1] if isinstance(frame, np.ndarray) else ["a", "b"]
     one, many = BSGDClassifier(budget=20, seed=1), BSGDClassifier(budget=20, seed=1)
     X = np.asarray(frame, np.float64) if isinstance(frame, np.ndarray) else X
+    if not isinstance(frame, np.ndarray):
+        one.note_columns(frame.column_names if kind == "pyarrow" else list(frame.columns))
     for row, label, weight in zip(X, y, weights, strict=True):
         one.learn_one(dict(zip(names, map(float, row), strict=True)), bool(label), float(weight))
     many.learn_many(frame, y if isinstance(frame, np.ndarray) else pd.Series(y), weights)
