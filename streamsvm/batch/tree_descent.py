@@ -101,12 +101,11 @@ def lift(
 
 
 @compiled(nogil=True)
-def leaf_weights(right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """Return weights of the rows, float64 [n], so that values anywhere in a leaf are kernel values with its rows times these.
+def leaf_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, weights: np.ndarray) -> None:
+    """Turn coefficients b, float64 [n], into weights: values anywhere in a leaf are kernel values with its rows times these.
 
-    ``down`` must be that of the coefficients b: as the last walk, without steps, left it.
+    ``down`` must be that of the coefficients: as the last walk, without steps, left it.
     """
-    weights = b.copy()
     for node in range(len(right)):
         rank = M.ranks[node]
         if right[node] < 0 and rank:
@@ -114,7 +113,6 @@ def leaf_weights(right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, down:
             _add_product(matrix_at(M.inverses, M.inverse_places[node], rank, rank), _of(M, down, node), shares)
             for i in range(rank):
                 weights[M.skeletons[M.places[node] + i]] += shares[i]
-    return weights
 
 
 @compiled(nogil=True)
@@ -270,9 +268,9 @@ def descend(
     def end() -> Solution:
         gap, objective = go(0)
         relative = float(gap / objective) if objective > 0.0 else 0.0
-        return Solution(
-            b, bias, leaf_weights(cuts.right, matrix, b, down), objective, relative, n_iter, stop.is_set() and relative > tol
-        )
+        weights = b.copy()
+        leaf_weights(cuts.right, matrix, down, weights)
+        return Solution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
 
     try:
         while n_iter < max_iter:

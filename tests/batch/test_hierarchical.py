@@ -113,7 +113,8 @@ def test_weights_of_leaves_give_the_values_that_the_matrix_has(gamma, rank):
     up, down = np.zeros(len(p.matrix.skeletons)), np.zeros(len(p.matrix.skeletons))
     lift(*p.tree, p.matrix, b, near, up)
     walk(*p.tree, p.matrix, p.loss.targets, 1.0, *p.bounds, b, near, up, down, 0.0, 1e-9, 0)
-    weights = leaf_weights(p.cuts.right, p.matrix, b, down)
+    weights = b.copy()
+    leaf_weights(p.cuts.right, p.matrix, down, weights)
     for leaf in p.leaves:
         np.testing.assert_allclose(p.K[leaf, leaf] @ weights[leaf], (p.K @ b)[leaf], atol=1e-4)
 

@@ -53,7 +53,10 @@ class KernelBlocks:
     def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
         """Kernel values between rows and rows, [rows, columns]."""
         A, B = self.X[rows], self.X[columns]
-        return block_between(A, B, self.kernel) if len(A) else np.empty((0, len(B)), A.dtype)
+        out = np.empty((len(A), len(B)), A.dtype)
+        if len(A):
+            fill_block(A, B, self.kernel, out)
+        return out
 
     def rounding(self, rows: np.ndarray) -> float:
         """The approximate rounding error of kernel values between these rows, relative to the largest value."""
@@ -97,16 +100,24 @@ def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndar
 
 @compiled(nogil=True)
 def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values [a, b] between rows A [a, d], at least one, and B [b, d], in their precision.
+    """Return the kernel values that `fill_block` fills in: for compiled callers."""
+    out = np.empty((len(A), len(B)), A.dtype)
+    fill_block(A, B, kernel, out)
+    return out
+
+
+@compiled(nogil=True)
+def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+    """Fill out [a, b] with the kernel values between rows A [a, d], at least one, and B [b, d], all of one precision.
 
     They are relative to the centre of A: values at rows far from it are 0 anyway. If a row of A is far from it, rows near that
     one are as far, and |a|^2 - 2 a.b + |b|^2 cancels: then differences are squared. The arrays are not changed.
     """
     if kernel.kind != RBF:
         none = np.empty(0)
-        out = np.dot(A, B.T)
+        np.dot(A, B.T, out)
         values_of_products(out, none, none, kernel)
-        return out
+        return
     d = A.shape[1]
     centre, a_squares, b_squares, largest = np.zeros(d), np.zeros(len(A)), np.zeros(len(B)), 0.0
     A, B = A.copy(), B.copy()
@@ -123,12 +134,10 @@ def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
             B[i, j] -= centre[j]
             b_squares[i] += B[i, j] * B[i, j]
     if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING:
-        out = np.empty((len(A), len(B)), A.dtype)
         _from_differences(A, B, kernel, out)
-        return out
-    out = np.dot(A, B.T)
+        return
+    np.dot(A, B.T, out)
     values_of_products(out, a_squares, b_squares, kernel)
-    return out
 
 
 _MIN_PIVOT = 1e-10  # of a row of a skeleton given the others, relative to the largest diagonal value

@@ -88,14 +88,16 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
                 factorizations += 1
             x = factor.solve(right_side, ordered=True)
             bias = x.sum(axis=0) / ones.sum()  # the multiplier of the sum
-            moved, size = _advance(x, ones, bias, z, u, right_side, Kx, beta, options.relaxation, bounds)
+            moved, size = np.zeros((2, len(running)))
+            _advance(x, ones, bias, z, u, right_side, Kx, beta, options.relaxation, bounds, moved, size)
             found.bias[running], found.n_iter[running] = bias, done
             if done % _CHECK_EVERY and done < options.max_iter:
                 continue
             apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
             primal = _relative(np.linalg.norm(apart, axis=0), values)
             dual = _relative(beta * moved, np.maximum(beta * size, values))
-            gap = _gap(Kx - apart, z, bias, bounds)
+            gap = np.zeros(len(running))
+            _gap(Kx - apart, z, bias, bounds, gap)
             found.primal[running], found.dual[running], found.gap[running] = primal, dual, gap
             going = residual(primal, dual, gap) > options.tol
             if not going.all():
@@ -132,14 +134,15 @@ def _advance(
     beta: float,
     relaxation: float,
     bounds: Bounds,
-) -> tuple[np.ndarray, np.ndarray]:
+    moved: np.ndarray,
+    size: np.ndarray,
+) -> None:
     """Do one iteration from x and ``ones``, the solutions of (K~ + beta I) for ``right_side`` and for ones.
 
-    Changes z, u and right_side, and writes x - z into x and K~ x into Kx. Returns the norms of the change of z and of u, float64
-    [problems] each.
+    Changes z, u and right_side, and writes x - z into x, K~ x into Kx, and the norms of the change of z and of u into ``moved``
+    and ``size``, zeros [problems].
     """
     n, problems = x.shape
-    moved, size = np.zeros(problems), np.zeros(problems)
     width = 1.0 / beta
     for i in range(n):
         for k in range(problems):
@@ -155,18 +158,19 @@ def _advance(
             size[k] += left**2
             z[i, k], u[i, k], x[i, k] = new, left, x_ik - new
             right_side[i, k] = beta * (new - left)
-    return np.sqrt(moved), np.sqrt(size)
+    for k in range(problems):
+        moved[k], size[k] = math.sqrt(moved[k]), math.sqrt(size[k])
 
 
 @compiled(nogil=True)
-def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds) -> np.ndarray:
-    """Return the duality gap of each problem at z, relative to the primal objective.
+def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
+    """Write the duality gap of each problem at z, relative to the primal objective, into ``gap``, zeros [problems].
 
     It is the sum over rows of the slack in Fenchel's inequality, which is never below 0. The loss of a row is the largest of
     -b f - |b - kink| over b, plus the largest of |b - kink|, with which a row beyond the margin has loss 0.
     """
     n, problems = z.shape
-    gap, primal = np.zeros(problems), np.zeros(problems)
+    primal = np.zeros(problems)
     for i in range(n):
         for k in range(problems):
             b, kink, f = z[i, k], bounds.kink[i, k], Kz[i, k] + bias[k]
@@ -174,7 +178,8 @@ def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds) -> np.
             loss = max(-kink * f, -lower * f - abs(lower - kink), -upper * f - abs(upper - kink))
             gap[k] += loss + b * f + abs(b - kink)
             primal[k] += 0.5 * b * Kz[i, k] + loss + abs(kink)
-    return gap / np.maximum(primal, 1e-300)
+    for k in range(problems):
+        gap[k] /= max(primal[k], 1e-300)
 
 
 def _relative(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
