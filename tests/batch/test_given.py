@@ -138,7 +138,7 @@ def test_an_interrupt_in_a_function_keeps_the_last_iterate():
 
     def function(A, B):
         calls.append(len(A))
-        if len(A) == 1 and calls.count(1) == 20:
+        if len(calls) == 8:  # some columns after the diagonal
             raise KeyboardInterrupt
         return A @ B.T
 
