@@ -43,7 +43,7 @@ def log(place: Path, name: str = "model") -> Any:
     with mlflow.start_run() as run, tempfile.TemporaryDirectory() as folder:
         mlflow.log_params({"learner": type(learner).__name__, "source": header["source"], **learner._get_params()})
         curve = header["curve"]
-        points = [Metric(f"{curve['metric']} so far", value, 0, rows) for rows, value, _ in curve["points"] if value is not None]
+        points = [Metric(f"{curve['metric']} so far", value, 0, rows) for rows, value, *_ in curve["points"] if value is not None]
         mlflow.MlflowClient().log_batch(run.info.run_id, metrics=points)
         mlflow.log_metrics({score["name"]: score["value"] for score in header["scores"] if score.get("value") is not None})
         mlflow.log_metrics({"rows": header["rows"], "bytes": learner.nbytes})
