@@ -344,6 +344,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     report.add_argument("--to", dest="into", type=Path, required=True, metavar="FILE", help=text)
     text = "the column or key that holds the label (default: the one that was learned)"
     report.add_argument("--label", metavar="NAME", help=text)
+    report.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
     text = "the label that ROCAUC, AveragePrecision and F1 are about (default: that of the model's threshold or costs)"
     report.add_argument("--positive", metavar="LABEL", help=text)
     add_overwrite(report)

@@ -13,16 +13,14 @@ from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.decisions import positive_of
-from streamsvm.cli.job import Job
 from streamsvm.cli.outputs import check_written
-from streamsvm.cli.score import metrics_of, rows_left_out
-from streamsvm.cli.streams import newest, read_by_model, stopping, unwinding
+from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
+from streamsvm.cli.streams import newest, read_by_model, unwinding
 from streamsvm.export.report.card import card
 from streamsvm.export.report.facts import Given, facts_of
 from streamsvm.files.model_file import ModelFileError, write
-from streamsvm.stream import BadRow, LearningLoop, StreamError
+from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
-from streamsvm.stream.open import format_of
 from streamsvm.stream.page import page
 from streamsvm.stream.rows import learner_of
 
@@ -57,9 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
-    place: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    name = place if isinstance(place, str) else f"{len(place)} files"
-    job = Job(place=place, format=format_of(place), label=arguments.label)
+    job = labelled_job(arguments)
+    name = job.place if isinstance(job.place, str) else f"{len(job.place)} files"
     with read_by_model(job, checkpoint) as source:
         first = [row for row in itertools.islice(source, _ROWS) if not isinstance(row, BadRow)]
     if not first:
@@ -68,18 +65,16 @@ def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
     model: Any = checkpoint.model
     if not isinstance(learner_of(model), base.Classifier | base.Regressor):
         return Given(name, xs, ys)
-    with read_by_model(job, checkpoint) as source:
-        positive = positive_of(arguments.positive, model, job.format)
-        metric = metrics_of(model, positive=positive)
-        loop = LearningLoop(source, model, metric, positive=positive, learns=False, on_error="skip", error_share=1.0)
+    positive = positive_of(arguments.positive, model, job.format)
+    with scoring_loop(job, checkpoint, model, metrics_of(model, positive=positive), positive) as loop:
         began = time.process_time()
         try:
-            with stopping(loop.stop):
-                end = loop.run()
+            end = loop.run()
         except StreamError:
             if loop.learned or loop.unlabelled < loop.rows:
                 raise
             return Given(name, xs, ys)  # without a label
+        check_met(end, loop.source.name)
         seconds = time.process_time() - began
     return Given(name, xs, ys, end.learned, end.scores, rows_left_out(end), seconds)
 

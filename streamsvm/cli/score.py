@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,6 +20,7 @@ from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping
 from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress, Sink
 from streamsvm.stream.answers import calibrated_answer
+from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
@@ -41,40 +44,22 @@ def run(arguments: argparse.Namespace) -> bool:
     """
     checkpoint = newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
-    place = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    text_format = format_of(place)
-    decide = decide_of(arguments, text_format, regression=False, learns=False)
+    job = labelled_job(arguments)
+    decide = decide_of(arguments, job.format, regression=False, learns=False)
     model = decided(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
-    positive = positive_of(arguments.positive, model, text_format)
-    labels = labels_of(argparse.Namespace(**{**vars(arguments), "source": place, "start": None}), text_format)
-    job = Job(place=place, format=text_format, label=arguments.label, labels=labels)
+    positive = positive_of(arguments.positive, model, job.format)
     if arguments.metric is not None and arguments.positive is None:
         metric = metrics_of(model, arguments.metric)
         positive = positive if Scores(metric, _WINDOW).may_be_binary else None
     else:
         metric = metrics_of(model, arguments.metric, positive)
-    sure = None if labels is not None else calibrated_answer(model)
+    sure = None if job.labels is not None else calibrated_answer(model)
     held = None if sure is None else _Held()
-    with read_by_model(job, checkpoint) as source:
-        loop = (LearningLoop if labels is None else partial(DelayedLearningLoop, delayed=labels.buffer))(
-            source,
-            model,
-            metric,
-            sink=held,
-            answers=[] if sure is None else [sure],
-            window=_WINDOW,
-            positive=positive,
-            learns=False,
-            abstain=arguments.abstain,
-            on_error="skip",
-            error_share=1.0,
-        )
-        with stopping(loop.stop):
-            end = loop.run()
+    answers = [] if sure is None else [sure]
+    with scoring_loop(job, checkpoint, model, metric, positive, sink=held, answers=answers, abstain=arguments.abstain) as loop:
+        end = loop.run()
+    check_met(end, loop.source.name)
     counts = rows_left_out(end)
-    if not (end.learned or end.interrupted):
-        others = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-        raise CommandError(f"{source.name}: no row has met its label: {others or 'there are none'}")
     if arguments.json:
         course = {"every": loop.curve.every, "points": loop.curve.state["points"]}
         facts = {"rows": end.learned, "scores": scores_of(end.scores), "course": course, "left_out": counts}
@@ -90,6 +75,35 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.metric is None and positive is None and len(getattr(learner_of(model), "labels", ())) == 2:
         print("--positive LABEL shows more: ROCAUC, AveragePrecision and F1 of that label, and thresholds for it")
     return end.interrupted
+
+
+def labelled_job(arguments: argparse.Namespace) -> Job:
+    """Return where rows with labels are read from, by the arguments ``source``, ``label`` and ``labels``."""
+    place: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
+    text_format = format_of(place)
+    given = {**vars(arguments), "source": place, "start": None, "format": None, "on_error": "skip"}
+    labels = labels_of(argparse.Namespace(**given), text_format)
+    return Job(place=place, format=text_format, label=arguments.label, labels=labels)
+
+
+@contextlib.contextmanager
+def scoring_loop(
+    job: Job, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
+) -> Iterator[LearningLoop]:
+    """Give the loop that scores rows without learning them, and stops at Ctrl-C."""
+    make: Any = LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer)
+    parameters |= {"window": _WINDOW, "positive": positive, "learns": False, "on_error": "skip", "error_share": 1.0}
+    with read_by_model(job, checkpoint) as source:
+        loop = make(source, model, metric, **parameters)
+        with stopping(loop.stop):
+            yield loop
+
+
+def check_met(end: Progress, name: str) -> None:
+    """Raise a CommandError where no row has met its label."""
+    if not (end.learned or end.interrupted):
+        others = ", ".join(f"{count:,} {kind}" for kind, count in rows_left_out(end).items())
+        raise CommandError(f"{name}: no row has met its label: {others or 'there are none'}")
 
 
 class _Held(Sink):

@@ -64,6 +64,22 @@ def test_scores_are_those_of_score_and_importance_that_of_explain(state, file, t
     assert dict(found["tiles"])["a row"].endswith(" µs")
 
 
+@pytest.mark.filterwarnings("default")
+def test_labels_of_another_stream_are_scored(state, file, tmp_path, call):
+    bare = file("bare.csv", "id,city,size,t", *(f"{line.rpartition(',')[0]},{i}" for i, line in enumerate(table(100, 1))))
+    labels = file("labels.csv", "id,y,t", *(f"{i},{line.rpartition(',')[2]},{i + 9}" for i, line in enumerate(table(90, 1))))
+    both = file("both.csv", "id,city,size,y", *table(90, 1))
+    call("report", state, both, "--to", tmp_path / "due.html")
+    words, joined = ["--label", "y", "--to", tmp_path / "out.html", "--overwrite", "--labels"], f"{labels}?key=id&time=t"
+    call("report", state, bare, *words, f"{joined}&expired=dead-letter", status=2, says="needs a place")
+    call("report", state, bare, *words, joined)
+    due, found = facts(tmp_path / "due.html"), facts(tmp_path / "out.html")
+    assert (found["score"]["value"], found["confusion"]) == (due["score"]["value"], due["confusion"])
+    assert "10 wait for a label" in " ".join(found["notes"])
+    others = file("others.csv", "id,y,t", "-1,yes,0")
+    call("report", state, bare, *words, f"{others}?key=id&time=t", status=1, says="has met its label: 100 wait for a label")
+
+
 def test_without_rows_it_says_what_the_run_recorded(state, tmp_path, call):
     call("report", state, "--to", tmp_path / "out.html")
     found, header = facts(tmp_path / "out.html"), json.loads(call("inspect", state, "--json").stdout)

@@ -14,6 +14,7 @@ from river import checks, conf, linear_model, preprocessing
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor, _Calibration
+from streamsvm.stream.tables import TableEncoder
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -149,3 +150,18 @@ def test_river(kind):
     made = kind(**next(iter(kind._unit_test_params())))
     for check in checks.yield_checks(made):
         check(made.clone())
+
+
+def test_tables_have_both():
+    city = TableEncoder(categorical="city")
+    sets = city | ConformalClassifier(BSGDClassifier(budget=20))
+    intervals = city.clone() | ConformalRegressor(BSGDRegressor(budget=20))
+    for i in range(60):
+        x = {"city": "Oslo" if i % 2 else "Rome"}
+        sets.learn_one(x, i % 2)
+        intervals.learn_one(x, float(i % 2))
+    assert 1 in sets.predict_set_one({"city": "Oslo"})
+    low, high = intervals.predict_interval_one({"city": "Rome"})
+    assert -0.5 < low <= high < 0.5
+    raises("a ConformalRegressor has no sets of labels", intervals.predict_set_one, {"city": "Rome"})
+    raises("a ConformalClassifier has no intervals", sets.predict_interval_one, {"city": "Rome"})

@@ -153,7 +153,7 @@ def test_columns_of_a_table_come_back():
     for i in range(50):
         gaps.learn_one({"a": None if i % 3 == 1 else float(i)}, i % 2)
     assert gaps.examples_one({"a": None}).nearest[0][0].values == {"a": None}
-    raises("LogisticRegression knows no rows", (TableEncoder() | linear_model.LogisticRegression()).examples_one, {})
+    raises("LogisticRegression has no rows to show", (TableEncoder() | linear_model.LogisticRegression()).examples_one, {})
 
 
 def test_machines_pipelines_and_wrappers():

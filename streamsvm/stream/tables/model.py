@@ -200,13 +200,26 @@ class TableModel(compose.Pipeline):
         ValueError
             The row is refused, or the learner knows no rows.
         """
-        encoder, *_, last = self.steps.values()
-        if not hasattr(last, "examples_one"):
-            raise ValueError(f"a {type(last).__name__} knows no rows")
-        found = last.examples_one(self._transform_one(x)[0], n)  # type: ignore[arg-type] # as above
+        encoder = next(iter(self.steps.values()))
+        found = self._last_says("examples_one", "no rows to show", x, n)
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
             return found
         return found.changed(lambda each: each._replace(values=_columns_of(encoder, each.values)))
+
+    def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
+        """Return the interval of a row's target, from a model that ends in a `ConformalRegressor`."""
+        return self._last_says("predict_interval_one", "no intervals", x)
+
+    def predict_set_one(self, x: Mapping[Any, Any]) -> Any:
+        """Return the labels to expect of a row, from a model that ends in a `ConformalClassifier`."""
+        return self._last_says("predict_set_one", "no sets of labels", x)
+
+    def _last_says(self, method: str, nothing: str, x: Mapping[Any, Any], *more: Any) -> Any:
+        """Return what a method of the last step says of a row; a ValueError where it has none."""
+        last = self._last_step
+        if not hasattr(last, method):
+            raise ValueError(f"a {type(last).__name__} has {nothing}")
+        return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder says what is no mapping
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
