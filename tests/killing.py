@@ -55,7 +55,8 @@ def learn(url, options, folder, predictions, *others):
 
 
 def start(arguments, most=None):
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):  # for what it imports, Python 3.11 needs to be told
+    # For what the server imports, Python 3.11 needs to be told; and a busy machine's broker answers late.
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
         forkserver.ensure_running()
     reader, writer = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=learn, args=(*arguments, writer, most))

@@ -91,7 +91,7 @@ def learn(kind, url, where, kill, pipe):
 
 def start(kind, url, where, kill=None):
     """Start a learner in a process of its own, which tells through a pipe what becomes of it."""
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
         forkserver.ensure_running()
     reader, writer = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=learn, args=(kind, url, where, kill, writer))
