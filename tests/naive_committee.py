@@ -42,7 +42,8 @@ def said_by(model, number, x):
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
     if expert.kind <= kinds.RESETTING:
-        store, common, values = stores[0], states(stores[0], expert.kind)[0][0], kernels(stores[0], z)
+        damped = z if labelled else z * (1.0 - v.damping[0, : len(z)])
+        store, common, values = stores[0], states(stores[0], expert.kind)[0][0], kernels(stores[0], damped)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]
         return np.array([iterates(common, rows[a, :n], rows[b, :n], biases[[a, b]], values) for a, b in pairs])

@@ -162,9 +162,10 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
     value = filled = program.add("fill", value, single=model._dtype is np.float32)
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
-    anchored = _add_anchors(program, filled, model)
+    damped = _add_damping(program, value, v.damping)
+    taken = {kinds.FOREST: _add_anchors(program, filled, model), kinds.ASCENT: damped, kinds.RESETTING: damped}
     said = [
-        _add_expert(program, anchored if expert.kind == kinds.FOREST else value, model, number, expert, stores)
+        _add_expert(program, taken.get(expert.kind, value), model, number, expert, stores)
         for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True))
     ]
     joined = program.add("join", *said)
@@ -264,6 +265,14 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
+
+
+def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
+    """Add what makes features count less for kernel machines, float64 [0 or 1, columns], if any does."""
+    if not damping.any():
+        return value
+    counts = 1.0 - damping[0, : program.widths[value]]
+    return program.add("scale", value, location=np.zeros(len(counts)), spread=1.0 / counts, bound=None)
 
 
 def _add_anchors(program: Program, value: int, model: Any) -> int:

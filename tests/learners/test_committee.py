@@ -287,6 +287,8 @@ def reread(model, change):
         (SVMRegressor, lambda m: m._store.views.target_moments.__setitem__((0, 0), 1e30), "too many values"),
         (SVMRegressor, lambda m: m._store.views.target_first.__setitem__((0, 0), np.nan), "target_first hold nan"),
         (SVMRegressor, lambda m: m._store.views.errors.__setitem__(3, 30.0), "errors hold 30"),
+        (SVMRegressor, lambda m: m._store.views.damping.__setitem__((0, 0), 0.9), "damping hold 0.9"),
+        (SVMRegressor, lambda m: m._store.views.damping.__setitem__((0, 3), 0.5), "damping hold numbers beyond"),
         (SVMRegressor, lambda m: m._store.views.inverses.__setitem__((1, 0, 0), -1.0), "not positive definite"),
         (SVMRegressor, lambda m: m._store.stores[-1][0].views.header.__setitem__("kernel", 1), "kernel of an expert is 1"),
         (SVMRegressor, lambda m: m._store.stores[-1][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
@@ -378,6 +380,30 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
         assert first + said.shape[1] == v.at_hand.shape[1]
         assert (v.at_hand[:, 0] == float(model._outputs == 1)).all()
         model.learn_one(x, y)
+    assert v.damping.any() == (not labels and effort != "low" and scaling == "auto" and not config.DISABLE_JIT)
+
+
+@pytest.mark.parametrize("scaling", ["auto", None])
+def test_features_that_say_nothing_count_less_for_kernel_machines(scaling):
+    """A twin finds what each counts from the relevance, and gamma and the norms from that; vectors have moved with it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80 if config.DISABLE_JIT else 800, 4))
+    model = made(SVMRegressor, effort="normal", scaling=scaling)
+    learned_by(model, zip(dicts(X), (np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]).tolist(), strict=True))
+    damping, relevance = model._store.views.damping[0, :4], np.maximum(remembered(model).relevance[:4], 0.0)
+    if scaling is None:
+        assert not damping.any()
+        return
+    expected = 0.8 * (relevance.max() - relevance) / max(relevance.max(), 0.01)
+    np.testing.assert_allclose(damping, expected, atol=0.05)
+    assert damping[0] < 0.05 < 0.7 < damping[2:].min()
+    for expert, stores in zip(model._team, model._store.stores, strict=True):
+        if expert.kind <= kinds.RESETTING:
+            h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]
+            assert h["gamma"] == pytest.approx(expert.width / np.square(1.0 - damping).sum())
+            np.testing.assert_allclose(norms, np.square(vectors).sum(1), rtol=1e-5)
+            assert h["largest_norm"] == pytest.approx(norms.max(), rel=1e-5)
+            np.testing.assert_allclose(vectors.std(0), 1.0 - damping, rtol=0.4)
 
 
 @pytest.mark.thorough

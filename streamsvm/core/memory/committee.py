@@ -24,6 +24,9 @@ STACKS = 2
 #: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
 LARGEST_ERROR = 20.0
 
+#: By how much less a feature may count for kernel machines.
+MOST_DAMPED = 0.8
+
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, a linear learner of first order, one
 #: of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order too, the last label
 #: and what followed it before, recursive least squares on kernel values with landmarks, the last target, a memory of rows, and a
@@ -73,6 +76,8 @@ class CommitteeViews(NamedTuple):
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
+    damping: Annotated[np.ndarray, Array(np.float64, ("targets", "columns"), 0.0, MOST_DAMPED)]
+    """By how much less each feature counts for the kernel machines of dual ascent: 0 for one that counts in full."""
     target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", FOLLOWED))]
     target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
     weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]

@@ -28,6 +28,7 @@ from streamsvm.core.memory.committee import (
     LAST_LABEL,
     LAST_TARGET,
     LINEAR,
+    MOST_DAMPED,
     NEIGHBOURS,
     NEWTON,
     RESETTING,
@@ -87,6 +88,9 @@ def drifts(state: np.ndarray, error: float) -> bool:
     return True
 
 
+_TELLING = 0.01  # the relevance of the first feature from which on it is taken at its word
+_DAMPED_OFF, _EVERY = 0.05, 16  # by which what a feature counts may be off, and rows between looks at that
+
 #: The largest weight that a row has in what is of second order.
 LARGEST_WEIGHT = 1e4
 
@@ -112,7 +116,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), views(store)
     h = s.header[0]
     for j in range(h["used"]):
-        s.rows[0, j] = v.scaled[j]
+        s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j])) if len(v.damping) > 0 else v.scaled[j]
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
     s.cache[SCORED] = 1
@@ -266,7 +270,25 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
 def _rescale(block: np.ndarray, scaling: bool) -> None:
     # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
-    gamma = gamma_of(v.moments, v.spread, v.header[0]["used"], scaling)
+    used = v.header[0]["used"]
+    gamma = gamma_of(v.moments, v.spread, used, scaling, v.damping[:0])
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] == LANDMARKS:
+            _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
+        elif v.experts[e, 0] == NEIGHBOURS and scaling:
+            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.MOVED)
+        elif v.experts[e, 0] == FOREST:
+            _call_inputs(v.calls[_ADAPT_FOREST], block, _part(block, e, 0), neighbours.MOVED)
+    for j in range(used if len(v.damping) > 0 else 0):
+        v.shift[j] *= 1.0 - v.damping[0, j]
+    _move_kernels(block, scaling)
+
+
+@compiled
+def _move_kernels(block: np.ndarray, scaling: bool) -> None:
+    # Bring what the kernel machines hold to what has come into use.
+    v = committee_views(block)
+    gamma = gamma_of(v.moments, v.spread, v.header[0]["used"], scaling, v.damping)
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] <= RESETTING:
             s = views(_part(block, e, 0))
@@ -275,13 +297,32 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
             s.cache[0] = 0
             if scaling:
                 h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-        elif v.experts[e, 0] == LANDMARKS:
-            _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
-        elif v.experts[e, 0] == NEIGHBOURS and scaling:
-            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.MOVED)
-        elif v.experts[e, 0] == FOREST:
-            _call_inputs(v.calls[_ADAPT_FOREST], block, _part(block, e, 0), neighbours.MOVED)
     v.cache[0] = 0
+
+
+@compiled(inline=True)
+def _damping_of(relevance: float, largest: float) -> float:
+    return MOST_DAMPED * ((largest - max(relevance, 0.0)) / max(largest, _TELLING))
+
+
+@compiled
+def _follow_relevance(block: np.ndarray, memory: np.ndarray) -> None:
+    # Let features count for the kernel machines by what the memory of rows has learned of them.
+    v, s = committee_views(block), neighbour_views(memory)
+    used, largest, moved = v.header[0]["used"], 0.0, False
+    if s.header[0]["told"] <= neighbours.FIRST_TOLD or used > MOST_COLUMNS:
+        return
+    for j in range(used):
+        largest = max(largest, s.relevance[j])
+    for j in range(used):
+        moved = moved or abs(_damping_of(s.relevance[j], largest) - v.damping[0, j]) > _DAMPED_OFF
+    if not moved:
+        return
+    for j in range(used):
+        damping = _damping_of(s.relevance[j], largest)
+        v.ratio[j], v.shift[j] = (1.0 - damping) / (1.0 - v.damping[0, j]), 0.0
+        v.damping[0, j] = damping
+    _move_kernels(block, True)
 
 
 @compiled
@@ -316,6 +357,10 @@ def follow_scale(block: np.ndarray) -> None:
     learn_moments(v.moments, v.first, v.given[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale(block, scaling)
+    if len(v.damping) > 0 and scaling and t % _EVERY == 0:
+        for e in range(v.header[0]["experts"]):
+            if v.experts[e, 0] == NEIGHBOURS:
+                _follow_relevance(block, _part(block, e, 0))
 
 
 @compiled

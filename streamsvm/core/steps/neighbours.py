@@ -40,7 +40,8 @@ ROUNDING = np.float32(8192.0)
 
 #: What a feature counts at least, where targets are labels, and where they are numbers.
 LEAST_OF_LABELS, LEAST_OF_NUMBERS = 0.2, 0.05
-_FIRST_TOLD = 50.0  # rows that must have said something of the features before these count unequally
+#: Rows that must have said something of the features before these count unequally.
+FIRST_TOLD = 50.0
 _TOLD = 2000.0  # rows that relevance remembers
 _KEPT = 10  # one in so many rows that were not missed is kept
 _LIGHTEST = 1e-30  # a weight that float32 has
@@ -62,7 +63,7 @@ def fill_factors(relevance: np.ndarray, units: np.ndarray, laid: int, told: floa
     A feature counts ``least`` at least.
     """
     largest = 0.0
-    for j in range(laid if told > _FIRST_TOLD else 0):
+    for j in range(laid if told > FIRST_TOLD else 0):
         largest = max(largest, relevance[j])
     for j in range(laid):
         unit = np.float64(units[j])

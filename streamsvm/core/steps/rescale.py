@@ -173,14 +173,15 @@ def _variance(moments: np.ndarray, spread: float) -> float:
 
 
 @compiled
-def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool) -> float:
-    """One over the sum of the variances of scaled rows, or of rows as they are."""
+def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, damping: np.ndarray) -> float:
+    """One over the sum of the variances of scaled rows, or of rows as they are; ``damping`` is float64 [0 or 1, columns]."""
     total = 0.0
     for j in range(used):
+        counts = 1.0 - damping[0, j] if len(damping) > 0 else 1.0
         if not scaling:
             total += spread[j] * spread[j]
         elif spread[j] > 0.0:
-            total += _variance(moments[j], spread[j]) if _is_binary(moments[j]) else 1.0
+            total += counts * counts * (_variance(moments[j], spread[j]) if _is_binary(moments[j]) else 1.0)
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
