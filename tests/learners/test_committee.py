@@ -396,7 +396,8 @@ def test_features_that_say_nothing_count_less_for_kernel_machines(scaling):
         return
     expected = 0.8 * (relevance.max() - relevance) / max(relevance.max(), 0.01)
     np.testing.assert_allclose(damping, expected, atol=0.05)
-    assert damping[0] < 0.05 < 0.7 < damping[2:].min()
+    assert damping[0] < 0.05
+    assert damping[2:].min() > 0.7
     for expert, stores in zip(model._team, model._store.stores, strict=True):
         if expert.kind <= kinds.RESETTING:
             h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]

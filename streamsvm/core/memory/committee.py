@@ -199,8 +199,8 @@ class CommitteeStore(Store[CommitteeViews]):
 
     Notes
     -----
-    With D columns, it has ``388 D`` bytes, ``8 D`` more for targets, and those of its experts' stores; ``16 S^2`` for each expert of second order,
-    S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
+    With D columns, it has ``388 D`` bytes, ``8 D`` more for targets, and those of its experts' stores; ``16 S^2`` for each expert
+    of second order, S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
     def __init__(
