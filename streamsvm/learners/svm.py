@@ -159,7 +159,8 @@ class SVMRegressor(OnlineRegressor, Committee):
     order, a sum of functions of one feature each, recursive least squares on landmarks with a Gaussian and with a cubic kernel,
     the last target, budgeted kernel regressions of what the sum of functions does not explain, and a memory of rows, whose
     nearest neighbours give the mean of their targets. One of the kernel regressions starts from scratch where the stream
-    drifts. In them, a feature counts by what the memory of rows has learned of it: the most relevant one 1, others .2 at least.
+    drifts. If rows are scaled, a feature counts in them by what the memory of rows has learned of it, and at least .2 of the most
+    relevant one.
 
     Stacks combine the experts: recursive least squares with memories that fade. Their inputs are the last and the average
     output of each expert, and a mean of all of them that is weighted by their recent errors. Predictions follow the stacks,
