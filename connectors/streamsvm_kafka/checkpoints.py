@@ -338,6 +338,10 @@ class FollowedTopic(Follower):
         check_says_rows(self.path, checkpoint)
         return checkpoint
 
+    def reads(self, place: object) -> bool:
+        """Return whether a sink is this topic."""
+        return isinstance(place, TopicPlace) and place.is_topic(self._connection, self._topic)
+
     def close(self) -> None:
         """Close the connection."""
         if self._reader is not None:

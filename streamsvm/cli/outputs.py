@@ -42,8 +42,8 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
         if sink is None or sink == "-":
             continue
         if "://" in sink:  # by another address of its cluster, it is found out when all is open
-            for other in ("SOURCE", "--labels"):
-                if sink.partition("?")[0] == (files[other] or "").partition("?")[0]:
+            for other, name in (files | folders).items():
+                if other not in sinks and sink.partition("?")[0] == str(name).partition("?")[0]:
                     raise UsageError(
                         f"{option} {sink} is {other}, and this run would read there what it writes: name another one"
                     )

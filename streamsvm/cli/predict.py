@@ -43,6 +43,8 @@ def run(arguments: argparse.Namespace) -> bool:
         usual_label = None if job.format == "libsvm" else label_of(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
+        if not isinstance(job.model, Path) and any(map(models.reads, (sink, on_error))):
+            raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
         model = decided(saved.model, job.decide, job.decides_by, job.abstain)
         loop = PredictionLoop(
             without_key(source, saved),

@@ -39,12 +39,14 @@ def test_outputs_that_are_inputs(embedded, tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--to", "--on-error"])
-@pytest.mark.parametrize("other", ["SOURCE", "--labels"])
+@pytest.mark.parametrize("other", ["SOURCE", "--labels", "--checkpoint", "--model"])
 def test_the_command_line_tells_at_once(call, flag, other):
-    urls = ["kafka://127.0.0.1:1/rows", "kafka://127.0.0.1:1/labels"]
-    place = urls[other == "--labels"]
-    words = ["learn", f"{urls[0]}?codec=json", "--label", "y", "--labels", f"{urls[1]}?key=id", flag, place]
-    call(*words, status=2, says=f"{flag} {place} is {other}, and this run would read there what it writes")
+    place = f"kafka://127.0.0.1:1/{other.strip('-').lower()}"
+    words = ["learn", "kafka://127.0.0.1:1/source?codec=json", "--label", "y", "--labels", "kafka://127.0.0.1:1/labels?key=id"]
+    words += ["--checkpoint", "kafka://127.0.0.1:1/checkpoint?name=a"]
+    if other == "--model":
+        words = ["predict", words[1], "--to", "-", "--model", f"{place}?name=a"]
+    call(*words, flag, place, status=2, says=f"{flag} {place} is {other}, and this run would read there what it writes")
 
 
 @pytest.mark.broker
@@ -80,5 +82,7 @@ def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
     ):
         LearningLoop(source, make_model(), checkpoints=checkpoints)
     call(*words, place)
+    again = place.replace("127.0.0.1", "localhost")
+    call("predict", rows, "--model", place, "--to", again, "--stop-at-end", status=1, says="holds models: give predictions")
     with TopicCheckpoints(bootstrap, topic, "other") as checkpoints, pytest.raises(CheckpointError, match="no checkpoints"):
         checkpoints.newest()
