@@ -17,7 +17,7 @@ from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision
 from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import make_metrics
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
-from streamsvm.cli.streams import newest, read_by_model, stopping
+from streamsvm.cli.streams import newest, read_by_model, stopping, tell
 from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress, Sink
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoint
@@ -90,13 +90,14 @@ def labelled_job(arguments: argparse.Namespace) -> Job:
 def scoring_loop(
     job: Job, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
 ) -> Iterator[LearningLoop]:
-    """Give the loop that scores rows without learning them, and stops at Ctrl-C."""
+    """Give the loop that scores rows without learning them, and stops at Ctrl-C; say at the end what the model has not met."""
     make: Any = LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer)
     parameters |= {"window": _WINDOW, "positive": positive, "learns": False, "on_error": "skip", "error_share": 1.0}
     with read_by_model(job, checkpoint) as source:
         loop = make(source, model, metric, **parameters)
         with stopping(loop.stop):
             yield loop
+    tell(loop.unfamiliar)
 
 
 def check_met(end: Progress, name: str) -> None:

@@ -7,6 +7,7 @@ import itertools
 import logging
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.cli import CommandError
+from streamsvm.cli import CommandError, printable
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
@@ -24,10 +25,12 @@ from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_mod
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
 from streamsvm.stream.open import format_of, open_models
+from streamsvm.stream.rows import GuardedModel, columns_of
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
 from streamsvm.stream.tables.chunk import Table as Columns
 from streamsvm.stream.tables.options import TableOptions
+from streamsvm.stream.unfamiliar import Unfamiliar
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
@@ -251,11 +254,20 @@ def _if_table(place: Path) -> str:
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
+    unfamiliar = Unfamiliar(columns_of(checkpoint.model), GuardedModel(checkpoint.model, learns=False).encoder)
     with read_by_model(Job(place=place, format=format_of(place)), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
+            unfamiliar.add_row(row.x)
             yield row
+    tell(unfamiliar)
+
+
+def tell(unfamiliar: Unfamiliar) -> None:
+    """Say on standard error what rows have that their model has not met."""
+    for sentence in unfamiliar.sentences:
+        print(printable(sentence), file=sys.stderr)  # noqa: T201
 
 
 @contextlib.contextmanager

@@ -109,6 +109,8 @@ class LearningLoop(ScoredLoop):
         The scores at fewer than 200 rows of the stream. Checkpoints hold those of earlier runs.
     rows, learned : int
         Number of rows read and learned so far, as in `Progress`.
+    unfamiliar : Unfamiliar
+        Of a loop that does not learn: what its rows have that the model has not met.
 
     Raises
     ------
@@ -346,6 +348,7 @@ class LearningLoop(ScoredLoop):
         self.learned += learned
         self.unlabelled += len(ys) - labelled
         self.empty += rows.empty
+        self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(ys))
         self._score_many(ys, predicted, each)
         return predicted, ys, probabilities or [None] * len(ys)
 

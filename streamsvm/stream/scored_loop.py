@@ -13,13 +13,23 @@ from streamsvm.core.warning import warn
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Source, StreamError
-from streamsvm.stream.rows import SETTLED, GuardedModel, LabelRules, RowError, checked_number, gives_probabilities, listed
+from streamsvm.stream.rows import (
+    SETTLED,
+    GuardedModel,
+    LabelRules,
+    RowError,
+    checked_number,
+    columns_of,
+    gives_probabilities,
+    listed,
+)
 from streamsvm.stream.scores.base import Columns, Score
 from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.scores.positive import ScoreError
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.stream_loop import Progress, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
+from streamsvm.stream.unfamiliar import Unfamiliar
 
 #: A metric of river, or a name.
 Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
@@ -54,6 +64,7 @@ class ScoredLoop(StreamLoop[Progress]):
         self.unlabelled: int = 0
         self.empty: int = 0
         self.abstained: int = 0
+        self.unfamiliar: Unfamiliar = Unfamiliar(() if self._learns else columns_of(model), self._guarded.encoder)
         self._warned = False
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
@@ -84,8 +95,11 @@ class ScoredLoop(StreamLoop[Progress]):
         scores, prepare, predictor = self._scores, guarded.prepare, guarded.last
         wanted = self.sink is not None and not self._regression
         wants_probability = scores.wants_probabilities or self._abstain or (wanted and gives_probabilities(predictor))
+        learns, unfamiliar = self._learns, self.unfamiliar
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
+            if not learns:
+                unfamiliar.add_row(x)
             seen = x if prepare is None else prepare(x)
             if not wants_probability:
                 label = predictor.predict_one(seen)

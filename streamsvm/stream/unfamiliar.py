@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -38,6 +39,10 @@ class Unfamiliar:
     column 'age' was learned, and no row has it: it counts as missing
     column 'size' was never learned: it is left out (1 of 2 rows)
     column 'city' has names that were never learned (1 of 2 rows)
+    >>> found = Unfamiliar(["Age"], None)
+    >>> found.add_row({"age": 31})
+    >>> found.sentences[1]
+    "column 'age' was never learned: it is left out (1 of 1 rows). Is it 'Age'? It is written 'age'"
     """
 
     def __init__(self, learned: Sequence[Hashable], encoder: TableEncoder | None, ignored: Sequence[Hashable] = ()) -> None:
@@ -96,10 +101,16 @@ class Unfamiliar:
             they = "they count" if len(never) > 1 else "it counts"
             found.append(f"{_columns(never)} learned, and no row has {'them' if len(never) > 1 else 'it'}: {they} as missing")
         for name, n in facts["unknown_columns"].items():
-            found.append(f"column {name!r} was never learned: it is left out ({n:,} of {self._rows:,} rows)")
+            alike = next((f". Is it {each!a}? It is written {name!a}" for each in never if _folded(each) == _folded(name)), "")
+            found.append(f"column {name!r} was never learned: it is left out ({n:,} of {self._rows:,} rows){alike}")
         for name, n in facts["unknown_names"].items():
             found.append(f"column {name!r} has names that were never learned ({n:,} of {self._rows:,} rows)")
         return found
+
+
+def _folded(name: str) -> str:
+    """Return a name as those have it that differ in case, blanks and forms of the same letters."""
+    return unicodedata.normalize("NFKC", name).casefold().strip()
 
 
 def _columns(names: Sequence[str]) -> str:

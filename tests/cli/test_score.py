@@ -79,15 +79,26 @@ def test_several_files_and_numbers_to_predict(file, tmp_path, call):
     assert float(lines[1].split()[1]) == pytest.approx(np.mean(errors), abs=1e-4)
 
 
+def test_what_a_model_has_not_met_is_told(state, file, call, tmp_path):
+    known = file("known.csv", "id,city,size,y", *table(50, 1))
+    other = file("other.csv", "id,city,\uff33ize,y", *(line.replace("Oslo", "O\u0308slo") for line in table(50, 1)))
+    for words in (["score", "--model"], ["explain"], ["report", "--to", tmp_path / "a.html"]):
+        for rows in (known, other):
+            said = call(*words[:1], *([rows, *words[1:], state] if words[0] == "score" else [state, rows, *words[1:]])).stderr
+            assert ("column 'size' was learned, and no row has it" in said) is (rows == other)
+            assert ("Is it 'size'? It is written '\\uff33ize'" in said) is (rows == other)
+            assert ("column 'city' has names that were never learned" in said) is (rows == other)
+
+
 def test_labels_of_another_stream_are_scored(state, file, call):
     lines = [line.split(",") for line in table(200, 2)]
     bare = file("bare.csv", "id,city,size,t", *(f"{','.join(line[:3])},{line[0]}" for line in lines))
     labels = file("labels.csv", "id,y,t", *(f"{line[0]},{line[3]},{int(line[0]) + 9}" for line in lines[:150]))
     both = file("both.csv", "id,city,size,y", *(",".join(line) for line in lines[:150]))
     wanted = json.loads(call("score", both, "--model", state, "--json").stdout)
-    found = json.loads(
-        call("score", bare, "--model", state, "--labels", f"{labels}?key=id&time=t", "--label", "y", "--json").stdout
-    )
+    done = call("score", bare, "--model", state, "--labels", f"{labels}?key=id&time=t", "--label", "y", "--json")
+    found = json.loads(done.stdout)
+    assert "never learned" not in done.stderr
     assert found["left_out"] == {"wait for a label": 50}
     assert (found["rows"], found["scores"]) == (150, wanted["scores"])
 
