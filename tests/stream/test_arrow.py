@@ -14,7 +14,8 @@ from pyarrow import parquet
 from chunks import check_table, chunks_of
 from reading import read
 from refused import raises
-from streamsvm.stream import ArrowSource, StreamError, open_source
+from streamsvm import BSGDClassifier
+from streamsvm.stream import ArrowSource, FileSink, LearningLoop, StreamError, open_source
 
 TABLE = {
     "n": [1, None, 3, 4, 5],
@@ -164,6 +165,15 @@ def test_a_corrupt_file_is_refused_before_it_is_read(tmp_path):
     done = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > n / 10
+
+
+def test_a_time_beyond_the_years_of_python_is_a_bad_row(tmp_path):
+    times = pa.array([*range(500), 253_402_300_800]).cast(pa.timestamp("s"))
+    parquet.write_table(pa.table({"at": times, "a": [i % 7 for i in range(501)], "y": [0, 1, 1] * 167}), tmp_path / "a.parquet")
+    for reading, refused in (({"dates": "at"}, {"not a number": 1}), ({"drop": "at"}, {})):
+        with ArrowSource(tmp_path / "a.parquet", "y", **reading) as source, FileSink(tmp_path / "out.jsonl") as sink:
+            end = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, keep=["at"], on_error="skip").run()
+        assert (end.rows, end.refused) == (501, refused)
 
 
 def test_decimals_are_numbers_and_structs_are_columns_by_their_path(tmp_path):

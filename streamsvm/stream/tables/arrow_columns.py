@@ -53,9 +53,27 @@ def field_of(column: Any, places: Sequence[int]) -> Any:
 
 
 def objects_of(column: Any) -> list[Any]:
-    """Return the values of a column that is no dictionary as Python has them; None where one is null."""
-    values: list[Any] = column.to_pylist()
+    """Return the values of a column that is no dictionary as Python has them; None where one is null.
+
+    A time outside of the years 1 to 9999, of which Python has no object, is a text.
+
+    Examples
+    --------
+    >>> objects_of(pa.array([0, 3_000_000]).cast(pa.int32()).cast(pa.date32()))
+    [datetime.date(1970, 1, 1), '10183-09-21']
+    """
+    try:
+        values: list[Any] = column.to_pylist()
+    except OverflowError:
+        values = list(map(_object_of, column))
     return values
+
+
+def _object_of(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except OverflowError:
+        return value.cast(pa.string()).as_py()
 
 
 class ArrowColumns:
