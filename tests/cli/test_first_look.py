@@ -8,7 +8,7 @@ import random
 import re
 import shlex
 import warnings
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -233,12 +233,19 @@ def test_marks_of_missing_values_beside_dates_and_amounts(file, call, values, se
     assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
 
 
-@pytest.mark.parametrize(("values", "kind"), [(["1", "none", "2"], "category"), ([*map(str, range(100)), "none"], "drop")])
-def test_a_label_is_never_called_missing(file, call, values, kind):
+@pytest.mark.parametrize(
+    ("values", "says", "kind"),
+    [
+        (["1", "none", "2"], "a ('none' in 50 rows is not a number)", "number=none"),
+        (["2024-03-01", "none", "2024-03-02"], "a ('none' is also a label)", "category"),
+        ([*(f"2024-{1 + i // 28:02}-{1 + i % 28:02}" for i in range(100)), "none"], "a ('none' is also a label)", "drop"),
+    ],
+)
+def test_a_label_is_never_called_missing(file, call, values, says, kind):
     lines = ["a,b,y", *(f"{values[i % len(values)]},{i % 7},{['none', 'some'][i % 7 > 3]}" for i in range(150))]
     learn = ["learn", file("rows.csv", *lines), "--label", "y"]
     said = call(*learn, "--ask", status=1).stderr
-    assert "a ('none' is also a label)" in said
+    assert says in said
     assert said.endswith(f"Try: --columns a:{kind}\n")
     assert call(*learn, "--columns", f"a:{kind}", "--quiet").end["learned"] == 150
 
@@ -490,6 +497,7 @@ def test_a_mark_may_be_that_of_one_column(file, call, tmp_path):
         (lambda i: 1_000 + 37 * i, "0", "--columns a:number=0"),
         (lambda i: f"20{18 + i % 8}-03-{1 + i % 28:02d}", "9999-12-31", "--missing 9999-12-31"),
         (lambda i: 20 + i * i % 61, "95", ""),  # near the others
+        (lambda i: 20 + i * i % 61, "inf", ""),  # no number at all
         (lambda i: 10 * (i % 7), "0", ""),
     ],
 )
@@ -499,6 +507,17 @@ def test_what_lies_far_from_all_others_may_mean_missing(file, call, usual, mark,
     assert (f"{flag})" in said and "far from all others" in said) if flag else "far from" not in said
     if flag:
         call("learn", path, "--label", "y", *flag.split(), says="missing in 11")
+
+
+def test_a_day_of_parquet_far_from_all_others_may_mean_missing(tmp_path, call):
+    pyarrow = pytest.importorskip("pyarrow")
+    for none, flag in ((date.max, "9999-12-31"), (datetime(9999, 12, 31, 2), "'9999-12-31 02:00:00'")):
+        since = [none if i % 9 == 4 else type(none)(2018 + i % 8, 3, 1 + i % 28) for i in range(100)]
+        table = pyarrow.table({"since": since, "y": [i % 2 for i in range(100)]})
+        importlib.import_module("pyarrow.parquet").write_table(table, tmp_path / "rows.parquet")
+        learn = ["learn", tmp_path / "rows.parquet", "--label", "y", "--columns", "since:date"]
+        call(*learn, says=f"far from all others, may mean missing (--missing {flag})")
+        call(*learn, "--missing", flag.strip("'"), says="missing in 11")
 
 
 @pytest.mark.parametrize("names", ["NA EMEA APAC", "NA EU", "NA ZA BW"])

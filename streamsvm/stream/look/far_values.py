@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any
 
 from streamsvm.stream.tables.values import is_date, seconds
@@ -69,16 +70,16 @@ def as_mark(value: float) -> str:
 
 
 #: Dates that often stand for none.
-_NO_DATES = tuple(seconds(date) for date in ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31"))
+_NO_DATES = tuple(map(seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
 
 
 def far_dates(values: Iterable[Any], form: str | None) -> list[str]:
-    """Return the texts that are dates in a format and far from the others, as `far_values` of numbers.
+    """Return the dates, and texts that are some in a format, that are far from the others, as `far_values` of numbers.
 
     >>> far_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
     ['9999-12-31']
     """
-    texts = [text for value in values if isinstance(value, str) and is_date(text := value.strip(), form)]
+    texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
     times = {text: seconds(text, form) for text in dict.fromkeys(texts)}
     far = far_values([times[text] for text in texts], _NO_DATES)
     return [text for text, time in times.items() if time in far]

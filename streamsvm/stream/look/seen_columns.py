@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 import warnings
 from collections import Counter
@@ -263,12 +264,12 @@ def _described(
             columns.append(column_of(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
         columns[-1] = _or_far(columns[-1], values, answered)
         marks = [text for flag, texts in columns[-1].answers if flag == "missing" for text in texts if text.lower() in labels]
-        if marks and name != label:  # which would mark labels as missing, too
+        if marks and name != label and columns[-1].kind != "number":  # which would mark labels as missing, too
             kind = "categorical" if len({str(value) for value in values}) <= _MOST_NAMES else "drop"
             columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
-    return _compared(_with_own_marks(columns, rows), rows, label)
+    return _compared(_with_own_marks(columns, rows, labels), rows, label)
 
 
 def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) -> Column:
@@ -279,7 +280,8 @@ def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) 
         form = answers["dates"][1] if "dates" in answers else answered.get("dates", {}).get(column.name)
         marks = far_dates(values, form)
     elif column.kind in ("number", "target") and column.name not in answered.get("marks", ()):
-        marks = list(map(as_mark, far_values([value for value in values if isinstance(value, int | float) and value == value])))
+        numbers = [value for value in values if isinstance(value, int | float) and abs(value) < math.inf]
+        marks = list(map(as_mark, far_values(numbers)))
     else:
         return column
     if not marks or column.otherwise:
@@ -289,8 +291,8 @@ def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) 
     return _noted(column, note)._replace(otherwise=otherwise)
 
 
-def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]) -> list[Column]:
-    """Return columns with marks of their own, where a mark is a name in another column, as ``NA`` is among codes of regions."""
+def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]) -> list[Column]:
+    """Return columns with marks of their own, where a mark is a label or a name in another column, as ``NA`` is of a region."""
     names: set[str] = set()
     for column in columns:
         if column.kind == "category" or (column.kind == "text" and dict(column.answers).keys() == {"categorical"}):
@@ -300,7 +302,7 @@ def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]
     found = []
     for column in columns:
         marks = dict(column.answers).get("missing", ())
-        if column.kind == "number" and not names.isdisjoint(marks):
+        if column.kind == "number" and any(mark in names or mark.lower() in labels for mark in marks):
             others = [answer for answer in column.answers if answer[0] != "missing"]
             column = column._replace(answers=(*others, ("marks", (column.name, list(marks)))))
         found.append(column)

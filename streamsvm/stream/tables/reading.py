@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
@@ -198,7 +198,7 @@ class Reading:
             if kind == _CATEGORY and given in _TYPED:
                 return _typed_name(value, texts, numbers)
             value = plain_value(value)
-            if is_absent(value):
+            if is_absent(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
                 return None
         if type(value) is float and value != value:
             return None
@@ -359,6 +359,11 @@ def _typed_name(value: bytes | Decimal, texts: set[str], numbers: set[float]) ->
     if isinstance(value, Decimal) and not absent:
         absent = float(value) in numbers
     return None if absent else text
+
+
+def _written(moment: date) -> tuple[str, str]:
+    """Return a date or a time as text, and without midnight."""
+    return str(moment), str(moment).removesuffix(" 00:00:00")
 
 
 def plain_value(value: Any) -> Any:
