@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -50,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0; 1 if the command failed (one line on standard error says why); 2 if the command line is wrong; 130 after Ctrl-C.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names and labels may not fit its encoding
     parser, commands = _parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:

@@ -1,6 +1,7 @@
 """What becomes of a command: its status, and errors and warnings that are told in a line each."""
 
 import gzip
+import io
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from river import datasets, linear_model
 
 import streamsvm
 from streamsvm import BSGDClassifier
+from streamsvm.cli.main import main
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
 
 
@@ -116,6 +118,17 @@ def test_what_a_file_names_is_printed_escaped(file, tmp_path, call):
 
 class Mine(linear_model.Perceptron):
     """A class that is neither of streamsvm nor of river."""
+
+
+@pytest.mark.parametrize("words", [["inspect", "STATE"], ["score", "ROWS", "--model", "STATE"], ["explain", "STATE", "ROWS"]])
+def test_an_encoding_without_the_letters_of_labels(file, tmp_path, call, monkeypatch, words):
+    places = {"ROWS": file("rows.csv", "a,y", *(f"{i % 7},{'ja✓' if i % 7 > 3 else 'nein'}" for i in range(60)))}
+    places["STATE"] = tmp_path / "state"
+    call("learn", places["ROWS"], "--label", "y", "--learner", "bsgd,budget=5", "--checkpoint", places["STATE"])
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert main([str(places.get(word, word)) for word in words]) == 0
+    sys.stdout.flush()
+    assert rb"ja\u2713" in sys.stdout.buffer.getvalue()
 
 
 def test_classes_of_the_users_own_need_trust(bananas, tmp_path, call):
