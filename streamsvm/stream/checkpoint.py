@@ -306,9 +306,10 @@ class CheckpointFolder(Checkpoints):
             if take_over:  # the other process has locked a file that is no longer there
                 (self.path / _LOCK).unlink(missing_ok=True)
             self._lock = (self.path / _LOCK).open("ab")  # open, and therefore locked, until `close`
+            is_alone = locks(self._lock) and self._is_owned
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
-        if not locks(self._lock) or not self._is_owned:
+        if not is_alone:
             self._lock.close()
             raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
         self._known: dict[str, tuple[int, ...]] = {}  # good files by name, and how they were found last

@@ -62,11 +62,12 @@ class FileSink(Sink):
                 # It is cut back only when `seek` is called or the first line comes.
                 flags = (os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
                 self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
+            is_alone = not self._regular or locks(self._file)
         except OSError as error:
             raise self._failure(error) from error
         except AttributeError:  # sys.stdout is None then
             raise StreamError(f"{self.name} is closed") from None
-        if self._regular and not locks(self._file):
+        if not is_alone:
             self._file.close()
             raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
 

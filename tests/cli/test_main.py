@@ -122,7 +122,7 @@ class Mine(linear_model.Perceptron):
 
 @pytest.mark.parametrize("words", [["inspect", "STATE"], ["score", "ROWS", "--model", "STATE"], ["explain", "STATE", "ROWS"]])
 def test_an_encoding_without_the_letters_of_labels(file, tmp_path, call, monkeypatch, words):
-    places = {"ROWS": file("rows.csv", "a,y", *(f"{i % 7},{'ja✓' if i % 7 > 3 else 'nein'}" for i in range(60)))}
+    places = {"ROWS": file("rows.csv", "a,y", *(f"{i % 7},{'nein' if i % 7 > 3 else 'ja✓'}" for i in range(60)))}
     places["STATE"] = tmp_path / "state"
     call("learn", places["ROWS"], "--label", "y", "--learner", "bsgd,budget=5", "--checkpoint", places["STATE"])
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))

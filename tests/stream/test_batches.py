@@ -14,6 +14,7 @@ from river.datasets import synth
 
 import streamsvm
 from chunks import InChunks, write_rows
+from refused import raises
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import KernelPerceptron
@@ -31,7 +32,7 @@ from streamsvm.stream import (
     VersionedPrediction,
     open_source,
 )
-from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.scores.river_score import RiverScore
 from streamsvm.stream.scores.several import Scores
@@ -341,6 +342,12 @@ def test_the_last_rows_are_those_of_a_rolling_metric():
         rolling.update(y, predicted)
         score.update(y, predicted)
         assert score.windowed_value == rolling.get()
+
+
+def test_a_metric_of_the_last_rows_that_holds_none_is_refused():
+    sums, last, anew = RiverScore(metrics.LogLoss(), 20).state
+    del last.obj
+    raises("is not what was written", RiverScore(metrics.LogLoss(), 20).resume, sums, last, anew, error=CheckpointError)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

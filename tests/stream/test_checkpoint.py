@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import portalocker
 import pytest
 from river import datasets, linear_model, preprocessing
 
@@ -13,7 +14,7 @@ import streamsvm
 from checkpoints import save
 from refused import raises
 from streamsvm.files import container
-from streamsvm.stream import CheckpointError, CheckpointFolder, checkpoint, load
+from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, StreamError, checkpoint, load
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError, read, read_header
 
 
@@ -156,6 +157,15 @@ def test_one_writer_at_a_time(folder):
     raises("another process", CheckpointFolder, folder.path, error=CheckpointError)
     folder.close()
     CheckpointFolder(folder.path).close()
+
+
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
+    def fails(*_):
+        raise portalocker.exceptions.LockException("No locks available")
+
+    monkeypatch.setattr(portalocker, "lock", fails)
+    raises("state: its file system has no locks", CheckpointFolder, tmp_path / "state", error=CheckpointError)
+    raises("a.csv: its file system has no locks", FileSink, tmp_path / "a.csv", error=StreamError)
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path):

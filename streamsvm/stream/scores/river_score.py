@@ -128,7 +128,7 @@ class RiverScore(Score):
         if self._counts:
             found = self._counted(last) if whole else None
         else:
-            found = last if type(last) is utils.Rolling and type(last.obj) is kind else None
+            found = last if type(last) is utils.Rolling and type(getattr(last, "obj", None)) is kind else None
         if not whole or found is None or not (_is_usable(sums) and _is_usable(found)):
             raise self._refuse()
         self.metric, self.windowed, self._rows_anew = sums, found, rows_anew
