@@ -53,7 +53,7 @@ class NotWholeError(CheckpointError):
 
 
 def prepare(connection: Connection, topic: str, name: str) -> None:
-    """Make sure that there is a topic for checkpoints, with one partition; warn if it is not compacted.
+    """Make sure that there is a topic for checkpoints, with one partition; warn if more than compaction removes messages.
 
     It is made if there is none. A CheckpointError says that it cannot be made, or has several partitions.
     """
@@ -64,12 +64,10 @@ def prepare(connection: Connection, topic: str, name: str) -> None:
         return
     check_partitions(found, name)
     policy = topic_setting(connection, topic, "cleanup.policy")
-    if policy is None:
-        return
-    if "compact" not in policy.split(","):
+    if policy not in (None, "compact"):
         warn(
-            f"{name} is not compacted (cleanup.policy={policy}): it grows by a checkpoint each time, and retention can remove "
-            "the newest. kafka-configs.sh --alter --entity-type topics --add-config cleanup.policy=compact"
+            f"{name} has cleanup.policy={policy}, so retention can remove the newest checkpoint, and the next run then begins "
+            "anew. kafka-configs.sh --alter --entity-type topics --add-config cleanup.policy=compact"
         )
 
 
@@ -183,6 +181,11 @@ class ModelReader:
             raise NotWholeError(
                 f"{self._place} holds parts of a model {self._name!r}, but no whole one{complaint and f': {complaint}'}. Give "
                 "another name (?name=...) to start from scratch"
+            )
+        if found is None and truth and beginning:
+            warn(
+                f"{self._place} holds no checkpoint of {self._name!r}: if there was one, it was removed with all before offset "
+                f"{beginning}, and the run begins anew"
             )
         if complaint:
             warn(f"{self._place}: {complaint}. Continuing from the one before it; predictions since then come again")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from kafka.errors import (
     InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
     InvalidTxnStateError,
     KafkaError,
     KafkaTimeoutError,
@@ -139,6 +140,11 @@ class Transaction(Sending):
             return TakenOverError(
                 f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "
                 "it has not committed counts nowhere. Stop one of the two, or give each a name of its own: ?name=..."
+            )
+        if is_among(InvalidProducerIdMappingError):
+            return CheckpointError(
+                f"{self.name}: nothing was written for longer than transactional.id.expiration.ms, and the broker has forgotten "
+                "who writes here. Start again: the run continues from its newest checkpoint"
             )
         if any(map(is_too_large, known)):
             return CheckpointError(f"{self.name}: a message is larger than its topic takes ({known[0]}). {RAISE_LIMIT}")

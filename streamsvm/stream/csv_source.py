@@ -108,6 +108,8 @@ class CSVSource(TextSource):
         if names is None and not self._reader.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
         self._names = [name.strip() for name in names or ()]
+        if any("\0" in name for name in self._names):
+            raise self._error(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
         problem = self._reading.problem(self._names, self._label if self._label_needed else None)
         if problem and names is not None:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)

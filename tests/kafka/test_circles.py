@@ -66,7 +66,7 @@ def test_a_topic_by_another_address(broker, new_topic):
 
 @pytest.mark.broker
 @pytest.mark.usefixtures("client_library")
-@pytest.mark.filterwarnings("ignore:.* is not compacted")
+@pytest.mark.filterwarnings("ignore:.* has cleanup.policy")
 def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
     topic, empty = new_topic(), new_topic()
     rows, place = f"kafka://{bootstrap}/{topic}", f"kafka://{bootstrap}/{empty}"

@@ -6,10 +6,11 @@ import random
 import threading
 import time
 import uuid
+from unittest import mock
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import MessageSizeTooLargeError
+from kafka.errors import InvalidProducerIdMappingError, MessageSizeTooLargeError
 
 import kills
 from loops import make_model
@@ -157,6 +158,13 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     assert opened(models).newest().header["rows"] == 1
 
 
+def test_a_producer_that_the_broker_has_forgotten(models, opened, monkeypatch):
+    place = opened(models)
+    save(place, 1)
+    monkeypatch.setattr(place._transaction._producer, "send", mock.Mock(side_effect=InvalidProducerIdMappingError()))
+    raises(r"longer than transactional\.id\.expiration\.ms, .* Start again", save, place, 2, error=CheckpointError)
+
+
 def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, monkeypatch):
     large = opened(models)
     with monkeypatch.context() as patch:
@@ -179,8 +187,14 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
             bomb.get(30)
     admin.delete_topics([made])
     raises("3 partitions", opened, new_topic(partitions=3), error=CheckpointError)
-    with pytest.warns(UserWarning, match="not compacted.*cleanup.policy=delete"):
-        opened(new_topic())
+    for policy in ("delete", "compact,delete"):
+        topic = new_topic(**{"cleanup.policy": policy})
+        with pytest.warns(UserWarning, match=f"cleanup.policy={policy}, so retention can remove the newest checkpoint"):
+            place = opened(topic)
+        save(place, 1)
+        admin.delete_records({TopicPartition(topic, 0): 2})  # it, and the mark of its commit
+        with pytest.warns(UserWarning, match="no checkpoint of 'rows': .* removed with all before offset 2"):
+            assert place.newest() is None
     raises("'a b' is no name", opened, made, "a b", error=CheckpointError)
     raises("no topic", FollowedTopic(bootstrap, made).read, error=StreamError)
 

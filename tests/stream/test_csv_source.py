@@ -48,6 +48,7 @@ def test_it_resumes_after_any_row_whatever_the_cells_hold(tmp_path_factory, tabl
         (b"a,b\n1,2\n", ["no column 'y'", "a, b"]),
         (b"a,\xff\n", ["line 1", "not UTF-8"]),
         (b'a,"y\n', ["line 1", "unexpected end"]),
+        (bytes(9) + b"a,y\n", ["line 1", "NUL bytes", "tr -d"]),
     ],
 )
 def test_a_malformed_header_is_refused(tmp_path, text, words):

@@ -110,8 +110,8 @@ def column_of(
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
         return Column(name, "number", _range(numbers), f"{_counted(marks)} {verb}", (("missing", list(marks)),))
-    if is_mostly:
-        return Column(name, "number", _range(numbers), f"not a number in {len(others)} rows")
+    if is_mostly or (len(texts) <= _MOST_MARKS and len(numbers) >= _MOSTLY * len(others)):
+        return Column(name, "number", _range(numbers), f"not a number in {_rows(len(others))}")
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
         note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside(marks)}"

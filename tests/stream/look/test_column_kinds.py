@@ -15,6 +15,7 @@ from streamsvm.stream.look.column_kinds import column_of
         ([1.0, "NA", 2.0, "-", 3.0, 4.0], "number", ("missing", ["NA", "-"])),
         ([1.0, "NA", "N/A", "NA", "-", "none"], "number", ("missing", ["NA", "N/A", "-", "none"])),
         ([1.0, "low", "low"], "number", ("missing", ["low"])),
+        ([*map(float, range(30)), "3\0"], "number", None),  # which no flag can name: the row is refused
         ([1.0, "a", "b", "c", "d"], "text", ("categorical", "c")),
         (["NA", "NA"], "text", ("categorical", "c")),
         ([1.0, [1, 2]], "nested", ("drop", "c")),
