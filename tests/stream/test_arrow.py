@@ -168,9 +168,9 @@ def test_a_corrupt_file_is_refused_before_it_is_read(tmp_path):
 
 
 def test_a_time_beyond_the_years_of_python_is_a_bad_row(tmp_path):
-    times = pa.array([*range(500), 253_402_300_800]).cast(pa.timestamp("s"))
+    times = pa.array([*range(499), 253_402_300_800_000, 10**17]).cast(pa.timestamp("ms"))
     parquet.write_table(pa.table({"at": times, "a": [i % 7 for i in range(501)], "y": [0, 1, 1] * 167}), tmp_path / "a.parquet")
-    for reading, refused in (({"dates": "at"}, {"not a number": 1}), ({"drop": "at"}, {})):
+    for reading, refused in (({"dates": "at"}, {"not a number": 2}), ({"drop": "at"}, {})):
         with ArrowSource(tmp_path / "a.parquet", "y", **reading) as source, FileSink(tmp_path / "out.jsonl") as sink:
             end = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, keep=["at"], on_error="skip").run()
         assert (end.rows, end.refused) == (501, refused)

@@ -6,13 +6,11 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop, Row, RowsChunk, StreamError, open_source
+from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop, Row, RowsChunk
 from streamsvm.stream.tables import TableEncoder
 
 ZONES = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
@@ -112,14 +110,6 @@ def test_frames_are_learned_as_their_rows(columns, scaler):
             "c=" + str(MOMENTS[0]),
             "c=" + str(MOMENTS[1]),
         }
-
-
-def test_a_moment_that_python_has_not_is_an_error_of_the_file(tmp_path):
-    moments = pa.array([0] * 9 + [10**17]).cast(pa.timestamp("ms"))
-    parquet.write_table(pa.table({"a": [1.0] * 10, "at": moments, "y": [True, False] * 5}), tmp_path / "rows.parquet")
-    model = TableEncoder(dates="at") | BSGDClassifier(budget=3)
-    with pytest.raises(StreamError, match=r"rows\.parquet, after row \d+: "):
-        LearningLoop(open_source(str(tmp_path / "rows.parquet"), label="y", dates="at"), model).run()
 
 
 def test_features_that_are_hashed_are_hashed_in_predictions(tmp_path):
