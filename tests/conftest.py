@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 import checkpoints
@@ -51,6 +52,12 @@ if INTERPRETED:
 def pytest_configure(config):
     if INTERPRETED:
         config.option.markexpr = f"({config.option.markexpr or 'not thorough'}) and not once"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    # Tests have no examples, and to look for some in each of their functions takes seconds.
+    return [collector for collector in (yield) if not isinstance(collector, DoctestModule)]
 
 
 def pytest_itemcollected(item):

@@ -15,13 +15,16 @@ import pytest
 
 import streamsvm
 from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.functions import with_numba
+
+if not INTERPRETED:
+    from streamsvm.core.compiling import stored
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
 COMPILE = (
     "import numpy; from streamsvm.core.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
 )
-LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"
 SHOW = "from streamsvm.core.compiling.stored import folder; print(folder(), len(list(folder().iterdir())))"
 COUNT = "from streamsvm.core.compiling.stored import compiled_here; print(len(compiled_here))"
 #: Processors to compile for, by the settings of numba.
@@ -72,7 +75,7 @@ def folder_of_user(folder):
 
 
 def test_a_folder_of_the_temporary_directory_is_used(read_only):
-    code = f"import streamsvm; {LEARN}; assert model.n_learned == 1; assert streamsvm.__file__.startswith({str(read_only)!r})"
+    code = f"import streamsvm; {COMPILE}; assert streamsvm.__file__.startswith({str(read_only)!r})"
     warning = the_warning(run(read_only, code))
     made = folder_of_user(read_only)
     assert warning.startswith("<string>:1: RuntimeWarning: the user's cache directory cannot be written to (")
@@ -88,11 +91,15 @@ def test_a_folder_of_the_temporary_directory_is_used(read_only):
     done = run(read_only, f"{code}; {COUNT}", NUMBA_CACHE_DIR=str(image.parent))
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     image.chmod(0o755)
-    # The command line, as in a container: it writes to its folder and to the cache.
+
+
+def test_the_command_line_learns_in_a_container(read_only):
+    # It writes to its folder and to the cache; that of the tests spares it compiling what they have compiled.
     (read_only / "tmp" / "rows.csv").write_text("a,b,y\n" + "".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(100)))
     words = ["learn", "tmp/rows.csv", "--label", "y", "--learner", "linear", "--checkpoint", "tmp/state", "--quiet"]
     learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
-    done = run(read_only, learn, NUMBA_CACHE_DIR=str(image.parent), TMPDIR="/proc")
+    processor = {name: value for name, value in os.environ.items() if name.startswith("NUMBA_CPU")}
+    done = run(read_only, learn, **processor, NUMBA_CACHE_DIR=str(stored.folder().parent), TMPDIR="/proc")
     assert (done.returncode, done.stderr) == (0, "")
     assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
 
@@ -135,6 +142,26 @@ def files(folder):
     return list((folder / "streamsvm").iterdir())
 
 
+def double(x):
+    return 2.0 * x
+
+
+@pytest.fixture
+def compiles(tmp_path, monkeypatch):
+    """Uses a function as a new process does, which may find its file in a folder; how many functions were compiled for it."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    for cached in (stored.folder, stored._delete_unused):
+        cached.cache_clear()
+
+    def use():
+        before = len(stored.compiled_here)
+        assert with_numba().Function(double, {})(3.0) == 6.0
+        return len(stored.compiled_here) - before
+
+    yield use
+    stored.folder.cache_clear()
+
+
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
     """Compile in a process of its own; how many functions it has compiled."""
     changed = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
@@ -146,21 +173,22 @@ def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
     return int(done.stdout)
 
 
-def test_damaged_files_are_compiled_again(tmp_path):
-    assert compile_in(tmp_path) == 1
-    assert compile_in(tmp_path) == 0
+def test_damaged_files_are_compiled_again(tmp_path, compiles):
+    assert compiles() == 1
+    assert compiles() == 0
     [path] = files(tmp_path)
     whole = path.read_bytes()
     for content in (whole[:1000], b"", whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b"other" + whole[5:]):
         path.write_bytes(content)
-        assert compile_in(tmp_path) == 1
+        assert compiles() == 1
         assert path.read_bytes()[:20] == whole[:20]
-    assert compile_in(tmp_path) == 0
+    assert compiles() == 0
 
 
 def test_another_processor_has_files_of_its_own(tmp_path):
     assert compile_in(tmp_path, **THIS) == 1
     assert compile_in(tmp_path, **ANOTHER) == 1
+    assert compile_in(tmp_path, **THIS) == 0
     assert len(files(tmp_path)) == 2
 
 
@@ -190,45 +218,45 @@ def test_without_room_on_the_disk_every_process_compiles(tmp_path):
     assert files(tmp_path) == []
 
 
-def test_what_others_could_have_written_is_not_executed(tmp_path):
-    assert compile_in(tmp_path) == 1
+def test_what_others_could_have_written_is_not_executed(tmp_path, compiles):
+    assert compiles() == 1
     [path] = files(tmp_path)
     path.chmod(0o666)
-    assert compile_in(tmp_path) == 1
-    assert compile_in(tmp_path) == 0
+    assert compiles() == 1
+    assert compiles() == 0
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
-        assert compile_in(tmp_path) == 1
+        assert compiles() == 1
 
 
-def test_only_old_files_of_ours_are_deleted(tmp_path):
-    assert compile_in(tmp_path, **THIS) == 1
+def test_only_old_files_of_ours_are_deleted(tmp_path, compiles):
+    assert compiles() == 1
     [path] = files(tmp_path)
     kept = [path.with_name(name) for name in ("poetry.lock", "film.part", "my.code")]
     old = [path.with_name(f"old-{'0' * 40}.{kind}") for kind in ("code", "lock")] + [path.with_name(".part-streamsvm-0")]
     for made in (*kept, *old):
         made.touch()
         os.utime(made, (0, 0))
-    assert compile_in(tmp_path, **ANOTHER) == 1
+    stored._delete_unused.cache_clear()
+    path.unlink()
+    assert compiles() == 1
     assert set(kept) < set(files(tmp_path))
     assert not set(old) & set(files(tmp_path))
 
 
-def test_a_process_that_was_stopped_does_not_stop_others(tmp_path):
-    assert compile_in(tmp_path) == 1
+def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, monkeypatch):
+    monkeypatch.setattr(stored, "_PATIENCE", 0.2)
+    monkeypatch.setattr(stored, "_gave_up", threading.Event())
+    assert compiles() == 1
     [path] = files(tmp_path)
     path.unlink()
     with path.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert (
-            compile_in(tmp_path, f"from streamsvm.core.compiling import stored; stored._PATIENCE = 1.0; {COMPILE}; {COUNT}") == 1
-        )
+        assert compiles() == 1
 
 
 def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
-    from streamsvm.core.compiling.stored import Stored
-
-    first, second, third = Stored(None), Stored(None), Stored(None)
+    first, second, third = (stored.Stored(None) for _ in range(3))
     path = tmp_path / "f.code"
     first._lock(path)
     waits = threading.Thread(target=second._lock, args=[path])
@@ -245,10 +273,10 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path):
+def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compiles):
     precious = tmp_path / "precious"
     precious.write_bytes(b"kept")
-    assert compile_in(tmp_path) == 1
+    assert compiles() == 1
     [path] = files(tmp_path)
     whole, other = path.read_bytes(), path.with_name("another-" + "0" * 40 + ".code")
 
@@ -261,12 +289,10 @@ def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path):
     for made, at in ((pipe, path), (pipe, path.with_suffix(".lock")), (link, path), (link, path.with_suffix(".lock"))):
         path.unlink()
         made(at)
-        assert compile_in(tmp_path) == 1
+        assert compiles() == 1
         at.unlink(missing_ok=True)
         path.write_bytes(whole)
         assert precious.read_bytes() == b"kept"
-    from streamsvm.core.compiling import stored
-
     assert stored._read(path) is not None
     path.rename(other)
     assert stored._read(other) is None
