@@ -8,6 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
+# Tests run side by side and their matrices are small: more threads in linear algebra made some of them six times as slow.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported, which looks at it then
+
 from lists import BASELINES
 from streamsvm.core.compiling.common import INTERPRETED
 
@@ -16,9 +19,6 @@ collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None 
 #: The rules to compare with, and hierarchical kernels: to compile them takes a quarter of the quick list's time.
 OTHERS = "test_family|hierarchical|hss|exact-fits|with-trees|no budget"
 BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{OTHERS}", re.IGNORECASE)
-
-# Tests run side by side and their matrices are small: more threads in linear algebra made some of them six times as slow.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(wrapper=True)
