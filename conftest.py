@@ -12,6 +12,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported, which looks at it then
 
 from lists import BASELINES
+from streamsvm.core.compiling import ahead
 from streamsvm.core.compiling.common import INTERPRETED
 
 collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None else []
@@ -37,6 +38,13 @@ def pytest_collection():
 def pytest_itemcollected(item):
     if not INTERPRETED and BESIDE.search(item.nodeid):
         item.add_marker("thorough")
+
+
+def pytest_collection_finish(session):
+    # Of the whole quick list each worker compiles a share first, for one that needs what another compiles would have to wait.
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1 and not INTERPRETED and len(session.items) > 5000:
+        ahead.compile_share([use for use in ahead.names() if not BESIDE.search(use)], int(worker.removeprefix("gw")), workers)
 
 
 def pytest_collection_modifyitems(items):

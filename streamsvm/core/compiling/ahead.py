@@ -124,7 +124,12 @@ def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[b
 def help_to_compile(process: str, processes: str, *uses: str) -> None:
     """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
-    for function, kinds in _in_order(_functions_of(uses), int(process), int(processes)):
+    compile_share(uses, int(process), int(processes))
+    os._exit(0)  # a thread that waits for its standard input cannot be ended in order
+
+
+def compile_share(uses: Iterable[str], process: int, processes: int) -> None:
+    """Compile what uses need as one of several processes: first its share, and then what others have not got to."""
+    for function, kinds in _in_order(_functions_of(uses), process, processes):
         if not function.is_stored(kinds):
             function.compile_entry(kinds)
-    os._exit(0)  # a thread that waits for its standard input cannot be ended in order
