@@ -200,17 +200,16 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             )
         ),
         *(
-            (RowsChunk, make, {**MIXED, **how, "metric": lambda names=names: names})
-            for names in (
-                ["ROCAUC", "LogLoss"],
-                ["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"],
-                "CrossEntropy",
+            (RowsChunk, lambda: BSGDClassifier(20, seed=0), {**MIXED, **how, "metric": lambda names=names: names})
+            for names, how in (
+                (["ROCAUC", "LogLoss"], {}),
+                (["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"], {"rows": THREE, "positive": 2}),
+                ("CrossEntropy", {"rows": THREE}),
             )
-            for make, how in (
-                (lambda: BSGDClassifier(20, seed=0), {}),
-                (lambda: BSGDClassifier(20, seed=0, max_classes=2), {}),
-                (lambda: BSGDClassifier(20, seed=0), {"rows": THREE, **({} if names == "CrossEntropy" else {"positive": 2})}),
-            )
+        ),
+        *(
+            (RowsChunk, lambda: BSGDClassifier(20, seed=0, max_classes=2), {**MIXED, "metric": lambda names=names: names})
+            for names in (["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"], "CrossEntropy")
         ),
         *(
             (RowsChunk, lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
