@@ -43,10 +43,10 @@ CASES = [
         pytest.param(bsgd, options, id=f"bsgd {options}")
         for options in (
             {},
-            {"averaging": 50, "fit_intercept": True},
+            {"averaging": 50, "fit_intercept": True, "maintenance": Merge("gss-precise")},
             {"averaging": 0, "learning_rate": "pegasos"},
             {"learning_rate": "constant", "eta0": 0.5, "maintenance": Merge("lookup-h")},
-            {"learning_rate": "floor", "eta0": 20.0, "maintenance": Merge("gss-precise")},
+            {"learning_rate": "floor", "eta0": 20.0},
             {"maintenance": Removal()},
             {"maintenance": Projection()},
         )
