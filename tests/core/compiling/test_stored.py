@@ -274,11 +274,11 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
 
 
 def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compiles):
-    precious = tmp_path / "precious"
-    precious.write_bytes(b"kept")
     assert compiles() == 1
     [path] = files(tmp_path)
     whole, other = path.read_bytes(), path.with_name("another-" + "0" * 40 + ".code")
+    precious = tmp_path / "precious"
+    precious.write_bytes(whole)  # which is right, but for where it is
 
     def pipe(at):
         os.mkfifo(at)
@@ -292,7 +292,7 @@ def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compi
         assert compiles() == 1
         at.unlink(missing_ok=True)
         path.write_bytes(whole)
-        assert precious.read_bytes() == b"kept"
+        assert precious.read_bytes() == whole
     assert stored._read(path) is not None
     path.rename(other)
     assert stored._read(other) is None
