@@ -255,7 +255,7 @@ def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, mon
         assert compiles() == 1
 
 
-def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
+def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
     first, second, third = (stored.Stored(None) for _ in range(3))
     path = tmp_path / "f.code"
     first._lock(path)
@@ -268,7 +268,16 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
     with path.with_suffix(".lock").open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     second.release(0)
+    locks, deleted = stored.locks, []
+
+    def late(file):  # who held the lock deletes it between its being opened and locked
+        if not deleted:
+            deleted.append(path.with_suffix(".lock").unlink())
+        return locks(file)
+
+    monkeypatch.setattr(stored, "locks", late)
     third._lock(path)
+    assert path.with_suffix(".lock").exists()
     third.release(0)
     assert list(tmp_path.iterdir()) == []
 
