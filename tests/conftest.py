@@ -37,8 +37,10 @@ ONCE = (
     "files",
     "kafka",
     "stream",
+    "test_docstrings.py",
     "test_extras.py",
     "test_layers.py",
+    "test_ratios.py",
     "test_readme.py",
     "test_types.py",
 )
