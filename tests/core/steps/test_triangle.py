@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from naive_rls import packed, unpacked
+from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.steps.triangle import add_two_rows, factor_two_rows, multiply_row, solve_factored, symmetric_product
 
+# To compile them by themselves takes seconds: the quick list has kernel least squares, which are made of them.
+pytestmark = [] if INTERPRETED else pytest.mark.thorough
 SIZES = [1, 2, 3, 4, 5, 17, 40]
 ROOM = 3  # rows that are not in use
 
