@@ -254,7 +254,7 @@ def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequenc
     return explanation(prediction, decided, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True)))
 
 
-def _labels(y: Any, n: int) -> list[Any]:
+def _checked_labels(y: Any, n: int) -> list[Any]:
     """Return labels as a list; a ValueError where they are not n."""
     found = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else plain_list(y)
     if not isinstance(found, list) or len(found) != n:
@@ -262,11 +262,11 @@ def _labels(y: Any, n: int) -> list[Any]:
     return found
 
 
-def _some(n: int, most: int) -> list[int]:
+def _some_places(n: int, most: int) -> list[int]:
     return list(range(n)) if n <= most else np.linspace(0, n - 1, most).astype(int).tolist()
 
 
-def _error(due: Sequence[Any], found: Sequence[Any], is_number: bool) -> float:
+def _error_of(due: Sequence[Any], found: Sequence[Any], is_number: bool) -> float:
     if is_number:
         return float(np.mean(np.abs(np.asarray(due, np.float64) - np.asarray(found, np.float64))))
     return float(np.mean([a != b for a, b in zip(due, found, strict=True)]))
@@ -281,16 +281,16 @@ class _Rows:
         if hasattr(rows, "columns"):
             names, columns, frame = as_columns(rows)
             n = len(frame)
-            table, kept = Table(tuple(names), columns), _some(n, most)
+            table, kept = Table(tuple(names), columns), _some_places(n, most)
             xs = [table.row(i).x for i in kept]
         elif isinstance(rows, np.ndarray):
             n = len(rows)
-            kept = _some(n, most)
+            kept = _some_places(n, most)
             xs = [dict(enumerate(row)) for row in rows[kept].tolist()]
         else:
             given = list(rows if isinstance(rows, Iterable) else [])
             n = len(given)
-            kept = _some(n, most)
+            kept = _some_places(n, most)
             xs = [given[i] for i in kept]
         for x in xs:
             if not isinstance(x, Mapping):
@@ -298,7 +298,7 @@ class _Rows:
                 raise ValueError(f"a row is a mapping of names to values, not {shown(x)}{pairs}")
         ys: list[Any] | None = None
         if y is not None:
-            every = _labels(y, n)
+            every = _checked_labels(y, n)
             ys = [every[i] for i in kept]
         elif label is not None:
             ys = [x.get(label) for x in xs]
@@ -340,7 +340,7 @@ class _Rows:
                 {**x, name: other} if other is not None else {key: value for key, value in x.items() if key != name}
                 for x, other in zip(xs, others, strict=True)
             ]
-        return _error(self.y or [], self._predicted(xs), self._is_number)
+        return _error_of(self.y or [], self._predicted(xs), self._is_number)
 
     def _predicted(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
         """Return the predictions of rows, many of them in one call where the model can."""
@@ -361,10 +361,10 @@ class _Machine:
     def __init__(self, model: Any, rows: Any, y: Any, most: int) -> None:
         names = list(rows.columns) if hasattr(rows, "columns") else None
         X = np.asarray(rows, np.float64)
-        kept = _some(len(X), most)
+        kept = _some_places(len(X), most)
         self._model, self._X = model, X[kept]
         self._names: list[Hashable] = list(range(X.shape[1])) if names is None else names
-        self.y = None if y is None else [_labels(y, len(X))[i] for i in kept]
+        self.y = None if y is None else [_checked_labels(y, len(X))[i] for i in kept]
         self._typical = X.mean(axis=0) if len(X) else X
         self._is_number = not hasattr(model, "classes_")
 
@@ -384,4 +384,4 @@ class _Machine:
             place = self._names.index(name)
             X = X.copy()
             X[:, place] = X[order, place]
-        return _error(self.y or [], plain_list(self._model.predict(X)), self._is_number)
+        return _error_of(self.y or [], plain_list(self._model.predict(X)), self._is_number)

@@ -89,7 +89,7 @@ def table_model(
     >>> model.reading
     TableReading(label='warm', columns='id:drop,city:category')
     """
-    said = {"missing": _texts(missing), "cycles": _texts(cycles), "decimal": decimal, "delimiter": delimiter}
+    said = {"missing": _as_texts(missing), "cycles": _as_texts(cycles), "decimal": decimal, "delimiter": delimiter}
     said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
     given = {name: value for name, value in said.items() if value}
     if not isinstance(columns, str):
@@ -101,7 +101,7 @@ def table_model(
     if isinstance(data, TableReading):
         if label not in (None, data.label) or regression not in (None, data.regression):
             raise ValueError(f"the reading is of the label {data.label!r}: look at the data again for another one")
-        return _made(data.changed(columns=columns, **given), learner)
+        return _model_of_reading(data.changed(columns=columns, **given), learner)
     given |= columns_of(columns) if columns else {}
     if label is not None and any(label in given.get(role, ()) for role in ROLES):
         raise ValueError(f"columns {columns}: {label} is the label, which has no kind")
@@ -128,18 +128,18 @@ def table_model(
     reading = look.reading(beginning.name, label, is_regression)
     if is_regression:
         reading.columns = [each._replace(kind="target") if each.kind == "label" else each for each in reading.columns]
-    return _made(reading, learner)
+    return _model_of_reading(reading, learner)
 
 
 #: What labels are called in a first look where they have no name.
 _LABEL = "the label"
 
 
-def _texts(given: str | Iterable[str]) -> list[str]:
+def _as_texts(given: str | Iterable[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def _made(reading: TableReading, learner: Any) -> TableModel:
+def _model_of_reading(reading: TableReading, learner: Any) -> TableModel:
     """Return the model of a reading."""
     how = reading.encoder
     if reading.label is not None and "features" not in how:
@@ -160,7 +160,7 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
         if others := [name for name in found if not isinstance(name, str)]:
             raise ValueError(f"a column is called {others[0]!r}: columns of a table have texts for names")
         table = Table(tuple(found), columns)
-        return of_rows("the frame", len(frame), lambda i: _parted(table.row(i).x, label)), list(map(str, found))
+        return of_rows("the frame", len(frame), lambda i: _row_and_label(table.row(i).x, label)), list(map(str, found))
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {shown(data)}")
     name = data.name if isinstance(data, Source) else "the data"
@@ -168,7 +168,7 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
     is_pair = isinstance(data, Source) or all(isinstance(each, tuple) and len(each) == 2 for each in given[:ROWS])
     if not given or all(isinstance(each, Mapping) for each in given[:ROWS]):
         names = list(dict.fromkeys(str(key) for x in given[:ROWS] for key in x))
-        return of_rows(name, len(given), lambda i: _parted(given[i], label)), names
+        return of_rows(name, len(given), lambda i: _row_and_label(given[i], label)), names
     if not is_pair or isinstance(data, np.ndarray):
         raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not of {shown(given[0])}")
     rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
@@ -177,7 +177,7 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
     return of_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, Weighted) else y)), []
 
 
-def _parted(x: Mapping[Any, Any], label: str | None) -> Row:
+def _row_and_label(x: Mapping[Any, Any], label: str | None) -> Row:
     """Return the row of a dict with its label."""
     return Row({name: value for name, value in x.items() if name != label}, x.get(label))
 

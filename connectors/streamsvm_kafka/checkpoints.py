@@ -179,7 +179,7 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
             if isinstance(error, CheckpointError):
                 raise
             raise CheckpointError(f"{self.path}: the checkpoint was not written: {error}") from error
-        offsets = {} if self.group is None else dict(_offsets(position))
+        offsets = {} if self.group is None else dict(_offsets_in(position))
         self._transaction.commit(offsets, self.group)
         tell_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - began)
         return self.path
@@ -205,7 +205,7 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
         self._transaction.close()
 
 
-def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
+def _offsets_in(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
     """Give the offsets in the position of a source: of a topic, or of two that are joined."""
     topic, partitions = position.get("topic"), position.get("partitions")
     if isinstance(topic, str) and isinstance(partitions, Mapping):
@@ -214,7 +214,7 @@ def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int
         return
     for part in (position.get("rows"), position.get("labels")):
         if isinstance(part, Mapping):
-            yield from _offsets(part)
+            yield from _offsets_in(part)
 
 
 class FollowedTopic(Follower):

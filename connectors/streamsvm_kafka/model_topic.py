@@ -60,7 +60,7 @@ def prepare(connection: Connection, topic: str, name: str) -> None:
     try:
         found = describe_topic(connection, topic)
     except MissingTopicError:
-        _create(connection, topic, name)
+        _create_topic(connection, topic, name)
         return
     check_partitions(found, name)
     policy = topic_setting(connection, topic, "cleanup.policy")
@@ -79,7 +79,7 @@ def check_partitions(found: TopicDescription, name: str) -> None:
         )
 
 
-def _create(connection: Connection, topic: str, name: str) -> None:
+def _create_topic(connection: Connection, topic: str, name: str) -> None:
     options = {"num_partitions": 1, "replication_factor": -1, "configs": _CONFIGS}
     try:
         with admin_of(connection) as admin:

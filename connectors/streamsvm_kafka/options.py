@@ -88,14 +88,14 @@ def client_options(given: Mapping[str, Any] | None = None, environment: Mapping[
     options: dict[str, Any] = {}
     for variable in sorted(name for name in variables if name.startswith(_PREFIX)):
         name = variable.removeprefix(_PREFIX).lower()
-        options[name] = _checked(name, variables[variable], variable)
-    options |= {name: _checked(name, value, name) for name, value in (given or {}).items()}
+        options[name] = _checked_option(name, variables[variable], variable)
+    options |= {name: _checked_option(name, value, name) for name, value in (given or {}).items()}
     _check_together(options)
     order = [name for name in _OPTIONS if name in options]
     return {name: options[name] for name in order}
 
 
-def _checked(name: str, value: Any, place: str) -> Any:
+def _checked_option(name: str, value: Any, place: str) -> Any:
     if name not in _OPTIONS:
         raise StreamError(f"{place} is no option of a Kafka connection: there are {', '.join(_OPTIONS)}")
     try:
@@ -139,23 +139,23 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
     return check
 
 
-def _library(value: Any) -> str:
+def _library_name(value: Any) -> str:
     if value not in CLIENTS:
         raise ValueError(f"must be {', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}, not {shown(value)}")
     return str(value)
 
 
-def _text(value: Any) -> str:
+def _text_option(value: Any) -> str:
     if not (isinstance(value, str) and value):
         raise ValueError("must be a text")  # the value is not shown, as it may be a secret in the wrong place
     return value
 
 
-def _secret(value: Any) -> Secret:
-    return Secret(_text(value))
+def _secret_option(value: Any) -> Secret:
+    return Secret(_text_option(value))
 
 
-def _file(value: Any) -> str:
+def _file_option(value: Any) -> str:
     if not isinstance(value, str | Path):
         raise ValueError("must be the path of a file")
     path = os.fspath(value)
@@ -166,14 +166,14 @@ def _file(value: Any) -> str:
         raise ValueError(f"cannot be read: {path}: {error.strerror}") from None
 
 
-def _flag(value: Any) -> bool:
+def _flag_option(value: Any) -> bool:
     found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
     if found is None:
         raise ValueError(f"must be true or false, not {shown(value)}")
     return found
 
 
-def _seconds(value: Any) -> float:
+def _seconds_option(value: Any) -> float:
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -183,7 +183,7 @@ def _seconds(value: Any) -> float:
     return found
 
 
-def _version(value: Any) -> tuple[int, ...]:
+def _version_option(value: Any) -> tuple[int, ...]:
     text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4})+", text, re.ASCII):
         raise ValueError(f"must be a version such as 2.3, not {shown(value)}")
@@ -193,21 +193,21 @@ def _version(value: Any) -> tuple[int, ...]:
 #: How each option is checked.
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "security_protocol": _one_of(_PROTOCOLS),
-    "ssl_cafile": _file,
-    "ssl_certfile": _file,
-    "ssl_keyfile": _file,
-    "ssl_crlfile": _file,
-    "ssl_password": _secret,
-    "ssl_check_hostname": _flag,
+    "ssl_cafile": _file_option,
+    "ssl_certfile": _file_option,
+    "ssl_keyfile": _file_option,
+    "ssl_crlfile": _file_option,
+    "ssl_password": _secret_option,
+    "ssl_check_hostname": _flag_option,
     "sasl_mechanism": _one_of(_MECHANISMS),
-    "sasl_plain_username": _text,
-    "sasl_plain_password": _secret,
-    "client": _library,
-    "client_id": _text,
-    "api_version": _version,
-    "outage_seconds": _seconds,
-    "schema_registry_url": _text,
-    "schema_registry_username": _text,
-    "schema_registry_password": _secret,
-    "schema_registry_cafile": _file,
+    "sasl_plain_username": _text_option,
+    "sasl_plain_password": _secret_option,
+    "client": _library_name,
+    "client_id": _text_option,
+    "api_version": _version_option,
+    "outage_seconds": _seconds_option,
+    "schema_registry_url": _text_option,
+    "schema_registry_username": _text_option,
+    "schema_registry_password": _secret_option,
+    "schema_registry_cafile": _file_option,
 }

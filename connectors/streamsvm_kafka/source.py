@@ -162,9 +162,9 @@ class KafkaSource(MessageSource):
         """
         self._check_topic(position)
         try:
-            offsets = _counts("partitions", position["partitions"])
-            pass_ends = {} if position["ends"] is None else _counts("ends", position["ends"])
-            within = _counts("within", position.get("within", {}))
+            offsets = _saved_counts("partitions", position["partitions"])
+            pass_ends = {} if position["ends"] is None else _saved_counts("ends", position["ends"])
+            within = _saved_counts("within", position.get("within", {}))
             turn = checked_count("turn", position["turn"])
         except ValueError as error:
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
@@ -274,7 +274,7 @@ class KafkaSource(MessageSource):
         return self._start
 
 
-def _counts(name: str, saved: Any) -> dict[int, int]:
+def _saved_counts(name: str, saved: Any) -> dict[int, int]:
     """Return the counts by partition that a checkpoint holds; ValueError where it holds others."""
     found = {}
     for partition, count in checked_mapping(name, saved).items():

@@ -124,7 +124,7 @@ class Transaction(Sending):
             raise self._failure from error
 
     def _explained(self, reason: str, error: BaseException) -> CheckpointError:
-        known = [*_chain(self._producer.lost), *_chain(error)]  # what was lost may be what came of the error
+        known = [*_error_chain(self._producer.lost), *_error_chain(error)]  # what was lost may be what came of the error
 
         def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only
             return any(isinstance(each, kinds) or any(kind.__name__ in str(each) for kind in kinds) for each in known)
@@ -161,7 +161,7 @@ class Transaction(Sending):
         )
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
     """Give an error and those that it is made of or was raised from."""
     while error is not None:
         yield error

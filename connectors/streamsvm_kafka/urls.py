@@ -69,8 +69,8 @@ def open_source(
         ...
     streamsvm.stream.endpoints.StreamError: kafka://localhost:9092/rows: codec=float32 needs the number...
     """
-    bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM, options)
-    codec = _codec(url, parameters, label, client)
+    bootstrap, topic, client, parameters = _parsed_url(url, ("codec", "features"), _SOURCE_FORM, options)
+    codec = _codec_of(url, parameters, label, client)
     return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, group=group, client=client)
 
 
@@ -81,8 +81,8 @@ def open_worker(
 
     Further parameters are those of `PartitionWorker`: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted``.
     """
-    bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM, options)
-    codec = _codec(url, parameters, label, client)
+    bootstrap, topic, client, parameters = _parsed_url(url, ("codec", "features"), _SOURCE_FORM, options)
+    codec = _codec_of(url, parameters, label, client)
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **how)
 
 
@@ -91,7 +91,7 @@ def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSin
 
     The only parameter of the URL is ``api_version``. Errors are those of `open_source` and `KafkaSink`.
     """
-    bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM, options)
+    bootstrap, topic, client, _ = _parsed_url(url, (), _SINK_FORM, options)
     return KafkaSink(bootstrap, topic, client=client)
 
 
@@ -102,7 +102,7 @@ class _Checkpoints(TopicCheckpoints):
         """Open a topic as a sink whose messages are committed with the checkpoints; None where it is of another cluster."""
         if not url.startswith("kafka://"):
             return None
-        bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM, options)
+        bootstrap, topic, client, _ = _parsed_url(url, (), _SINK_FORM, options)
         return self.open_sink(topic) if self.is_on_cluster_of(bootstrap, client) else None
 
 
@@ -138,14 +138,14 @@ def open_checkpoints(
     CheckpointError
         An error of `TopicCheckpoints`.
     """
-    bootstrap, topic, client, parameters = _parse(url, ("name",), _MODEL_FORM, options)
+    bootstrap, topic, client, parameters = _parsed_url(url, ("name",), _MODEL_FORM, options)
     given = list(sources)
     name = parameters.get("name") or usual_name(given[0])
     if name is None:
-        raise _mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
+        raise _url_mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
     opened = _Checkpoints(bootstrap, topic, name, trusted=trusted, client=client)
     try:
-        topics = [_parse(each.partition("?")[0], (), _SINK_FORM, options) for each in given if each.startswith("kafka://")]
+        topics = [_parsed_url(each.partition("?")[0], (), _SINK_FORM, options) for each in given if each.startswith("kafka://")]
         for other, read, how, _ in topics:  # before anything is written there
             if opened.is_topic(Connection(other, how), read):
                 raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
@@ -181,7 +181,7 @@ def open_models(
     CheckpointError
         An error of `FollowedTopic`.
     """
-    bootstrap, topic, client, parameters = _parse(url, ("name",), _MODEL_FORM, options)
+    bootstrap, topic, client, parameters = _parsed_url(url, ("name",), _MODEL_FORM, options)
     usual = None if source is None else usual_name(source)
     return FollowedTopic(bootstrap, topic, parameters.get("name"), usual=usual, trusted=trusted, client=client)
 
@@ -199,20 +199,20 @@ def usual_name(source: str) -> str | None:
     return re.sub(r"[^a-zA-Z0-9_-]", "-", Path(source).name.partition(".")[0]).strip("-") or None
 
 
-def _codec(url: str, parameters: dict[str, str], label: str | None, options: Mapping[str, Any]) -> Codec:
+def _codec_of(url: str, parameters: dict[str, str], label: str | None, options: Mapping[str, Any]) -> Codec:
     name, features = parameters.get("codec", "json"), parameters.get("features")
     if name not in CODECS:
-        raise _mistake(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORM)
+        raise _url_mistake(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORM)
     kind: Any = CODECS[name]
     if name in _COUNTED:
         if features is None or not re.fullmatch("[0-9]{1,9}", features, re.ASCII):
-            raise _mistake(url, f"codec={name} needs the number of features of a row, such as features=22", _SOURCE_FORM)
+            raise _url_mistake(url, f"codec={name} needs the number of features of a row, such as features=22", _SOURCE_FORM)
         try:
             return kind(int(features))
         except ValueError as error:
-            raise _mistake(url, str(error), _SOURCE_FORM) from error
+            raise _url_mistake(url, str(error), _SOURCE_FORM) from error
     if features is not None:
-        raise _mistake(
+        raise _url_mistake(
             url, f"features belongs to codec={' and '.join(_COUNTED)}; rows of {name} name their features", _SOURCE_FORM
         )
     if kind is not AvroCodec:
@@ -220,33 +220,33 @@ def _codec(url: str, parameters: dict[str, str], label: str | None, options: Map
     registry = SchemaRegistry.of(options)
     if registry is None:
         place = "in [kafka] of a --config file, or STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment"
-        raise _mistake(url, f"codec=avro needs the address of the schema registry: schema_registry_url {place}", _SOURCE_FORM)
+        raise _url_mistake(url, f"codec=avro needs the address of the schema registry: schema_registry_url {place}", _SOURCE_FORM)
     return AvroCodec(label, registry)
 
 
-def _parse(
+def _parsed_url(
     url: str, known: tuple[str, ...], form: str, options: Mapping[str, Any] | None
 ) -> tuple[str, str, dict[str, Any], dict[str, str]]:
     """The brokers, the topic, the options of a client, and the ``known`` parameters of a URL."""
     parts = urlsplit(url)
     topic = unquote(parts.path).strip("/")
     if parts.scheme != "kafka" or not parts.netloc or not topic or "/" in topic:
-        raise _mistake(url, "not the address of a topic", form)
+        raise _url_mistake(url, "not the address of a topic", form)
     if "@" in parts.netloc:
         # The URL is not quoted: it holds a password.
         raise StreamError(f"a Kafka URL takes no user or password. Expected {form}")
     for address in parts.netloc.split(","):
         if not _ADDRESS.fullmatch(address):
-            raise _mistake(url, f"{address!r} is not host:port", form)
+            raise _url_mistake(url, f"{address!r} is not host:port", form)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     version = {name: parameters.pop(name) for name in ("api_version",) if name in parameters}
     if unknown := sorted(parameters.keys() - set(known)):
         names = ", ".join((*known, "api_version"))
         hint = "; options of the connection stand in [kafka] of a --config file, or in the environment"
-        raise _mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}{hint}", form)
+        raise _url_mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}{hint}", form)
     return parts.netloc, topic, client_options({**(options or {}), **version}), parameters
 
 
-def _mistake(url: str, reason: str, form: str) -> StreamError:
+def _url_mistake(url: str, reason: str, form: str) -> StreamError:
     shown = url.partition("?")[0]  # what comes then may hold a password
     return StreamError(f"{shown}: {reason}. Expected {form}")

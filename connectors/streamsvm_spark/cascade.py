@@ -182,7 +182,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         )
         try:
             _, facts = received(rows.filter("facts IS NOT NULL").toArrow().to_batches())
-            width = _width(facts)
+            width = _common_width(facts)
             candidates = rows.filter("facts IS NULL")
             cascade = _Cascade(candidates, facts, self._machine(facts, width), self.getTol(), self.getMaxCandidates())
             learner = cascade.learned(self.getMaxIter())
@@ -218,7 +218,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         return self._parameters(gamma)
 
 
-def _width(facts: Sequence[dict[str, Any]]) -> int:
+def _common_width(facts: Sequence[dict[str, Any]]) -> int:
     """Return the number of features; RowsError where partitions differ, or all rows are of one class."""
     filled = [each for each in facts if each["width"] is not None]
     if not filled:

@@ -119,23 +119,23 @@ def decision_values(support: Candidates, bias: float, kernel: Kernel, rows: Cand
     both, kernel = as_indicators(both, kernel)
     exact, made = store(both, dense=not sparse.issparse(both)), vectors(both, kernel) if kernel.kind == RBF else None
     if made is None:
-        return bias + _expansions(exact, of_support, c, of_rows, kernel)
+        return bias + _kernel_expansions(exact, of_support, c, of_rows, kernel)
     of, near = made.rows, made.near
     far = np.flatnonzero(~near[:m])
     f = np.full(n, bias)
     with one_blas_thread():
         add_products(of.take(of_rows), of.take(of_support[near[:m]]), c[near[:m]], f)
-    f += _expansions(exact, far, c[far], of_rows, kernel)
+    f += _kernel_expansions(exact, far, c[far], of_rows, kernel)
     doubt = (1.0 - rows.signs * f > -2.0 * reach) | ~near[m:]
-    found = bias + _expansions(exact, of_support, c, of_rows[doubt], kernel)
+    found = bias + _kernel_expansions(exact, of_support, c, of_rows[doubt], kernel)
     error = float(np.abs(found - f[doubt])[near[m:][doubt]].max(initial=0.0))
     if _CAUTION * error > reach:
-        return bias + _expansions(exact, of_support, c, of_rows, kernel)
+        return bias + _kernel_expansions(exact, of_support, c, of_rows, kernel)
     f[doubt] = found
     return f
 
 
-def _expansions(rows: Rows, columns: np.ndarray, c: np.ndarray, which: np.ndarray, kernel: Kernel) -> np.ndarray:
+def _kernel_expansions(rows: Rows, columns: np.ndarray, c: np.ndarray, which: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Return K c, float64 [n], of the rows ``which`` with the rows ``columns``."""
     if not len(columns) or not len(which):
         return np.zeros(len(which))

@@ -66,7 +66,7 @@ def rows_of(
     w = np.empty(0) if weight is None else floats_of(weight, "the weight column")
     present = np.asarray(features.is_valid())
     whole = bool(present.all())
-    X = _matrix(features if whole else features.filter(pa.array(present)))
+    X = _matrix_of(features if whole else features.filter(pa.array(present)))
     good = np.isfinite(X).all(axis=1)
     kept = present
     if not whole or not good.all():
@@ -77,7 +77,7 @@ def rows_of(
             kept = kept & np.isfinite(numbers)
     if not kept.all():
         if not skip:
-            _complain(int(np.argmin(kept)), present, kept, y, w)
+            _complain_of_row(int(np.argmin(kept)), present, kept, y, w)
         X = X[kept[present]]
         y, w = (numbers[kept] if len(numbers) else numbers for numbers in (y, w))
     if classes and len(y):
@@ -116,7 +116,7 @@ def mapped(rows: DataFrame | Partitioned, task: Any, schema: str) -> DataFrame:
     return rows.mapInArrow(of_partition, schema)
 
 
-def _complain(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
+def _complain_of_row(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
     reasons = {
         "its features are null": not present[row],
         "its label is null or not finite": bool(len(y)) and not np.isfinite(y[row]),
@@ -146,7 +146,7 @@ def floats_of(column: pa.Array, name: str) -> np.ndarray:
     return numbers_of(column, np.float64)
 
 
-def _matrix(column: pa.Array) -> np.ndarray:
+def _matrix_of(column: pa.Array) -> np.ndarray:
     kind = column.type
     if pa.types.is_struct(kind) and [field.name for field in kind] == ["type", "size", "indices", "values"]:
         if (column.field("type").to_numpy() == _DENSE).all():
@@ -164,11 +164,11 @@ def _of_lists(column: pa.Array) -> np.ndarray:
     values = column.flatten()
     if not is_number(values.type):
         raise RowsError(f"the features are arrays of {values.type}: they must be of numbers")
-    width = _width(column.value_lengths().to_numpy(zero_copy_only=False))
-    return _narrow(values).reshape(len(column), width)
+    width = _common_width(column.value_lengths().to_numpy(zero_copy_only=False))
+    return _narrow_values(values).reshape(len(column), width)
 
 
-def _width(lengths: np.ndarray) -> int:
+def _common_width(lengths: np.ndarray) -> int:
     if not len(lengths):
         return 0
     if (lengths != lengths[0]).any():
@@ -177,7 +177,7 @@ def _width(lengths: np.ndarray) -> int:
     return int(lengths[0])
 
 
-def _narrow(values: pa.Array) -> np.ndarray:
+def _narrow_values(values: pa.Array) -> np.ndarray:
     with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is complained of
         return numbers_of(values, np.float32)
 
@@ -188,7 +188,7 @@ def _of_mixed(column: pa.Array) -> np.ndarray:
     lists = column.field("values")
     lengths = lists.value_lengths().to_numpy()
     sizes = column.field("size").to_numpy(zero_copy_only=False)
-    width = _width(np.where(dense, lengths, sizes))
+    width = _common_width(np.where(dense, lengths, sizes))
     rows = np.repeat(np.arange(len(column)), lengths)
     places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     sparse = ~np.repeat(dense, lengths)
@@ -197,7 +197,7 @@ def _of_mixed(column: pa.Array) -> np.ndarray:
         raise RowsError("a sparse vector has indices that do not fit its size or its values")
     places[sparse] = indices
     X = np.zeros((len(column), width), np.float32)
-    X[rows, places] = _narrow(lists.flatten())
+    X[rows, places] = _narrow_values(lists.flatten())
     return X
 
 

@@ -39,9 +39,9 @@ class _Sums(NamedTuple):
         """Read the batches of a partition, with the columns of `Task`; `_SUMS` is what comes back, one row."""
         number = TaskContext.get().partitionId()
         try:
-            yield _row(number, self.of(batches), None)
+            yield _row_of_sums(number, self.of(batches), None)
         except ValueError as error:
-            yield _row(number, None, str(error))
+            yield _row_of_sums(number, None, str(error))
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
         """Return the sums of the rows, in one array. Memory is that of a batch and of the sums."""
@@ -58,7 +58,7 @@ class _Sums(NamedTuple):
         return np.concatenate([array.ravel() for array in sums])
 
 
-def _row(number: int, sums: np.ndarray | None, problem: str | None) -> pa.RecordBatch:
+def _row_of_sums(number: int, sums: np.ndarray | None, problem: str | None) -> pa.RecordBatch:
     content = None if sums is None else sums.tobytes()
     return pa.RecordBatch.from_pylist([{"part": number, "sums": content, "problem": problem}], _SUMS_OF_ARROW)
 
@@ -68,14 +68,14 @@ def _add_group(table: pa.Table) -> pa.Table:
     rows = sorted(table.to_pylist(), key=lambda row: row["part"])
     bad = next((row for row in rows if row["problem"] is not None), None)
     if bad is not None:
-        return pa.Table.from_batches([_row(bad["part"], None, bad["problem"])])
+        return pa.Table.from_batches([_row_of_sums(bad["part"], None, bad["problem"])])
     total = np.frombuffer(rows[0]["sums"]).copy()
     for row in rows[1:]:
         total += np.frombuffer(row["sums"])
-    return pa.Table.from_batches([_row(rows[0]["part"], total, None)])
+    return pa.Table.from_batches([_row_of_sums(rows[0]["part"], total, None)])
 
 
-def _collected(frame: DataFrame) -> np.ndarray:
+def _collected_sums(frame: DataFrame) -> np.ndarray:
     [total] = _add_group(frame.toArrow()).to_pylist()
     if total["problem"] is not None:
         raise RowsError(f"partition {total['part']}: {total['problem']}")
@@ -105,9 +105,9 @@ def refit(rows: DataFrame | Partitioned, learner: Any, skip: bool, classes: bool
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
     parts = mapped(rows, _Sums(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, _SUMS)
-    A, g = np.split(_collected(groups), [outputs * n * n])
+    A, g = np.split(_collected_sums(groups), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
-    tried = _collected(mapped(rows, _Sums(file, step, skip, classes), _SUMS))
+    tried = _collected_sums(mapped(rows, _Sums(file, step, skip, classes), _SUMS))
     take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))
 
 

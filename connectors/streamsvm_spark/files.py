@@ -53,10 +53,12 @@ class Files:
         self._url = str(path)
         names = _names_of(columns)
         system, root = _system_of(self._url)
-        paths = _paths(system, root, self._url)
+        paths = _paths_and_sizes(system, root, self._url)
         with ThreadPoolExecutor(_THREADS) as threads:
             pieces = [
-                piece for found in threads.map(lambda one: _pieces(system, one[0], one[1], names), paths) for piece in found
+                piece
+                for found in threads.map(lambda one: _pieces_of_file(system, one[0], one[1], names), paths)
+                for piece in found
             ]
         if not pieces:
             raise ValueError(f"the Parquet files in {path} have no rows")
@@ -67,7 +69,7 @@ class Files:
             partitions = cores * max(-(-sum(piece.bytes for piece in pieces) // (cores * _PARTITION_BYTES)), 1)
         if partitions < 1:
             raise ValueError(f"partitions must be at least 1, not {partitions}")
-        self.partitions = _partitions(pieces, partitions)
+        self.partitions = _partitions_of(pieces, partitions)
 
     def mapped(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str) -> DataFrame:
         """Return what a task makes of the batches of each partition."""
@@ -76,7 +78,7 @@ class Files:
         def of_partition(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:  # one row, the number of the partition
                 for number in batch.column(0).to_pylist():
-                    yield from task(_batches(url, partitions[number], columns))
+                    yield from task(_read_batches(url, partitions[number], columns))
 
         check_workers(self._spark)
         n = len(self.partitions)
@@ -106,14 +108,14 @@ def _system_of(url: str) -> tuple[fs.FileSystem, str]:
     return system, root
 
 
-def _paths(system: fs.FileSystem, root: str, url: str) -> list[tuple[str, int]]:
+def _paths_and_sizes(system: fs.FileSystem, root: str, url: str) -> list[tuple[str, int]]:
     [top] = system.get_file_info([root])
     if top.type == fs.FileType.NotFound:
         raise ValueError(f"there is no {url}")
     if top.type == fs.FileType.File:
         return [(top.path, top.size)]
     if isinstance(system, fs.LocalFileSystem):
-        files = sorted(_local(root, ()))
+        files = sorted(_local_paths(root, ()))
     else:
         below = system.get_file_info(fs.FileSelector(root, recursive=True))
         start = len(top.path.rstrip("/")) + 1
@@ -128,7 +130,7 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _local(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+def _local_paths(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     # Through links, which Arrow would follow round and round: each file there again, under another name.
     above = (*above, os.path.realpath(folder))
     with os.scandir(folder) as entries:
@@ -138,14 +140,14 @@ def _local(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
             if entry.is_dir():
                 if os.path.realpath(entry.path) in above:
                     raise ValueError(f"{entry.path} is a link to a folder that it is in: files there have no end")
-                yield from _local(entry.path, above)
+                yield from _local_paths(entry.path, above)
             elif entry.is_file():
                 yield entry.path, entry.stat().st_size
             elif entry.is_symlink() and not Path(entry.path).exists():
                 raise ValueError(f"{entry.path} is a link to nothing: rows are missing")
 
 
-def _pieces(system: fs.FileSystem, path: str, size: int, names: Sequence[str]) -> list[Piece]:
+def _pieces_of_file(system: fs.FileSystem, path: str, size: int, names: Sequence[str]) -> list[Piece]:
     try:
         with system.open_input_file(path) as file:
             metadata = parquet.ParquetFile(file).metadata
@@ -162,7 +164,7 @@ def _pieces(system: fs.FileSystem, path: str, size: int, names: Sequence[str]) -
     return [Piece(path, size, i, group.num_rows, group.total_byte_size) for i, group in enumerate(groups) if group.num_rows]
 
 
-def _partitions(pieces: Sequence[Piece], n: int) -> list[list[Piece]]:
+def _partitions_of(pieces: Sequence[Piece], n: int) -> list[list[Piece]]:
     """Return pieces, in their order, in up to so many partitions of about as many rows."""
     ends = np.array(list(accumulate(piece.rows for piece in pieces)), np.float64)
     middles = ends - 0.5 * np.array([piece.rows for piece in pieces])
@@ -171,19 +173,19 @@ def _partitions(pieces: Sequence[Piece], n: int) -> list[list[Piece]]:
     return [list(pieces[begin:end]) for begin, end in pairwise(starts)]
 
 
-def _batches(url: str, pieces: Sequence[Piece], columns: dict[str, str | Sequence[str]]) -> Iterator[pa.RecordBatch]:
+def _read_batches(url: str, pieces: Sequence[Piece], columns: dict[str, str | Sequence[str]]) -> Iterator[pa.RecordBatch]:
     system, _ = _system_of(url)
     names = list(dict.fromkeys(_names_of(columns)))
     for piece in pieces:
         with system.open_input_file(piece.path) as file:
             if file.size() != piece.size:
                 raise RowsError(f"{piece.path} {_ANEW}")
-            for batch in _read(file, piece, names):
-                arrays = [_given(batch, names_of) for names_of in columns.values()]
+            for batch in _read_group(file, piece, names):
+                arrays = [_batch_with_names(batch, names_of) for names_of in columns.values()]
                 yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
 
-def _read(file: Any, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _read_group(file: Any, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a row group, of wide columns fewer at once. Of what is corrupt, the error names the file."""
     try:
         found = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
@@ -204,7 +206,7 @@ def _is_of(path: str, names: Sequence[str]) -> bool:
     return any(path == name or path.startswith(f"{name}.") for name in names)
 
 
-def _given(batch: pa.RecordBatch, names: str | Sequence[str]) -> pa.Array:
+def _batch_with_names(batch: pa.RecordBatch, names: str | Sequence[str]) -> pa.Array:
     if isinstance(names, str):
         return batch.column(names)
     values = np.empty((len(batch), len(names)), np.float32)

@@ -47,11 +47,11 @@ class Chunks:
         if self._few and (whole := self._whole(rows, _WHOLE * self._most // partitions)) is not None:
             yield from whole.to_batches()
             return
-        packed = rows.mapInArrow(_packed, "data binary").rdd.map(_bytes_of).persist(StorageLevel.DISK_ONLY)
+        packed = rows.mapInArrow(_packed_batches, "data binary").rdd.map(_bytes_of).persist(StorageLevel.DISK_ONLY)
         try:
-            sizes = packed.mapPartitionsWithIndex(_sizes).collect()
+            sizes = packed.mapPartitionsWithIndex(_batch_sizes).collect()
             self._few = max((sum(lengths) for _, lengths in sizes), default=0) <= _WHOLE * _BYTES // partitions
-            numbers, chunks = _numbered(sizes, _BYTES)
+            numbers, chunks = _chunk_numbers(sizes, _BYTES)
 
             def keyed(partition: int, batches: Iterable[bytes]) -> Iterator[tuple[int, tuple[int, int, bytes]]]:
                 return ((numbers[partition][i], (partition, i, data)) for i, data in enumerate(batches))
@@ -86,7 +86,7 @@ class Chunks:
             self._most = max(_BYTES * rows // max(size, 1), 1)
 
 
-def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _packed_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give Arrow batches as rows of one column, each a stream of Arrow."""
     for batch in batches:
         sink = pa.BufferOutputStream()
@@ -99,7 +99,7 @@ def _bytes_of(row: Any) -> bytes:
     return bytes(row[0])
 
 
-def _sizes(partition: int, batches: Iterable[bytes]) -> list[tuple[int, list[int]]]:
+def _batch_sizes(partition: int, batches: Iterable[bytes]) -> list[tuple[int, list[int]]]:
     return [(partition, [len(data) for data in batches])]
 
 
@@ -109,7 +109,7 @@ def _check_goes_on(frame: DataFrame) -> None:
         raise StreamError("the query was stopped within a micro-batch, which is learned from its beginning when it goes on")
 
 
-def _numbered(sizes: Iterable[tuple[int, Sequence[int]]], most: int) -> tuple[dict[int, list[int]], int]:
+def _chunk_numbers(sizes: Iterable[tuple[int, Sequence[int]]], most: int) -> tuple[dict[int, list[int]], int]:
     """Return the number of the chunk of each batch, by partition, by the sizes of batches, and how many chunks there are.
 
     A chunk has up to so many bytes, or one batch.
@@ -194,7 +194,7 @@ class MicroBatches(Source):
                 for part in self._parts(len(X)):
                     table = Table(names, list(X[part].T), labels[part], w[part] if weights else None)
                     yield _GoodRows(table, partial(self._place, first + part.start), self.kept_names)
-            raws = {i: _raw(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
+            raws = {i: _raw_stream(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
             bad = [BadRow(self._place(first, i), raw, _BAD) for i, raw in raws.items()]
             for part in self._parts(len(bad)):
                 places = [row.place for row in bad[part]]
@@ -261,8 +261,8 @@ class _GoodRows(TableChunk):
     def raw(self, i: int) -> bytes:
         """Return a row as JSON."""
         x, y = self._rows.row(i)
-        return _raw(list(x.values()), *(y if isinstance(y, Weighted) else (y,)))
+        return _raw_stream(list(x.values()), *(y if isinstance(y, Weighted) else (y,)))
 
 
-def _raw(*cells: Any) -> bytes:
+def _raw_stream(*cells: Any) -> bytes:
     return json.dumps(dict(zip(("features", "label", "weight"), cells, strict=False)), default=str).encode()

@@ -70,7 +70,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def _answer(self, key: str, value: Vector) -> Any:
         X = np.asarray(value.toArray(), np.float32)[None]
-        return self._answers(_checked(shared_learner_of(self._file), X), X, [key], self._settings())[key][0]
+        return self._answers(_checked_learner(shared_learner_of(self._file), X), X, [key], self._settings())[key][0]
 
     def _settings(self) -> Any:
         """Return what `_answers` needs besides the learner."""
@@ -83,7 +83,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         names = self._added()
-        folded = _folded(dataset.sparkSession)
+        folded = _case_folding(dataset.sparkSession)
         if taken := [name for name in names.values() if folded(name) in set(map(folded, dataset.columns))]:
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
         if not names:
@@ -135,7 +135,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         names, columns = self._added(), list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
         if not names:
             raise ValueError("no column is added, as their names are all '': read the files with Spark")
-        folded = _folded(SparkSession.active())
+        folded = _case_folding(SparkSession.active())
         if taken := sorted(set(map(folded, columns)) & set(map(folded, names.values()))):
             raise ValueError(f"a column of the files is named {taken[0]!r}, as one that is added: give that another name")
         features = f"{self.uid}_features"
@@ -174,7 +174,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
         def answers(features: pa.Array) -> pa.Array:
             learner, rows = shared_learner_of(file), rows_of(features, skip=skip)
-            found = of_rows(_checked(learner, rows.X), rows.X, keys, settings)
+            found = of_rows(_checked_learner(learner, rows.X), rows.X, keys, settings)
             columns = [arrays_of(found[key]) if found[key].ndim > 1 else pa.array(found[key]) for key in keys]
             made = pa.StructArray.from_arrays(
                 [c.cast(field.type) for c, field in zip(columns, kind, strict=True)], fields=list(kind)
@@ -196,12 +196,12 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return _Reader(cls)
 
 
-def _folded(spark: SparkSession) -> Callable[[str], str]:
+def _case_folding(spark: SparkSession) -> Callable[[str], str]:
     # Names that are equal then are one to Spark, which would put a column in the place of the other.
     return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
-def _checked(learner: Any, X: np.ndarray) -> Any:
+def _checked_learner(learner: Any, X: np.ndarray) -> Any:
     if len(X) and X.shape[1] != (features := _features_of(learner)):
         raise RowsError(f"vectors are of {X.shape[1]} features, and the model of {features}")
     return learner

@@ -70,27 +70,27 @@ _OWN = {"max_features"}  # is what vectors have
 _INVALID = ("error", "skip")
 
 
-def _gamma(value: Any) -> str | float:
+def _to_gamma(value: Any) -> str | float:
     return value if isinstance(value, str) else TypeConverters.toFloat(value)
 
 
-def _options(value: Any) -> dict[str, Any]:
+def _to_options(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"options must be a dict of parameters by their names, not {value!r}")
     return dict(value)
 
 
-def _invalid(value: Any) -> str:
+def _refuse_value(value: Any) -> str:
     if value not in _INVALID:
         raise TypeError(f"handleInvalid must be 'error' or 'skip', not {value!r}")
     return str(value)
 
 
-def _param(name: str, doc: str, converter: Callable[[Any], Any]) -> Param[Any]:
+def _make_param(name: str, doc: str, converter: Callable[[Any], Any]) -> Param[Any]:
     return Param(Params._dummy(), name, doc, typeConverter=converter)
 
 
-def _accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Callable[[P, T], P]]:  # noqa: ARG001 - for its type
+def _make_accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Callable[[P, T], P]]:  # noqa: ARG001 - for its type
     """Return the methods that get and set a parameter, as pyspark.ml names and describes them."""
 
     def get(self: Any) -> T:
@@ -108,18 +108,18 @@ def _accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Callable[[
 class ScoreParams(HasLabelCol, HasFeaturesCol, HasPredictionCol, HasHandleInvalid):
     """The parameters that estimators and models have."""
 
-    handleInvalid: Param[str] = _param(
-        "handleInvalid", "what happens to rows with nulls or numbers that are not finite: 'error' or 'skip'", _invalid
+    handleInvalid: Param[str] = _make_param(
+        "handleInvalid", "what happens to rows with nulls or numbers that are not finite: 'error' or 'skip'", _refuse_value
     )
 
-    setHandleInvalid = _accessors("handleInvalid", str)[1]
+    setHandleInvalid = _make_accessors("handleInvalid", str)[1]
 
 
 class MachineParams(ScoreParams, HasWeightCol):
     """The parameters that all fits of a kernel machine have."""
 
-    gamma: Param[Any] = _param("gamma", "of the kernel: a number, or 'scale'", _gamma)
-    C: Param[float] = _param("C", "the largest coefficient of a row, before its weight", TypeConverters.toFloat)
+    gamma: Param[Any] = _make_param("gamma", "of the kernel: a number, or 'scale'", _to_gamma)
+    C: Param[float] = _make_param("C", "the largest coefficient of a row, before its weight", TypeConverters.toFloat)
 
     @keyword_only
     def setParams(self, **params: Any) -> Self:
@@ -141,8 +141,8 @@ class MachineParams(ScoreParams, HasWeightCol):
         """Return the value of C. A KeyError means that it is not set, so the learner uses its own default."""
         return self.getOrDefault(self.C)
 
-    setC = _accessors("C", float)[1]
-    setWeightCol = _accessors("weightCol", str)[1]
+    setC = _make_accessors("C", float)[1]
+    setWeightCol = _make_accessors("weightCol", str)[1]
 
     def _columns_of(self, dataset: DataFrame) -> DataFrame:
         """Return the columns that are learned: features, label and, if rows are weighted, weight."""
@@ -159,16 +159,18 @@ class MachineParams(ScoreParams, HasWeightCol):
 class FitParams(MachineParams, HasSeed):
     """The parameters of a fit of budgeted learners."""
 
-    learner: Param[str] = _param("learner", "the learner: 'bsca', 'bsgd', 'linear', ...", TypeConverters.toString)
-    budget: Param[int] = _param("budget", "support vectors, at most", TypeConverters.toInt)
-    rounds: Param[int] = _param("rounds", "rounds over the rows of all partitions", TypeConverters.toInt)
-    passes: Param[int] = _param("passes", "passes over the rows of each partition", TypeConverters.toInt)
-    options: Param[dict[str, Any]] = _param("options", "more parameters of the learner, by their names in streamsvm", _options)
+    learner: Param[str] = _make_param("learner", "the learner: 'bsca', 'bsgd', 'linear', ...", TypeConverters.toString)
+    budget: Param[int] = _make_param("budget", "support vectors, at most", TypeConverters.toInt)
+    rounds: Param[int] = _make_param("rounds", "rounds over the rows of all partitions", TypeConverters.toInt)
+    passes: Param[int] = _make_param("passes", "passes over the rows of each partition", TypeConverters.toInt)
+    options: Param[dict[str, Any]] = _make_param(
+        "options", "more parameters of the learner, by their names in streamsvm", _to_options
+    )
 
-    getLearner, setLearner = _accessors("learner", str)
-    getBudget, setBudget = _accessors("budget", int)
-    getRounds, setRounds = _accessors("rounds", int)
-    getPasses, setPasses = _accessors("passes", int)
+    getLearner, setLearner = _make_accessors("learner", str)
+    getBudget, setBudget = _make_accessors("budget", int)
+    getRounds, setRounds = _make_accessors("rounds", int)
+    getPasses, setPasses = _make_accessors("passes", int)
 
     def getOptions(self) -> dict[str, Any]:
         """Return the value of options."""
@@ -178,7 +180,7 @@ class FitParams(MachineParams, HasSeed):
         """Set the value of options."""
         return self._set(options=value)
 
-    setSeed = _accessors("seed", int)[1]
+    setSeed = _make_accessors("seed", int)[1]
 
     def _kind(self, learners: Mapping[str, type]) -> type:
         name = self.getLearner()
@@ -211,14 +213,14 @@ class FitParams(MachineParams, HasSeed):
 class CascadeParams(MachineParams, HasTol, HasMaxIter):
     """The parameters of a cascade."""
 
-    kernel: Param[str] = _param("kernel", "the kernel: 'rbf', 'linear' or 'poly'", TypeConverters.toString)
-    degree: Param[int] = _param("degree", "of the kernel 'poly'", TypeConverters.toInt)
-    coef0: Param[float] = _param("coef0", "of the kernel 'poly'", TypeConverters.toFloat)
-    maxCandidates: Param[int] = _param("maxCandidates", "rows that the driver holds, at most", TypeConverters.toInt)
+    kernel: Param[str] = _make_param("kernel", "the kernel: 'rbf', 'linear' or 'poly'", TypeConverters.toString)
+    degree: Param[int] = _make_param("degree", "of the kernel 'poly'", TypeConverters.toInt)
+    coef0: Param[float] = _make_param("coef0", "of the kernel 'poly'", TypeConverters.toFloat)
+    maxCandidates: Param[int] = _make_param("maxCandidates", "rows that the driver holds, at most", TypeConverters.toInt)
 
-    getKernel, setKernel = _accessors("kernel", str)
-    getDegree, setDegree = _accessors("degree", int)
-    getCoef0, setCoef0 = _accessors("coef0", float)
-    getMaxCandidates, setMaxCandidates = _accessors("maxCandidates", int)
-    setTol = _accessors("tol", float)[1]
-    setMaxIter = _accessors("maxIter", int)[1]
+    getKernel, setKernel = _make_accessors("kernel", str)
+    getDegree, setDegree = _make_accessors("degree", int)
+    getCoef0, setCoef0 = _make_accessors("coef0", float)
+    getMaxCandidates, setMaxCandidates = _make_accessors("maxCandidates", int)
+    setTol = _make_accessors("tol", float)[1]
+    setMaxIter = _make_accessors("maxIter", int)[1]

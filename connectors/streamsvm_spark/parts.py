@@ -158,7 +158,7 @@ class Task(NamedTuple):
         if self.passes == 1:
             return self._pass(None, batches, reservoir)
         with tempfile.TemporaryFile() as file:
-            model, rows, skipped = self._pass(None, _copied(batches, file), reservoir)
+            model, rows, skipped = self._pass(None, _copied_batches(batches, file), reservoir)
             for _ in range(1, self.passes):
                 file.seek(0)
                 if rows:
@@ -190,7 +190,7 @@ class Task(NamedTuple):
         return model, learned, skipped
 
 
-def _copied(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa.RecordBatch]:
+def _copied_batches(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa.RecordBatch]:
     writer = None
     for batch in batches:
         writer = writer or pa.ipc.new_stream(file, batch.schema)

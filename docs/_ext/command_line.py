@@ -7,4 +7,4 @@ from streamsvm.cli import main
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser with all its commands."""
-    return main._parser()[0]
+    return main._make_parser()[0]

@@ -196,7 +196,7 @@ def to_budget(
     if trial is None:
         vectors, coefficients, intercept = distillation.run(size, passes)
     else:
-        vectors, coefficients, intercept = _smallest(distillation, trial, passes)
+        vectors, coefficients, intercept = _smallest_expansion(distillation, trial, passes)
         result = _new_learner(learner, model, vectors.shape[0], seed, parameters)
     result.start_from(vectors, coefficients, intercept, feature_names=names, labels=labels, n_learned=n)
     return result
@@ -250,7 +250,7 @@ class _Trial(NamedTuple):
         return 100.0 * float((self.predicted == self.y).mean() - (labels == self.y).mean())
 
 
-def _smallest(distillation: _Distillation, trial: _Trial, passes: int) -> _Expansion:
+def _smallest_expansion(distillation: _Distillation, trial: _Trial, passes: int) -> _Expansion:
     """Return the expansion of about the smallest budget whose loss is not too large."""
     m, fewer, budget = len(distillation.coefficients), 0, _FIRST_BUDGET
     largest = min(_LARGEST_PART * m, _LARGEST_TRIAL)

@@ -217,7 +217,7 @@ class KernelMachine(SklearnEstimator):
             if "_kernel" in state:
                 state["_kernel"] = _checked_saved_kernel(self._kernels, *state["_kernel"])
             if fitted and isinstance(state["support_vectors_"], tuple):
-                state["support_vectors_"] = _csr(*state["support_vectors_"])
+                state["support_vectors_"] = _rebuilt_csr(*state["support_vectors_"])
             if fitted:
                 machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
                 self._check_saved(state, machines)
@@ -235,7 +235,7 @@ class KernelMachine(SklearnEstimator):
             raise ValueError(_NO_FIT)
         vectors, n = state["support_vectors_"], len(state["support_"])
         values = vectors
-        if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_csr`
+        if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_rebuilt_csr`
             values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
         whole = is_array(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
         if not whole or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
@@ -370,7 +370,7 @@ def is_array(value: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == shape
 
 
-def _csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
+def _rebuilt_csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
     """Return the CSR array or matrix that a saved model took apart; raise a ValueError where it is none."""
     whole = type(shape) is tuple and len(shape) == 2 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
     if kind not in _CSR or not whole:

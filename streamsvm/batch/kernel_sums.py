@@ -154,18 +154,18 @@ class KernelSums:
         kind = True in self._centres, dtype
         X = csr_without_zeros(X) if sparse.issparse(X) else X
         if kind[0] and (not sparse.issparse(X) or self._centres[True] is not None):
-            moved = _relative(X, self._centres[True])
+            moved = _relative_rows(X, self._centres[True])
             kind = False not in self._centres or bool(np.count_nonzero(moved) <= _SPARSE * moved.size), dtype
             X = csr_of(moved) if kind[0] else X
         if kind not in self._forms:
             self._forms[kind] = self._form(*kind)
         form = self._forms[kind]
-        return form and (form, *stored(X if kind[0] else _relative(X, self._centres[False]), self._kernel, dtype))
+        return form and (form, *stored(X if kind[0] else _relative_rows(X, self._centres[False]), self._kernel, dtype))
 
     def _form(self, is_sparse: bool, dtype: type) -> _Form | None:
         V, kernel = self._vectors, self._kernel
         if self.rows.kind == DENSE or not is_sparse:
-            V = _relative(V, self._centres[is_sparse])
+            V = _relative_rows(V, self._centres[is_sparse])
             V = csr_of(V) if is_sparse else V
         right, squares = stored(V, kernel, dtype)
         terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
@@ -212,7 +212,7 @@ class KernelSums:
         return out
 
 
-def _relative(X: Any, centre: Any) -> np.ndarray:
+def _relative_rows(X: Any, centre: Any) -> np.ndarray:
     """Return rows as an array, relative to a centre [d]; None: to 0."""
     X = X.toarray() if sparse.issparse(X) else X
     return X if centre is None else X - centre

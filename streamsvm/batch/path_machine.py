@@ -85,7 +85,7 @@ def advise(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
     """Warn where another machine would take a tenth of the seconds that a fit has taken so far; return whether that was said."""
     if seconds < _LEAST_SECONDS or seconds < _TIMES * other.seconds:
         return False
-    warn(f"{fitted} has taken {seconds:.0f} s for {n:,} rows: {_offer(other)}")
+    warn(f"{fitted} has taken {seconds:.0f} s for {n:,} rows: {_offer_text(other)}")
     return True
 
 
@@ -96,15 +96,15 @@ def foretell(fitted: str, seconds: float, n: int, other: Callable[[], Alternativ
     """
     if seconds < _LEAST_SECONDS_AHEAD or seconds < _TIMES_AHEAD * (found := other()).seconds:
         return False
-    warn(f"{fitted} will take about {_rounded(seconds)} s for {n:,} rows: {_offer(found)}")
+    warn(f"{fitted} will take about {_rounded_seconds(seconds)} s for {n:,} rows: {_offer_text(found)}")
     return True
 
 
-def _offer(other: Alternative) -> str:
-    return f"{other.name} would take about {_rounded(max(other.seconds, 0.1))} s, for about the same decisions"
+def _offer_text(other: Alternative) -> str:
+    return f"{other.name} would take about {_rounded_seconds(max(other.seconds, 0.1))} s, for about the same decisions"
 
 
-def _rounded(seconds: float) -> str:
+def _rounded_seconds(seconds: float) -> str:
     return f"{float(f'{seconds:.1g}'):,g}"
 
 

@@ -25,13 +25,13 @@ def exact_seconds(prepared: Prepared, Cs: Iterable[float], kernel: Kernel, epsil
     """
     counted = prepared.training.counted
     order = np.random.default_rng(0).permutation(len(counted))
-    fewer, more = (_support(prepared, np.sort(order[:rows]), Cs, kernel, epsilon) for rows in (_FEWER, _ROWS))
+    fewer, more = (_expected_support(prepared, np.sort(order[:rows]), Cs, kernel, epsilon) for rows in (_FEWER, _ROWS))
     power = min(max(np.log(more / fewer) / np.log(_ROWS / _FEWER), 0.0), 1.0)
     support = more * max(len(counted) / _ROWS, 1.0) ** power
     return exact("", len(counted), int(support), 1).seconds
 
 
-def _support(prepared: Prepared, some: np.ndarray, Cs: Iterable[float], kernel: Kernel, epsilon: float | None) -> int:
+def _expected_support(prepared: Prepared, some: np.ndarray, Cs: Iterable[float], kernel: Kernel, epsilon: float | None) -> int:
     """Return how many support vectors exact machines of some rows have together, at least 1."""
     counted, targets = prepared.training.counted[some], prepared.training.targets
     groups = Groups(prepared.dense, counted, None if targets is None else targets[counted])

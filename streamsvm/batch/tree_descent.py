@@ -50,7 +50,7 @@ def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 
 @compiled(nogil=True, inline=True)
-def _of(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
+def _node_part(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
     """Return the part of a node."""
     return vectors[M.places[node] : M.places[node] + M.ranks[node]]
 
@@ -62,26 +62,26 @@ def _lift_node(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndar
     if rank:
         middle = M.ranks[first]
         P = matrix_at(M.interpolations, M.interpolation_places[node], middle + M.ranks[second], rank)
-        to = _of(M, up, node)
+        to = _node_part(M, up, node)
         to[:] = 0.0
-        _add_transposed(P[:middle], _of(M, up, first), to)
-        _add_transposed(P[middle:], _of(M, up, second), to)
+        _add_transposed(P[:middle], _node_part(M, up, first), to)
+        _add_transposed(P[middle:], _node_part(M, up, second), to)
 
 
 @compiled(nogil=True)
-def _lower(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
+def _lower_sums(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
     """Renew ``down`` of a child of an inner node, the first or second one, from its sibling's ``up`` and the node's ``down``."""
     a, b = node + 1, right[node]
     block = matrix_at(M.blocks, M.block_places[node], M.ranks[a], M.ranks[b])
-    to = _of(M, down, b if second else a)
+    to = _node_part(M, down, b if second else a)
     to[:] = 0.0
     if second:
-        _add_transposed(block, _of(M, up, a), to)
+        _add_transposed(block, _node_part(M, up, a), to)
     else:
-        _add_product(block, _of(M, up, b), to)
+        _add_product(block, _node_part(M, up, b), to)
     if M.ranks[node]:
         P = matrix_at(M.interpolations, M.interpolation_places[node], M.ranks[a] + M.ranks[b], M.ranks[node])
-        _add_product(P[M.ranks[a] :] if second else P[: M.ranks[a]], _of(M, down, node), to)
+        _add_product(P[M.ranks[a] :] if second else P[: M.ranks[a]], _node_part(M, down, node), to)
 
 
 @compiled(nogil=True)
@@ -94,7 +94,7 @@ def lift(
             _lift_node(node, right, M, up)
             continue
         m, x = end[node] - begin[node], b[begin[node] : end[node]]
-        values, to = near[begin[node] : end[node]], _of(M, up, node)
+        values, to = near[begin[node] : end[node]], _node_part(M, up, node)
         values[:], to[:] = 0.0, 0.0
         _add_transposed(matrix_at(M.blocks, M.block_places[node], m, m), x, values)
         _add_transposed(matrix_at(M.interpolations, M.interpolation_places[node], m, M.ranks[node]), x, to)
@@ -110,7 +110,7 @@ def leaf_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, we
         rank = M.ranks[node]
         if right[node] < 0 and rank:
             shares = np.zeros(rank)
-            _add_product(matrix_at(M.inverses, M.inverse_places[node], rank, rank), _of(M, down, node), shares)
+            _add_product(matrix_at(M.inverses, M.inverse_places[node], rank, rank), _node_part(M, down, node), shares)
             for i in range(rank):
                 weights[M.skeletons[M.places[node] + i]] += shares[i]
 
@@ -148,7 +148,7 @@ def walk(
             if stage == 2:
                 _lift_node(node, right, M, up)
                 continue
-            _lower(node, stage == 1, right, M, up, down)
+            _lower_sums(node, stage == 1, right, M, up, down)
             nodes.append(node)
             stages.append(stage + 1)
             nodes.append(right[node] if stage else node + 1)
@@ -157,10 +157,10 @@ def walk(
         some, m = slice(begin[node], end[node]), end[node] - begin[node]
         P = matrix_at(M.interpolations, M.interpolation_places[node], m, M.ranks[node])
         K = matrix_at(M.blocks, M.block_places[node], m, m)
-        x, own, to = b[some], near[some], _of(M, up, node)
+        x, own, to = b[some], near[some], _node_part(M, up, node)
         low, high, bend = lower[some], upper[some], kink[some]
         far = np.zeros(m)
-        _add_product(P, _of(M, down, node), far)
+        _add_product(P, _node_part(M, down, node), far)
         for i in range(m):
             f = far[i] + own[i]
             far[i] += bias - targets[begin[node] + i]  # from here on, values minus targets

@@ -26,13 +26,13 @@ def every(text: str) -> dict[str, Any]:
     """Parse what comes between two checkpoints: the parameters of a loop."""
     if not text.endswith("s"):
         return {"checkpoint_every": count(text)}
-    between = _number(text[:-1])
+    between = _number_or_nan(text[:-1])
     if not 0.0 < between < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s")
     return {"checkpoint_every": None, "checkpoint_seconds": between}
 
 
-def _number(text: str) -> float:
+def _number_or_nan(text: str) -> float:
     """Return the number of a text; NaN, which is in no range, where it is none."""
     try:
         return float(text)
@@ -53,7 +53,7 @@ def count(text: str) -> int:
 
 def period(text: str) -> float:
     """Parse a number of seconds that can be waited for."""
-    number = _number(text)
+    number = _number_or_nan(text)
     if not 0.0 < number <= threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text}")
     return number
@@ -75,7 +75,7 @@ def whole(text: str) -> int:
 
 def share(text: str) -> float:
     """Parse a number from 0 to 1."""
-    number = _number(text)
+    number = _number_or_nan(text)
     if not 0.0 <= number <= 1.0:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text}")
     return number
@@ -83,7 +83,7 @@ def share(text: str) -> float:
 
 def bound(text: str) -> float:
     """Parse a bound of scaled values: at least 2, or 0 for none."""
-    number = _number(text)
+    number = _number_or_nan(text)
     if number != 0.0 and not 2.0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of at least 2, or 0, not {text}")
     return number
@@ -180,15 +180,15 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
             elif not known or flag == "--help":
                 raise UsageError(f"--config {path}: {key} is no flag of {where or 'learn or predict'}")
             elif command in known:
-                before += _words(path, flag, value, commands[command]._option_string_actions[flag].nargs == 0)
+                before += _flag_words(path, flag, value, commands[command]._option_string_actions[flag].nargs == 0)
     return Config([command, *before, *words[1:]], source, options)
 
 
-def _words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
+def _flag_words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
     if isinstance(value, bool) and is_switch:
         return [flag] if value else []
     if flag == "--columns" and isinstance(value, dict):
-        value = ",".join(_column(path, name, kind) for name, kind in value.items())
+        value = ",".join(_column_words(path, name, kind) for name, kind in value.items())
     if isinstance(value, list):
         value = ",".join(map(str, value)) if flag == "--columns" else written(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -196,7 +196,7 @@ def _words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
     return [f"{flag}={value}"]
 
 
-def _column(path: str, name: str, kind: Any) -> str:
+def _column_words(path: str, name: str, kind: Any) -> str:
     if not isinstance(kind, str) or not re.fullmatch("drop|(category|number|date)(=.*)?", kind, re.DOTALL):
         raise UsageError(f"--config {path}: {name} in columns must be drop, category, number, date or date=FORMAT, not {kind!r}")
     kind, equals, how = kind.partition("=")
@@ -327,7 +327,7 @@ def add_decisions(group: Any, learns: bool) -> None:
 
 def level(text: str) -> float:
     """Parse a number between 0 and 1."""
-    number = _number(text)
+    number = _number_or_nan(text)
     if not 0.0 < number < 1.0:
         raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, such as .9, not {text}")
     return number

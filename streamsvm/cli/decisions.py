@@ -144,7 +144,7 @@ def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
     costs = getattr(decide(learner_of(last)), "costs", {})
     if known and (unknown := [label for label in costs if label not in known]):
         raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {listed(known, 10)}")
-    return _deciding(model, decide)
+    return _deciding_anew(model, decide)
 
 
 def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
@@ -172,15 +172,15 @@ def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
     return found[0] if len(found) == 1 and (not known or found[0] in known) else None
 
 
-def _deciding(model: Any, decide: Decide) -> Any:
+def _deciding_anew(model: Any, decide: Decide) -> Any:
     """Return a model with its classifier deciding anew; what says how sure it is stays round that."""
     if isinstance(model, compose.Pipeline):
         name, last = next(reversed(model.steps.items()))
-        model.steps[name] = _deciding(last, decide)
+        model.steps[name] = _deciding_anew(last, decide)
     elif isinstance(model, CostSensitiveClassifier | TunedThresholdClassifier):
-        return _deciding(model.classifier, decide)
+        return _deciding_anew(model.classifier, decide)
     elif isinstance(model, ConformalClassifier):
-        model.classifier = _deciding(model.classifier, decide)
+        model.classifier = _deciding_anew(model.classifier, decide)
     else:
         return decide(model)
     return model

@@ -67,39 +67,43 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         with unwinding(), EmbeddedBroker() as broker:
             topic = broker.url("bananas")
-            _say(f"an embedded broker listens at {broker.bootstrap}")
+            _say_line(f"an embedded broker listens at {broker.bootstrap}")
             publish(itertools.starmap(Row, rows), broker.bootstrap, "bananas", JSONCodec("label"), client=broker.client)
-            _say(f"{len(rows):,} rows of river's Bananas, {_PASSES} times through, are in its topic")
-            _say("a learner reads the topic from beginning to end (the first time on a machine, it compiles for a while)")
-            _learn(topic, out / "whole")
-            _say("a second learner is killed (SIGKILL) after its first checkpoint, and started again")
-            _learn(topic, out / "killed", kill=True)
-            end = _learn(topic, out / "killed")
+            _say_line(f"{len(rows):,} rows of river's Bananas, {_PASSES} times through, are in its topic")
+            _say_line("a learner reads the topic from beginning to end (the first time on a machine, it compiles for a while)")
+            _learn_topic(topic, out / "whole")
+            _say_line("a second learner is killed (SIGKILL) after its first checkpoint, and started again")
+            _learn_topic(topic, out / "killed", kill=True)
+            end = _learn_topic(topic, out / "killed")
     except (OSError, RuntimeError) as error:
         raise CommandError(str(error)) from error
-    digests = {name: _digest(out / name) for name in _LEARNERS}
+    digests = {name: _digest_of_run(out / name) for name in _LEARNERS}
     if digests["whole"] != digests["killed"]:
         raise CommandError(f"the learner that was killed ended with another model: {digests}")
     predictions = [json.loads(line) for line in (out / "killed" / _PREDICTIONS).read_text().splitlines()]
     if [line["row"] for line in predictions] != list(range(len(rows))):
         raise CommandError("the learner that was killed has not predicted every row exactly once")
-    _say(f"it learned all {end['rows']:,} rows exactly once: model and metrics are those of the first learner, byte for byte")
-    _say(f"accuracy {end['metric']:.4f}, last {end['window']:,} rows {end['windowed']:.4f}, {end['n_support']} support vectors")
+    _say_line(
+        f"it learned all {end['rows']:,} rows exactly once: model and metrics are those of the first learner, byte for byte"
+    )
+    _say_line(
+        f"accuracy {end['metric']:.4f}, last {end['window']:,} rows {end['windowed']:.4f}, {end['n_support']} support vectors"
+    )
     learned = read_newest(out / "killed" / "checkpoints")
     curve = LearningCurve.of(learned.header["curve"], learned.header["rows"])
     try:
         plots.draw(picture, learned.model, curve, rows[: len(rows) // _PASSES])
     except plots.DrawingError as error:
         raise CommandError(str(error)) from error
-    _say(f"drawn: {picture}")
-    _say(f"look inside with: streamsvm inspect {out / 'killed' / 'checkpoints'}")
+    _say_line(f"drawn: {picture}")
+    _say_line(f"look inside with: streamsvm inspect {out / 'killed' / 'checkpoints'}")
 
 
-def _say(text: str) -> None:
+def _say_line(text: str) -> None:
     print(text, flush=True)
 
 
-def _learn(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
+def _learn_topic(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
     # In a process of its own, as in earnest: no code runs after SIGKILL to tidy up.
     checkpoints = out / "checkpoints"
     out.mkdir(parents=True, exist_ok=True)
@@ -123,7 +127,7 @@ def _learn(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
     return end
 
 
-def _digest(out: Path) -> str:
+def _digest_of_run(out: Path) -> str:
     # Of model, metrics and position: the rest of the header names the sink by its path, which differs.
     header = read_header(max((out / "checkpoints").glob("*.ckpt")))
     return hashlib.sha256(json.dumps([header["digest"], header["position"]], sort_keys=True).encode()).hexdigest()

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
                 "typical": each.typical,
                 "contributions": each.contributions,
                 "remainder": each.remainder,
-                **({} if examples is None else {"examples": _listed(examples)}),
+                **({} if examples is None else {"examples": _listed_examples(examples)}),
             }
             for each, examples in itertools.zip_longest(explained, near)
         ]
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(printable(f"row {number:,}: {each}\n{like}", newlines=True))
 
 
-def _listed(examples: Examples) -> list[dict[str, Any]]:
+def _listed_examples(examples: Examples) -> list[dict[str, Any]]:
     """Return examples as JSON has them, those of each label together."""
     return [
         {"label": label, "target": each.target, "distance": each.distance, "values": _by_text(each.values)}

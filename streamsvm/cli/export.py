@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         program = program_of(decided(checkpoint.model, decide, decision_flag(arguments)))
         program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
-        sample = None if arguments.sample is None else _sample(arguments.sample, checkpoint, program)
+        sample = None if arguments.sample is None else _sample_rows(arguments.sample, checkpoint, program)
         written = program
         if arguments.max_bytes is not None:
             from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
@@ -83,9 +83,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{arguments.path} was not exported: {error}") from error
     single = arguments.form == "c" or arguments.inputs == "float"
     if written is not program:
-        _compare(program, written, rows_near_vectors(program), "near its support vectors", single)
+        _compare_answers(program, written, rows_near_vectors(program), "near its support vectors", single)
     if sample is not None:
-        _compare(program, written, sample, f"of {arguments.sample}", single)
+        _compare_answers(program, written, sample, f"of {arguments.sample}", single)
     if arguments.form in ("c", "onnx"):
         print(printable(_order_of(written)))
     for path in paths:
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"a committee of {nbytes:,} bytes of numbers: where that is much, {_SMALLER}")
 
 
-def _sample(place: str, checkpoint: Any, program: Program) -> np.ndarray:
+def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
     predictor, rows = Predictor(program), []
     try:
@@ -134,7 +134,7 @@ def _bits_of(program: Program) -> str:
     return f"vectors have {' and '.join(map(str, bits))} bits"
 
 
-def _compare(program: Program, written: Program, rows: np.ndarray, which: str, single: bool) -> None:
+def _compare_answers(program: Program, written: Program, rows: np.ndarray, which: str, single: bool) -> None:
     """Print what a written program answers otherwise on rows, if there are any, and warn if that is much."""
     if not len(rows):
         return

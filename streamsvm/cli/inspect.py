@@ -40,16 +40,16 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if arguments.plot is not None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
-        _check(arguments.plot)
+        _check_plot(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
     known = about(checkpoint)
     if arguments.json:
-        print(json.dumps(_facts(checkpoint), default=str, sort_keys=True))
+        print(json.dumps(_facts_of(checkpoint), default=str, sort_keys=True))
     else:
-        _print(_lines(known))
+        _print_facts(_lines_for_users(known))
         if arguments.all:
             print()
-            _print(_facts(checkpoint))
+            _print_facts(_facts_of(checkpoint))
     if arguments.plot is None:
         return
     if known.corrupt:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
 
-def _print(facts: Mapping[str, Any]) -> None:
+def _print_facts(facts: Mapping[str, Any]) -> None:
     """Print facts, one a line."""
     named = {printable(str(name)): value for name, value in facts.items()}
     width = max(map(len, named)) + 2
@@ -72,12 +72,12 @@ def _print(facts: Mapping[str, Any]) -> None:
         print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
 
 
-def _lines(known: About) -> dict[str, str]:
+def _lines_for_users(known: About) -> dict[str, str]:
     """Return what a user asks of a model, in words."""
     usual = "a number" if known.regression else "how odd a row is" if known.anomalies else "labels"
     found = {"predicts": known.label or usual}
     if known.labels:
-        found["labels"] = _listed(known.labels)
+        found["labels"] = _listed_names(known.labels)
     if known.source is not None:
         found["learned from"] = known.source
     rows = [f"{known.learned or 0:,} learned"]
@@ -87,12 +87,12 @@ def _lines(known: About) -> dict[str, str]:
     rows += [f"{known.drifts or 0:,} drift{'s' * (known.drifts != 1)}"] * (known.drifts is not None)
     found["rows"] = ", ".join(rows)
     for number, report in enumerate(each for each in known.reports if math.isfinite(each.value)):
-        found["score" if not number else f"score {number + 1}"] = _score(report)
+        found["score" if not number else f"score {number + 1}"] = _score_text(report)
     columns = [column for column in known.columns if column.kind not in ("label", "target")]
     if columns:
         kinds = Counter(column.kind for column in columns)
         told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-        found["columns"] = f"{told}\n{_listed([column.name for column in columns if column.kind != 'dropped'])}"
+        found["columns"] = f"{told}\n{_listed_names([column.name for column in columns if column.kind != 'dropped'])}"
     found["learner"] = f"{known.learner}: {known.words[:1].lower()}{known.words[1:]}"
     if known.decides:
         found["decides"] = known.decides
@@ -111,18 +111,18 @@ def _lines(known: About) -> dict[str, str]:
     return found
 
 
-def _score(report: ScoreReport) -> str:
+def _score_text(report: ScoreReport) -> str:
     guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
     return f"{report.name} {report.value:.4f}{last}" + f" ({', '.join(guesses)})" * bool(guesses)
 
 
-def _listed(names: list[Any]) -> str:
+def _listed_names(names: list[Any]) -> str:
     shown = [cut(str(name), _LONGEST) for name in names[:_MOST_NAMES]]
     return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MOST_NAMES else "")
 
 
-def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+def _facts_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return all that a checkpoint says, and the figures of its model."""
     learner = learner_of(checkpoint.model)
     facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
@@ -138,7 +138,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     return facts
 
 
-def _check(plot: Path) -> None:
+def _check_plot(plot: Path) -> None:
     try:
         plots.check_path(plot)
     except plots.DrawingError as error:

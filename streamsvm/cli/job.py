@@ -141,7 +141,7 @@ class PredictJob(Job):
     """How many columns of each decision are named."""
 
 
-def _common(arguments: argparse.Namespace) -> dict[str, Any]:
+def _common_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     check_sinks(arguments, labels_place(arguments.labels)[0] if getattr(arguments, "labels", None) else None)
     if len(set(arguments.keep)) < len(arguments.keep):
         raise UsageError(f"--keep {','.join(arguments.keep)} names a column twice")
@@ -173,7 +173,7 @@ def predict_job(arguments: argparse.Namespace) -> PredictJob:
         raise UsageError(f"--checkpoint {arguments.checkpoint}: the position of predictions takes a folder")
     if arguments.follow and isinstance(place, Path) and place.exists() and not place.is_dir():
         raise UsageError(f"--follow: --model {place} must be a folder or topic of checkpoints, which a learner writes")
-    common = _common(arguments)
+    common = _common_arguments(arguments)
     return PredictJob(
         **common,
         model=place,
@@ -194,7 +194,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     UsageError
         Flags are missing, have a mistake, or exclude each other.
     """
-    common = _common(arguments)
+    common = _common_arguments(arguments)
     text_format, regression = common["format"], arguments.regression
     _check_group(arguments)
     if arguments.label is None and text_format != "libsvm":
@@ -238,7 +238,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     return LearnJob(
         **common,
         labels=labels_of(arguments, text_format),
-        weight=_weight(arguments, common["columns"]),
+        weight=_weight_column(arguments, common["columns"]),
         regression=regression,
         group=arguments.group,
         scope=arguments.scope,
@@ -337,8 +337,8 @@ def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelSt
         )
     how: dict[str, Any] = {"expired": policy}
     try:
-        how |= {name: _whole(name, found[name]) for name in ("max_rows", "max_bytes") if name in found}
-        how |= {"max_age": _seconds(found["max_age"])} if "max_age" in found else {}
+        how |= {name: _whole_number(name, found[name]) for name in ("max_rows", "max_bytes") if name in found}
+        how |= {"max_age": _seconds_of(found["max_age"])} if "max_age" in found else {}
         return LabelStream(
             place,
             labels_format,
@@ -350,7 +350,7 @@ def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelSt
         raise UsageError(f"--labels {text}: {error}") from None
 
 
-def _weight(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | None:
+def _weight_column(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | None:
     """Return the column of weights; None where rows have none."""
     weight: str | None = arguments.weight
     if weight is None:
@@ -362,13 +362,13 @@ def _weight(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | 
     return weight
 
 
-def _whole(name: str, text: str) -> int:
+def _whole_number(name: str, text: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"{name} must be a whole number, not {text}")
     return int(text)
 
 
-def _seconds(text: str) -> float | None:
+def _seconds_of(text: str) -> float | None:
     """Return the seconds of a length of time; None for ``inf``.
 
     Examples

@@ -76,7 +76,7 @@ def learn(job: LearnJob) -> bool:
         else:
             if beginning.stream is not None:
                 stack.callback(beginning.stream.close)
-            job, table, reading = _look(job, beginning)
+            job, table, reading = _look_first(job, beginning)
         room = None if saved is None else getattr(learner_of(saved.model), "max_features", None)
         model = job.make_model(encoder=table.encoder, reading=reading, room=room)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
@@ -148,7 +148,7 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
     return of_pipe(job.source, job.format, wait_on)
 
 
-def _look(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
+def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
     """Show what each column is taken for, if there is a row. Return the job as it is then, its table, and how that is read.
 
     Raises
@@ -238,15 +238,15 @@ def learn_partitions(job: LearnJob) -> bool:
             loops = worker.loops or loops
             if time.perf_counter() - last >= _SECONDS[job.output.quiet]:
                 last = time.perf_counter()
-                _show(job.output, worker.rows, worker.loops, "progress")
+                _show_rows(job.output, worker.rows, worker.loops, "progress")
 
         with monitored(job, worker), stopping(stop):
             worker.run(job.max_rows, show)
-        _show(job.output, worker.rows, loops, "end")
+        _show_rows(job.output, worker.rows, loops, "end")
     return interrupted
 
 
-def _show(output: Output, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
+def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
     found = {number: loop.progress for number, loop in loops.items()}
     if not output.for_people:
         partitions = {

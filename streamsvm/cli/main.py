@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names and labels may not fit its encoding
-    parser, commands = _parser()
+    parser, commands = _make_parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
         print(OVERVIEW, end="")
@@ -72,19 +72,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.source is None:
             command.error("the following arguments are required: SOURCE")
     try:
-        return _run(command, arguments)
+        return _run_command(command, arguments)
     except KeyboardInterrupt:  # the second one, or where something had to be undone
         print("streamsvm: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Imported here and not above: --help must be quick.
     from streamsvm.core.memory.features import MAKE_ROOM
     from streamsvm.stream import CheckpointError, StreamError
 
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
-        warnings.showwarning = lambda message, *_, **__: _warn(arguments, str(message))
+        warnings.showwarning = lambda message, *_, **__: _print_warning(arguments, str(message))
         try:
             stack.enter_context(logged(arguments))
             interrupted = importlib.import_module(f"streamsvm.cli.{arguments.command}").run(arguments)
@@ -94,11 +94,11 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
             learner = getattr(arguments, "learner", "NAME").partition(",")[0]
-            status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(learner)))
+            status = _print_failure(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(learner)))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             status = 1
         except OSError as error:
-            status = _fail(arguments, f"{error.filename or 'standard output'}: {error.strerror}")
+            status = _print_failure(arguments, f"{error.filename or 'standard output'}: {error.strerror}")
     try:
         print(end="", flush=True)
     except OSError:  # the rest of the output cannot be written, and Python must not try again at exit
@@ -108,14 +108,14 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     return status
 
 
-def _warn(arguments: argparse.Namespace, text: str) -> None:
+def _print_warning(arguments: argparse.Namespace, text: str) -> None:
     if says_json(arguments):
         logging.getLogger("streamsvm").warning("%s", text)
     else:
         print(f"streamsvm: warning: {printable(text)}", file=sys.stderr)
 
 
-def _fail(arguments: argparse.Namespace, text: str) -> int:
+def _print_failure(arguments: argparse.Namespace, text: str) -> int:
     if says_json(arguments):
         logging.getLogger("streamsvm").error("%s", text, extra={"fields": {"event": "error"}})
     else:
@@ -142,7 +142,7 @@ class Help(argparse.Action):
         parser.exit()
 
 
-def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Make the parser of the command line, and those of its commands."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)

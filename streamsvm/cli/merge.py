@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> bool:
     for folder in arguments.sources:
         if not folder.is_dir():
             raise CommandError(f"{folder} is no folder of checkpoints: name one that a learner writes")
-    checkpoints = _open(arguments)
+    checkpoints = _open_sources(arguments)
     try:
         merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
         if arguments.every is None:
@@ -30,12 +30,12 @@ def run(arguments: argparse.Namespace) -> bool:
                 found = merger.step()
             if found is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
-            _show(found, Output.of(arguments))
+            _show_merged(found, Output.of(arguments))
             return False
         with stopping(stopped.set):
             while not stopped.is_set():
                 if (found := merger.step()) is not None:
-                    _show(found, Output.of(arguments))
+                    _show_merged(found, Output.of(arguments))
                 stopped.wait(arguments.every)
     except CheckpointError as error:
         hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
@@ -45,14 +45,14 @@ def run(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def _open(arguments: argparse.Namespace) -> Checkpoints:
+def _open_sources(arguments: argparse.Namespace) -> Checkpoints:
     if isinstance(arguments.into, Path):
         return CheckpointFolder(arguments.into, arguments.trusted)
     opened: Checkpoints = open_checkpoints(arguments.into, sources=["merged"], trusted=arguments.trusted)
     return opened
 
 
-def _show(found: Merged, output: Output) -> None:
+def _show_merged(found: Merged, output: Output) -> None:
     if output.quiet:
         print(json.dumps({"event": "merged", "rows": found.rows, "parts": found.parts}), flush=True)
     n = len(found.parts)

@@ -126,13 +126,13 @@ def learner_and_settings(text: str) -> tuple[str, list[str]]:
     >>> learner_and_settings("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
     """
-    name, *settings = (part.strip() for part in _split(text))
+    name, *settings = (part.strip() for part in _split_at_commas(text))
     if name not in LEARNERS:
         raise UsageError(f"--learner {text}: it begins with the name of a learner: {', '.join(LEARNERS)}")
     return name, settings
 
 
-def _split(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     """Split a text at its commas, but for those in brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
@@ -187,7 +187,7 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
     UsageError
         There is no such metric for the kind of model, or `Scores` refuses it.
     """
-    found = [_metric_of(part.strip(), regression) for part in _split(text)]
+    found = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
     try:
         Scores(found, window, positive, regression=regression)
     except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them

@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
     job = predict_job(arguments)
     with contextlib.ExitStack() as stack:
-        models = _models(job, stack)
-        saved = read_model(job.model, job.trusted) if models is None else _first(models, job)
+        models = _open_models(job, stack)
+        saved = read_model(job.model, job.trusted) if models is None else _first_model(models, job)
         if saved is None:
             return True
         check_predicts(saved.model, job.model)
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> bool:
             job.output.say(text, "start", rows=loop.rows, source=source.name, **which)
         with monitored(job, loop), stopping(loop.stop):
             end = loop.run(job.max_rows)
-    _show(end, before, job.output)
+    _show_end(end, before, job.output)
     return end.interrupted
 
 
@@ -96,7 +96,7 @@ def _scores_of(model: Any) -> Scores:
     return Scores(["Accuracy", *["LogLoss"] * gives_probabilities(last)], _WINDOW, multiclass=True)
 
 
-def _models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
+def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
     """Return what gives the models, where these are in a topic or are to be followed; else None."""
     if isinstance(job.model, Path):
         return FollowedFolder(job.model, job.trusted) if job.follow else None
@@ -105,7 +105,7 @@ def _models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
     return models
 
 
-def _first(models: Any, job: PredictJob) -> Checkpoint | None:
+def _first_model(models: Any, job: PredictJob) -> Checkpoint | None:
     """Return the newest model; of models that are followed as soon as there is one, or None if the user does not want to wait."""
     if not job.follow:
         newest: Checkpoint = models.read()
@@ -115,7 +115,7 @@ def _first(models: Any, job: PredictJob) -> Checkpoint | None:
     return first
 
 
-def _show(end: Predicted, before: int, output: Output) -> None:
+def _show_end(end: Predicted, before: int, output: Output) -> None:
     facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
     facts |= end.unfamiliar.facts
     facts |= {"abstained": end.abstained} if end.abstained else {}

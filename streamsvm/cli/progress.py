@@ -107,16 +107,16 @@ class Display:
             return
         self._waiting = False
         if self._quiet:
-            print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
+            print(json.dumps(_progress_facts(progress), allow_nan=False), flush=True)  # noqa: T201
         if progress.ended and not (self._quiet or self._logs):
             lines = lines_of(progress.scores[1:], min(progress.window, progress.learned))
             for line in lines if self.curve is None else [*lines, *course_of(self.curve)]:
                 self._console.print(Text(printable(line)))
         if progress.ended or not self._quiet:
-            self.say(_line(progress), **_facts(progress))
+            self.say(_progress_line(progress), **_progress_facts(progress))
 
 
-def _line(progress: Progress) -> str:
+def _progress_line(progress: Progress) -> str:
     line = f"{progress.rows:,} row{'s' * (progress.rows != 1)}"
     if progress.rows_per_second > 0.0:
         line += f"  {progress.rows_per_second:,.0f} rows/s"
@@ -126,7 +126,7 @@ def _line(progress: Progress) -> str:
             label, share = progress.majority
             line += f" (always {label!r}: {share:.4f})"
         elif progress.ended and progress.scores:
-            line += _guessing(progress.scores[0])
+            line += _guessing_text(progress.scores[0])
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
@@ -138,14 +138,14 @@ def _line(progress: Progress) -> str:
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
     if progress.drifts is not None:
         line += f"  {progress.drifts:,} drift{'s' * (progress.drifts != 1)}"
-    if bounded := _bounded(progress.model):
+    if bounded := _bounded_values(progress.model):
         line += f"  {bounded:,} extreme values bounded"
     if progress.ended:
         line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
     return line
 
 
-def _guessing(report: ScoreReport) -> str:
+def _guessing_text(report: ScoreReport) -> str:
     """Return what guessing would have given, in brackets."""
     guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
     return f" ({', '.join(guesses)})" if guesses else ""
@@ -162,7 +162,7 @@ def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
         elif math.isfinite(report.value):
             has_last = last_rows and math.isfinite(report.windowed)
             last = f"  last {last_rows:,} rows {report.windowed:.4f}" if has_last else ""
-            lines.append(f"{report.name} {report.value:.4f}{_guessing(report)}{last}")
+            lines.append(f"{report.name} {report.value:.4f}{_guessing_text(report)}{last}")
         else:
             lines.append(f"{report.name} has no value")
     return lines
@@ -186,7 +186,7 @@ def _table_lines(table: list[list[Any]]) -> list[str]:
     >>> _table_lines([["label", "recall", "rows"], ["spam", 0.5, 1200]])
     ['  label  recall   rows', '  spam   0.5000  1,200']
     """
-    texts = [[row[0], *(_cell(cell) for cell in row[1:])] for row in table]
+    texts = [[row[0], *(_cell_text(cell) for cell in row[1:])] for row in table]
     texts = [[str(cell) if len(str(cell)) <= _WIDEST else f"{str(cell)[: _WIDEST - 1]}…" for cell in row] for row in texts]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return [
@@ -195,7 +195,7 @@ def _table_lines(table: list[list[Any]]) -> list[str]:
     ]
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return f"{value:.4f}" if type(value) is float else f"{value:,}" if type(value) is int else str(value)
 
 
@@ -205,16 +205,16 @@ def scores_of(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
     for report in scores:
         fact: dict[str, Any] = {"name": report.name}
         if report.table is None:
-            fact |= {"value": _finite(report.value), "windowed": _finite(report.windowed)}
+            fact |= {"value": _finite_or_none(report.value), "windowed": _finite_or_none(report.windowed)}
         else:
             fact["table"] = report.table
         if report.guesses:
-            fact["guesses"] = {what: _finite(value) for what, value in report.guesses}
+            fact["guesses"] = {what: _finite_or_none(value) for what, value in report.guesses}
         found.append(fact)
     return found
 
 
-def _facts(progress: Progress) -> dict[str, Any]:
+def _progress_facts(progress: Progress) -> dict[str, Any]:
     learner = learner_of(progress.model)
     facts = {
         "event": "end" if progress.ended else "progress",
@@ -222,15 +222,15 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "learned": progress.learned,
         "rows_per_second": round(progress.rows_per_second, 1),
         "metric_name": progress.metric_name,
-        "metric": _finite(progress.metric),
+        "metric": _finite_or_none(progress.metric),
         "majority": None if progress.majority is None else progress.majority[1],
-        "windowed": _finite(progress.windowed),
+        "windowed": _finite_or_none(progress.windowed),
         "window": progress.window,
         "scores": scores_of([report for report in progress.scores if progress.ended or report.table is None]),
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,
-        "bounded": _bounded(progress.model),
+        "bounded": _bounded_values(progress.model),
         "seconds": round(progress.seconds, 3),
     }
     facts |= {} if progress.delayed is None else {"delayed": dict(progress.delayed)}
@@ -241,12 +241,12 @@ def _facts(progress: Progress) -> dict[str, Any]:
     return facts
 
 
-def _bounded(model: Any) -> int:
+def _bounded_values(model: Any) -> int:
     """Values that the transformers of a pipeline have bounded."""
     steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
     return sum(getattr(getattr(step, "learned_scaler", step), "n_bounded", 0) for step in steps)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     # JSON has no NaN.
     return value if math.isfinite(value) else None

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows = {f"ROWS {name}": Path(name) for name in arguments.source}
     check_written("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
-    given = _given(arguments, checkpoint) if arguments.source else None
+    given = _given_rows(arguments, checkpoint) if arguments.source else None
     facts = facts_of(checkpoint, given, _file_bytes(arguments.path))
     try:
         with unwinding():
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(printable(f"{path}: {path.stat().st_size:,} bytes"))
 
 
-def _given(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
+def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
     job = labelled_job(arguments)
     name = job.place if isinstance(job.place, str) else f"{len(job.place)} files"
     with read_by_model(job, checkpoint) as source:

@@ -127,10 +127,10 @@ def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, begin
     """Open the source, which the stack closes."""
     how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label, **more}
     if job.labels is not None:
-        return _joined(job, job.labels, table, how, stack, beginning)
+        return _open_joined(job, job.labels, table, how, stack, beginning)
     weight = job.weight
     read_as_table = None if job.format is None else weight
-    source = _opened(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
+    source = _open_beginning(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
     stack.callback(source.close)
     if job.format is None:
         source = without_marks(source, table.encoder.get("missing", ()), weight)
@@ -138,7 +138,7 @@ def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, begin
     return source
 
 
-def _opened(place: str | list[str], beginning: Beginning | None, **how: Any) -> Source:
+def _open_beginning(place: str | list[str], beginning: Beginning | None, **how: Any) -> Source:
     """Open a source that begins where its first rows were looked at."""
     if beginning is None:
         return open_source(place, **how)
@@ -148,7 +148,7 @@ def _opened(place: str | list[str], beginning: Beginning | None, **how: Any) -> 
     return source
 
 
-def _joined(
+def _open_joined(
     job: Job,
     labels: LabelStream,
     table: TableOptions,
@@ -174,7 +174,7 @@ def _joined(
         is_file = "://" not in place
         each = {name: None if is_file and name in ("start", "group") else value for name, value in how.items()}
         begin = None if found else beginning
-        source = _opened(place, begin, **(each | {"format": kind} | more), **job.options_of(place), **options)
+        source = _open_beginning(place, begin, **(each | {"format": kind} | more), **job.options_of(place), **options)
         stack.callback(source.close)
         found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)

@@ -81,13 +81,13 @@ def table_of(
     if unknown := [name for name in TEXT if name in given and name not in possible]:
         raise UsageError(f"{flags_of({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}")
     if saved is not None:
-        known = _saved(saved)
+        known = _saved_table(saved)
         dropped = given.pop("drop") if predict and "drop" in given else []
         if learned := [name for name in dropped if name in _columns_of(saved.model)]:
             raise CommandError(f"{flags_of({'drop': learned})} contradicts the model, which has learned it. Leave the flag out")
         others = {*known.get("drop", ()), *known.get("categorical", ()), *known.get("dates", ())}
         for name, value in given.items():
-            same = not others & {*value} if name == "numbers" else _same(known.get(name), value)
+            same = not others & {*value} if name == "numbers" else _same_options(known.get(name), value)
             if not same and not (predict and name in TEXT):
                 of_flag = ROLES if name in ROLES else (name,)
                 said, there = (flags_of({each: of[each] for each in of_flag if each in of}) for of in (given, known))
@@ -107,20 +107,20 @@ def table_of(
     return table._replace(source=source | ({"drop": dropped} if dropped else {}))
 
 
-def _same(known: Any, given: Any) -> bool:
+def _same_options(known: Any, given: Any) -> bool:
     """Return whether options say the same; the order of columns says nothing."""
     return sorted(known) == sorted(given) if isinstance(known, list | tuple) and isinstance(given, list) else bool(known == given)
 
 
 def label_of(saved: Any) -> str | None:
     """Return the name that the label had where a checkpoint, or a saved model of a table, was learned; None if it has none."""
-    label = _mapping(saved.header, "position").get("label")
+    label = _mapping_of(saved.header, "position").get("label")
     if isinstance(label, str):
         return label
     return saved.model.label if isinstance(saved.model, TableModel) else None
 
 
-def _mapping(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _mapping_of(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a mapping among the facts of a file, which may be anybody's; an empty one where it has none."""
     found = facts.get(name)
     return found if isinstance(found, Mapping) else {}
@@ -139,9 +139,9 @@ def _columns_of(model: Any) -> set[Any]:
     return columns
 
 
-def _saved(checkpoint: Any) -> dict[str, Any]:
+def _saved_table(checkpoint: Any) -> dict[str, Any]:
     encoder = _encoder_of(checkpoint.model)
-    table = _mapping(_mapping(checkpoint.header, "position"), "table")
+    table = _mapping_of(_mapping_of(checkpoint.header, "position"), "table")
     found: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT and isinstance(value, str)}
     for name in (*READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)

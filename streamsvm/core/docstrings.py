@@ -36,7 +36,7 @@ class _Docstring(str):
 
     @cached_property
     def _complete(self) -> str:
-        return _completed(self.kind)
+        return _completed_docstring(self.kind)
 
     def __get__(self, instance: object, owner: type) -> str:
         return self._complete
@@ -46,18 +46,18 @@ class _Docstring(str):
         return self._complete.expandtabs(tabsize)
 
 
-def _completed(kind: type) -> str:
-    opening, own = _sections(kind)
+def _completed_docstring(kind: type) -> str:
+    opening, own = _docstring_sections(kind)
     found: dict[str, dict[str, str]] = {section: {} for section in _SHARED}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] not in (__name__.partition(".")[0], kind.__module__.partition(".")[0]):
             continue  # of river or scikit-learn
-        found["Parameters"].update(_fields(base.__module__).get(base.__qualname__, {}))
+        found["Parameters"].update(_documented_fields(base.__module__).get(base.__qualname__, {}))
         for name, member in vars(base).items():
             if isinstance(member, property) and not name.startswith("_") and member.__doc__:
-                item = _item(name, _HEADING.split(inspect.cleandoc(member.__doc__))[0])
+                item = _field_item(name, _HEADING.split(inspect.cleandoc(member.__doc__))[0])
                 found["Attributes"][name] = found["Parameters"][name] = item  # a parameter may replace a property
-        for section, text in _sections(base)[1].items():
+        for section, text in _docstring_sections(base)[1].items():
             if section in found:
                 items = _ITEM.split(text)[1:]
                 found[section].update({item.partition("\n")[0].partition(" :")[0]: item.rstrip() for item in items})
@@ -70,14 +70,14 @@ def _completed(kind: type) -> str:
     return "\n\n".join([opening, *(f"{name}\n{'-' * len(name)}\n{text}" for name, text in sections.items() if text)])
 
 
-def _sections(kind: type) -> tuple[str, dict[str, str]]:
+def _docstring_sections(kind: type) -> tuple[str, dict[str, str]]:
     """What a docstring says before its first section, and the text of each section."""
     opening, *rest = _HEADING.split(inspect.cleandoc(str(vars(kind).get("__doc__") or "")))
     return opening.rstrip(), {heading: text.rstrip() for heading, text in zip(rest[::2], rest[1::2], strict=True)}
 
 
 @cache
-def _fields(module: str) -> dict[str, dict[str, str]]:
+def _documented_fields(module: str) -> dict[str, dict[str, str]]:
     """The items of the fields of each class of a module that have a text beneath them."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
@@ -90,10 +90,10 @@ def _fields(module: str) -> dict[str, dict[str, str]]:
                 field.target if isinstance(field, ast.AnnAssign) else field.targets[0] if isinstance(field, ast.Assign) else None
             )
             if isinstance(target, ast.Name) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                item = _item(target.id, inspect.cleandoc(str(text.value.value)))
+                item = _field_item(target.id, inspect.cleandoc(str(text.value.value)))
                 found.setdefault(kind.name, {})[target.id] = item  # type: ignore[attr-defined]
     return found
 
 
-def _item(name: str, text: str) -> str:
+def _field_item(name: str, text: str) -> str:
     return f"{name}\n{textwrap.indent(text.rstrip(), '    ')}"

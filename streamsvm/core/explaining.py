@@ -75,7 +75,7 @@ class Explanation:
         label = repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else str(given)
         what = "" if self.prediction is None else f"{label}: "
         lines = [f"{what}decision {self.decision:.4g}, of a typical row {self.typical:.4g}"]
-        lines += [f"  {size:+10.4f}  {_given(name, self.values.get(name))}" for name, size in self.contributions.items()]
+        lines += [f"  {size:+10.4f}  {_name_and_value(name, self.values.get(name))}" for name, size in self.contributions.items()]
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
 
     def plot(self, axes: Axes | None = None) -> Axes:
@@ -143,7 +143,7 @@ class Examples:
             lines.append(f"{of}{len(found)} of {self.n_known:,} {self.what}")
             for each in found:
                 target = f"  target {each.target:.6g}" if label is None and each.target is not None else ""
-                values = ", ".join(_given(name, value) for name, value in each.values.items())
+                values = ", ".join(_name_and_value(name, value) for name, value in each.values.items())
                 lines.append(f"  distance {round(each.distance, 6):.4g}{target}  {cut(values, _LONGEST_ROW)}")
         return "\n".join(lines)
 
@@ -173,7 +173,7 @@ def nearest_examples(
     return Examples(found, len(rows), what)
 
 
-def _given(name: Hashable, value: Any) -> str:
+def _name_and_value(name: Hashable, value: Any) -> str:
     """Return a feature and its value as people read it."""
     text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
     return f"{cut(str(name), _LONGEST)} = {text}"

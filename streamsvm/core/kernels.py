@@ -173,7 +173,7 @@ def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> 
 
 
 @overload(exponentials)
-def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001 - numba compares signatures
+def _exponentials_in_place(values, factor, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001 - numba compares signatures
     if str(values.dtype) == "float32":
         return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
     return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
@@ -347,7 +347,7 @@ def kernel_row(
     _add_products(vectors, row, active, n_active, _ONE, n, out)
     if kernel == POLY:
         for i in range(n):
-            out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
+            out[i] = np.float32(_bounded_polynomial(gamma, coef0, degree, np.float64(out[i])))
 
 
 @compiled(inline=True)
@@ -374,7 +374,7 @@ def compare(opened: Any, place: int, n_active: int, norm: float, distances: np.n
 
 
 @compiled(inline=True)
-def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
+def _bounded_polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
     # Clipped, so that a row, however large, leaves no number in the model that is not finite.
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
 
@@ -442,4 +442,4 @@ def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: floa
         return 1.0
     if kernel == LINEAR:
         return norm
-    return _polynomial(gamma, coef0, degree, norm)
+    return _bounded_polynomial(gamma, coef0, degree, norm)

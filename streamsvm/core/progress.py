@@ -19,16 +19,18 @@ def shown(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
 
 def shown_bytes(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
     """Show a bar of how many of ``total`` bytes are done; the context is a function to call with that number."""
-    return _shown((progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn()), total, what, verbose)
+    return _shown_progress(
+        (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn()), total, what, verbose
+    )
 
 
 def shown_rows(what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
     """Show a line of how many rows are done; the context is a function to call with that number."""
-    return _shown((progress.TextColumn("{task.completed:,.0f} rows"), progress.TimeElapsedColumn()), None, what, verbose)
+    return _shown_progress((progress.TextColumn("{task.completed:,.0f} rows"), progress.TimeElapsedColumn()), None, what, verbose)
 
 
 @contextmanager
-def _shown(
+def _shown_progress(
     columns: Iterable[progress.ProgressColumn], total: int | None, what: str, verbose: bool
 ) -> Iterator[Callable[[int], None]]:
     console = Console(stderr=True) if verbose else None

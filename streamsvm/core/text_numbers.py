@@ -44,7 +44,7 @@ _FIVES: np.ndarray = np.array([_power_of_five(q) for q in range(-_MOST_POWER, _M
 
 
 @compiled(forceinline=True)
-def _product(a: Any, b: Any) -> Any:
+def _product_of_words(a: Any, b: Any) -> Any:
     """Return the upper and the lower 64 bits of a product."""
     a_high, a_low, b_high, b_low = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
     low, middle = a_low * b_low, a_high * b_low
@@ -60,10 +60,10 @@ def _float_bits(w: Any, q: Any, fives: Any) -> Any:
     while w < np.uint64(1 << 63):
         w = w << _ONE
         shift += 1
-    high, low = _product(w, fives[q + _MOST_POWER, 0])
+    high, low = _product_of_words(w, fives[q + _MOST_POWER, 0])
     rest = np.uint64(0x1FF)  # the bits of the upper half beyond the 55 that are needed
     if high & rest == rest:  # the lower half of the power may carry into them
-        carry, _ = _product(w, fives[q + _MOST_POWER, 1])
+        carry, _ = _product_of_words(w, fives[q + _MOST_POWER, 1])
         sum_low = low + carry if low <= ~carry else low - (~carry + _ONE)
         if sum_low < low:
             high += _ONE

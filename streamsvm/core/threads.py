@@ -23,7 +23,7 @@ _inside = 0
 
 
 @functools.cache
-def _libraries() -> Any:
+def _blas_libraries() -> Any:
     return ThreadpoolController()  # looks through what is loaded, which takes milliseconds
 
 
@@ -33,7 +33,7 @@ def one_blas_thread() -> Iterator[None]:
     global _inside  # noqa: PLW0603 - it counts contexts of the process
     with _lock:
         if not _inside:
-            _limits.append(_libraries().limit(limits=1, user_api="blas"))
+            _limits.append(_blas_libraries().limit(limits=1, user_api="blas"))
         _inside += 1
     try:
         yield
@@ -111,10 +111,10 @@ def stoppable(asked: threading.Event) -> Iterator[None]:
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt, as Ctrl-C does in the main thread, where the work of this thread was asked to stop."""
     asked = _asked.get()
-    if asked and (any(event.is_set() for event in asked) or _ending()):
+    if asked and (any(event.is_set() for event in asked) or _main_thread_ended()):
         raise KeyboardInterrupt
 
 
-def _ending() -> bool:
+def _main_thread_ended() -> bool:
     """Whether the main thread has ended. It waits for threads of pools first, and counts as alive meanwhile."""
     return concurrent.futures.thread._shutdown or not threading.main_thread().is_alive()

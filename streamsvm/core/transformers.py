@@ -45,7 +45,7 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     if unlike := [other for other in others if type(other) is not kind]:
         raise ValueError(f"a {kind.__name__} cannot be merged with a {type(unlike[0]).__name__}: give models of one kind")
     if kind is standard_scaler():
-        return _pool(transformer, others)
+        return _pool_scalers(transformer, others)
     if not hasattr(transformer, "merge_with"):
         raise ValueError(
             f"models with a {kind.__name__} before them cannot be merged: how to pool what it has learned is not known. Of "
@@ -72,7 +72,7 @@ def _scale_of(scaler: preprocessing.StandardScaler) -> _Scale:
     return {name: (mean, math.sqrt(scaler.vars[name]) if scaler.with_std else 1.0) for name, mean in scaler.means.items()}
 
 
-def _pool(ours: preprocessing.StandardScaler, others: Iterable[preprocessing.StandardScaler]) -> list[Units]:
+def _pool_scalers(ours: preprocessing.StandardScaler, others: Iterable[preprocessing.StandardScaler]) -> list[Units]:
     scalers = [ours, *others]
     parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}
     if len(parameters) > 1 or ours.window_size is not None:

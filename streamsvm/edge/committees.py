@@ -123,7 +123,7 @@ def neighbours(step: Step, x: np.ndarray) -> np.ndarray:
     out = np.empty((len(x), labels or 1))
     for begin in range(0, len(x), at_once):
         part = x[begin : begin + at_once]
-        targets, shares = _nearest(step, vectors, part)
+        targets, shares = _nearest_votes(step, vectors, part)
         if labels:
             places = np.arange(len(part))[:, None] * labels + targets.astype(np.int64)
             counted = np.bincount(places.ravel(), shares.ravel(), minlength=len(part) * labels)
@@ -133,7 +133,7 @@ def neighbours(step: Step, x: np.ndarray) -> np.ndarray:
     return out
 
 
-def _nearest(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the targets of the vectors that are nearest to each row, and their shares of the votes, [n, neighbours] each."""
     ways = x[:, None] - vectors
     np.minimum(np.abs(ways, out=ways), step.options["reach"], out=ways)
@@ -151,11 +151,11 @@ def experts(step: Step, x: np.ndarray) -> np.ndarray:
     outputs, votes = step.options["outputs"], step.arrays["votes"]
     said = x.reshape(len(x), len(votes), outputs).transpose(0, 2, 1).copy()  # [n, outputs, experts]
     if step.options["of"] == "numbers":
-        return _number(step, said[:, 0])
-    return _odds(step, said)
+        return _number_of_experts(step, said[:, 0])
+    return _odds_of_experts(step, said)
 
 
-def _number(step: Step, said: np.ndarray) -> np.ndarray:
+def _number_of_experts(step: Step, said: np.ndarray) -> np.ndarray:
     for m, corrected in enumerate(step.arrays["corrects"].tolist()):
         if corrected >= 0:
             said[:, m] += np.clip(said[:, corrected], -SAID_NUMBER, SAID_NUMBER)
@@ -167,13 +167,13 @@ def _number(step: Step, said: np.ndarray) -> np.ndarray:
     return (stacked, voted, said[:, step.options["best"]])[step.options["follows"]][:, None]
 
 
-def _odds(step: Step, said: np.ndarray) -> np.ndarray:
+def _odds_of_experts(step: Step, said: np.ndarray) -> np.ndarray:
     n, outputs, _ = said.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
     if outputs == 1:
         voted = (np.where(said > ALIKE, 1.0, -1.0) @ votes / votes.sum())[:, :, None]
     else:
-        voted = (_first(said, ALIKE)[:, None] == np.arange(outputs)[:, None]) @ votes[:, None] / votes.sum()
+        voted = (_first_alike(said, ALIKE)[:, None] == np.arange(outputs)[:, None]) @ votes[:, None] / votes.sum()
     constant = np.full((n, outputs, 1), 1.0 if outputs == 1 else 0.0)
     inputs = np.clip(np.concatenate([constant, voted, said], axis=2), -SAID, SAID)
     stacked = inputs @ (shares @ step.arrays["weights"] / shares.sum())  # [n, outputs]
@@ -185,12 +185,12 @@ def _odds(step: Step, said: np.ndarray) -> np.ndarray:
         p += prior * (step.options["share"] - p)
         p = np.where(positive, np.maximum(p, ABOVE_HALF), np.minimum(p, 0.5))
         return np.log(p / (1.0 - p))
-    rows, chosen = np.arange(n), _first(followed, alike)
+    rows, chosen = np.arange(n), _first_alike(followed, alike)
     stacked[rows, chosen] = stacked.max(axis=1) + LEAD
     return stacked
 
 
-def _first(values: np.ndarray, alike: float) -> np.ndarray:
+def _first_alike(values: np.ndarray, alike: float) -> np.ndarray:
     """Return the first place along axis 1 whose number is the largest, or less by at most ``alike``."""
     return (values >= values.max(axis=1, keepdims=True) - alike).argmax(axis=1)
 
@@ -202,7 +202,7 @@ def forest(step: Step, x: np.ndarray) -> np.ndarray:
     out = np.empty((len(x), labels))
     for begin in range(0, len(x), at_once):
         part = np.clip(x[begin : begin + at_once], -_LARGEST, _LARGEST).astype(np.float32)
-        leaves = _leaves(a, part)
+        leaves = _leaf_numbers(a, part)
         counts = a["counts"][leaves].astype(np.float64)
         shares = a["votes"][:, None] * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1.0)
         places = np.arange(len(part))[:, None, None] * labels + a["targets"][leaves]
@@ -211,7 +211,7 @@ def forest(step: Step, x: np.ndarray) -> np.ndarray:
     return out
 
 
-def _leaves(a: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+def _leaf_numbers(a: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     """Return the number of the leaf of each tree to which each row goes, [n, trees]."""
     left, trees = a["left"], len(a["roots"])
     nodes = np.tile(a["roots"].astype(np.int64), len(x))

@@ -155,11 +155,11 @@ class Predictor:
             if type(value) is float and place is not None and not hashed:  # as most are
                 values[place] = value
             elif place is not None:
-                _put(values, place, _number(name, value))
+                _put_number(values, place, _number_of(name, value))
             elif name in self._named:
                 self._set_text(values, name, value)
             elif hashed:
-                _put(values, _hashed(name, hashed), _number(name, value))
+                _put_number(values, _hashed_column(name, hashed), _number_of(name, value))
         return np.array(values, np.float64)
 
     def _set_text(self, values: Any, name: Any, value: Any) -> None:
@@ -174,7 +174,7 @@ class Predictor:
             values[columns[text]] = 1.0
         elif text and name in self._buckets:
             of, buckets = self._buckets[name]
-            column = buckets.get(_hashed(text, of))
+            column = buckets.get(_hashed_column(text, of))
             if column is not None:
                 values[column] = 1.0
         if text and name in self._tables:
@@ -253,10 +253,10 @@ class Predictor:
                 for row, value in zip(rows, np.asarray(X[name], object), strict=True):
                     self._set_text(row, name, value)
             elif name in self._numbers or self.program.hashed:
-                place = self._numbers[name] if name in self._numbers else _hashed(name, self.program.hashed)
+                place = self._numbers[name] if name in self._numbers else _hashed_column(name, self.program.hashed)
                 try:
                     for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
-                        _put(row, place, value)
+                        _put_number(row, place, value)
                 except (TypeError, ValueError) as error:
                     raise ValueError(f"feature {name!r} holds what is no number: {error}") from None
         return rows
@@ -295,7 +295,7 @@ class Predictor:
         return probabilities(self.program.answer.odds, f)
 
 
-def _number(name: Any, value: Any) -> float:
+def _number_of(name: Any, value: Any) -> float:
     if value is None:
         return math.nan
     try:
@@ -315,12 +315,12 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def _hashed(name: Any, columns: int) -> int:
+def _hashed_column(name: Any, columns: int) -> int:
     text = name if isinstance(name, str) else repr(name)
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % columns
 
 
-def _put(values: Any, column: int, number: float) -> None:
+def _put_number(values: Any, column: int, number: float) -> None:
     # Names that are hashed may share a column.
     if math.isfinite(number):
         values[column] = number + (values[column] if math.isfinite(values[column]) else 0.0)
@@ -376,7 +376,7 @@ def load(path: str | Path) -> Predictor:
 def loads(data: bytes, name: str = "the model") -> Predictor:
     """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
     try:
-        strings, arrays = _npz(data) if data[:4] == _ZIP else _container(data)
+        strings, arrays = _read_npz(data) if data[:4] == _ZIP else _read_container(data)
         return Predictor(program_of(strings, arrays))
     except ProgramError as error:
         raise ProgramError(f"{name}: {error}") from None
@@ -390,7 +390,7 @@ def program_of(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> 
     return Program.of_parts(strings[PROGRAM], arrays)
 
 
-def _container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
+def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
     if data[:1] == b"{":
         raise ProgramError("it is JSON, which other programs read: `streamsvm export --to npz` makes a file for numpy")
     try:
@@ -402,7 +402,7 @@ def _container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]
     return container.strings, container.arrays
 
 
-def _npz(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
+def _read_npz(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
@@ -411,7 +411,7 @@ def _npz(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
                 raise ProgramError(
                     "it is compressed, or its parts overlap: `streamsvm export --to npz` makes files of neither kind"
                 )
-            arrays = {entry.filename.removesuffix(".npy"): _npy(archive.read(entry)) for entry in entries}
+            arrays = {entry.filename.removesuffix(".npy"): _read_npy(archive.read(entry)) for entry in entries}
         text = arrays.pop(PROGRAM)
         if text.dtype != np.uint8 or text.ndim != 1:
             raise ProgramError("it has no program")
@@ -422,7 +422,7 @@ def _npz(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
         raise ProgramError(f"it is corrupt ({type(error).__name__}: {error})") from None
 
 
-def _npy(data: bytes) -> np.ndarray:
+def _read_npy(data: bytes) -> np.ndarray:
     """Return the array of a file of numpy; ValueError where it is none, of other types than models have, or cut off."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)

@@ -223,7 +223,7 @@ class Program:
             A label or the name of a column is something that JSON does not give back.
         """
         for name in (*self.answer.labels, *(name for column in self.columns for name in column[:2])):
-            _name(name)
+            _name_of(name)
         arrays: dict[str, np.ndarray] = {}
         steps = []
         for step in self.steps:
@@ -270,14 +270,14 @@ class Program:
                 )
             left = dict(arrays)  # each is used once: a small file must not compute with a large array ten thousand times
             tables = [Table(*(left.pop(table[name]) for name in Table._fields)) for table in saved.get("tables", ())]
-            program = cls([_column(*column) for column in saved["columns"]], _count(saved["hashed"]), tables)
+            program = cls([_column_of(*column) for column in saved["columns"]], _count_of(saved["hashed"]), tables)
             if len(program.columns) > _MOST_COLUMNS:
                 raise ProgramError("it has too many columns")
             for step in saved["steps"]:
                 named = {str(name): left.pop(place) for name, place in step["arrays"].items()}
                 program.take(Step(str(step["do"]), tuple(step["of"]), named, dict(step["options"])))
             answer = dict(saved["answer"])
-            program.answer = Answer(**{**answer, "labels": tuple(map(_name, answer["labels"]))})
+            program.answer = Answer(**{**answer, "labels": tuple(map(_name_of, answer["labels"]))})
             if program.answer.costs is not None:
                 program.answer = program.answer._replace(costs=tuple(program.answer.costs))
             program.facts = dict(saved["facts"])
@@ -347,21 +347,21 @@ def _check_place(column: Column, tables: Sequence[Table]) -> None:
         raise ProgramError("a column has a number of a table that is not there")
 
 
-def _column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
+def _column_of(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
     if not (text is None or isinstance(text, str)):
         raise ProgramError("a text of a column is none")
     if bucket is not None:
-        number, of = map(_count, bucket)
+        number, of = map(_count_of, bucket)
         if not number < of:
             raise ProgramError("a bucket of a column is none")
         bucket = number, of
     if table is not None:
-        number, place = map(_count, table)
+        number, place = map(_count_of, table)
         table = number, place
-    return Column(_name(name), _name(field_name), text, bucket, table)
+    return Column(_name_of(name), _name_of(field_name), text, bucket, table)
 
 
-def _name(value: Any) -> Name:
+def _name_of(value: Any) -> Name:
     if not isinstance(value, Name):
         raise ProgramError(f"{value!r:.80}, a {type(value).__name__}, is a name or a label, and no text, number or bool")
     if isinstance(value, str) and len(value) > _LONGEST_NAME:
@@ -371,7 +371,7 @@ def _name(value: Any) -> Name:
     return value
 
 
-def _count(value: Any) -> int:
+def _count_of(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**31:
         raise ProgramError("a count is none")
     return value

@@ -144,12 +144,12 @@ def value_of(step: Step, x: np.ndarray) -> np.ndarray:
     return _KINDS[step.do].value(step, x)
 
 
-def _fill(step: Step, x: np.ndarray) -> np.ndarray:
+def _fill_step(step: Step, x: np.ndarray) -> np.ndarray:
     filled = np.where(np.isfinite(x), x, 0.0)
     return filled.astype(np.float32).astype(np.float64) if step.options["single"] else filled
 
 
-def _scale(step: Step, x: np.ndarray) -> np.ndarray:
+def _scale_step(step: Step, x: np.ndarray) -> np.ndarray:
     location, spread, bound = step.arrays["location"], step.arrays["spread"], step.options["bound"]
     some = spread > 0.0
     if some.all():
@@ -159,14 +159,14 @@ def _scale(step: Step, x: np.ndarray) -> np.ndarray:
     return scaled if bound is None else np.minimum(np.maximum(scaled, -bound), bound)
 
 
-def _bend(step: Step, x: np.ndarray) -> np.ndarray:
+def _bend_step(step: Step, x: np.ndarray) -> np.ndarray:
     knot, functions = step.options["knot"], [x, np.abs(x) - step.options["knot"]]
     if step.options["functions"] == 4:
         functions += [np.maximum(x - knot, 0.0), np.maximum(-x - knot, 0.0)]
     return np.stack(functions, axis=2).reshape(len(x), len(functions) * x.shape[1])
 
 
-def _flushed(values: np.ndarray) -> np.ndarray:
+def _flushed_values(values: np.ndarray) -> np.ndarray:
     """Return kernel values of which those below `LEAST_KERNEL` are 0, as they are to a learner: rows far away get one answer."""
     values[values < LEAST_KERNEL] = 0.0
     return values
@@ -178,11 +178,11 @@ def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
     if kind == "rbf":
         if len(x) == 1:
             ways = vectors - x
-            return _flushed(np.exp(-gamma * np.einsum("ij,ij->i", ways, ways)))[None]
+            return _flushed_values(np.exp(-gamma * np.einsum("ij,ij->i", ways, ways)))[None]
         middle = vectors.mean(axis=0) if len(vectors) else 0.0  # distances are most exact from there
         x, vectors = x - middle, vectors - middle
         squares = np.square(x).sum(axis=1)[:, None] + np.square(vectors).sum(axis=1) - 2.0 * (x @ vectors.T)
-        return _flushed(np.exp(-gamma * np.maximum(squares, 0.0)))
+        return _flushed_values(np.exp(-gamma * np.maximum(squares, 0.0)))
     products = x @ vectors.T
     if kind == "linear":
         return products
@@ -192,11 +192,11 @@ def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(products ** step.options["degree"], -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
-def _trees(step: Step, x: np.ndarray) -> np.ndarray:
+def _trees_step(step: Step, x: np.ndarray) -> np.ndarray:
     a, vectors = step.arrays, vectors_of(step)
     out = np.zeros((len(x), len(a["weights"])))
     for root in a["roots"].tolist():
-        leaves = _leaves(a, x, root)
+        leaves = _leaf_numbers(a, x, root)
         for leaf in np.unique(leaves).tolist():
             rows, entries = np.flatnonzero(leaves == leaf), slice(a["starts"][leaf], a["starts"][leaf + 1])
             values = kernel_values(step, vectors[a["rows"][entries]], x[rows])
@@ -204,7 +204,7 @@ def _trees(step: Step, x: np.ndarray) -> np.ndarray:
     return out
 
 
-def _leaves(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
+def _leaf_numbers(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
     """Return the number of the leaf to which each row goes."""
     nodes = np.full(len(x), root)
     while (walking := np.flatnonzero(a["right"][nodes] >= 0)).size:
@@ -215,12 +215,12 @@ def _leaves(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray
     return a["cut"][nodes]
 
 
-def _fourier(step: Step, x: np.ndarray) -> np.ndarray:
+def _fourier_step(step: Step, x: np.ndarray) -> np.ndarray:
     angles = step.options["factor"] * (x @ vectors_of(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def _sums(x: np.ndarray, classes: int) -> np.ndarray:
+def _class_sums(x: np.ndarray, classes: int) -> np.ndarray:
     sums = np.zeros((len(x), classes))
     begin = 0
     for first in range(classes - 1):
@@ -231,15 +231,15 @@ def _sums(x: np.ndarray, classes: int) -> np.ndarray:
     return sums
 
 
-def _votes(step: Step, x: np.ndarray) -> np.ndarray:
+def _votes_step(step: Step, x: np.ndarray) -> np.ndarray:
     classes = step.options["classes"]
-    return 0.5 * (_sums(np.where(x >= 0.0, 1.0, -1.0), classes) + classes - 1)
+    return 0.5 * (_class_sums(np.where(x >= 0.0, 1.0, -1.0), classes) + classes - 1)
 
 
 def _pair_scores(step: Step, x: np.ndarray) -> np.ndarray:
     classes = step.options["classes"]
-    sums = _sums(x, classes)
-    votes = 0.5 * (_sums(np.where(x > 0.0, 1.0, -1.0), classes) + classes - 1)
+    sums = _class_sums(x, classes)
+    votes = 0.5 * (_class_sums(np.where(x > 0.0, 1.0, -1.0), classes) + classes - 1)
     return votes + sums / (3.0 * (np.abs(sums) + 1.0))
 
 
@@ -251,20 +251,20 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "fill": _Kind(_check_fill, _fill),
-    "scale": _Kind(_check_scale, _scale),
+    "fill": _Kind(_check_fill, _fill_step),
+    "scale": _Kind(_check_scale, _scale_step),
     "select": _Kind(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
     "clip": _Kind(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),
-    "bend": _Kind(_check_bend, _bend),
+    "bend": _Kind(_check_bend, _bend_step),
     "kernel": _Kind(_check_kernel, lambda step, x: kernel_values(step, vectors_of(step), x)),
-    "fourier": _Kind(_check_fourier, _fourier),
-    "trees": _Kind(_check_trees, _trees),
+    "fourier": _Kind(_check_fourier, _fourier_step),
+    "trees": _Kind(_check_trees, _trees_step),
     "neighbours": _Kind(committees.check_neighbours, committees.neighbours),
     "forest": _Kind(committees.check_forest, committees.forest),
     "log": _Kind(_check_log, lambda step, x: np.log(np.maximum(x, step.options["least"]))),
     "linear": _Kind(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
     "join": _Kind(lambda _, width: width, lambda _, x: x),
-    "votes": _Kind(_check_pairs, _votes),
+    "votes": _Kind(_check_pairs, _votes_step),
     "pair_scores": _Kind(_check_pairs, _pair_scores),
     "experts": _Kind(committees.check_experts, committees.experts),
 }

@@ -35,26 +35,26 @@ def facts_of(model: Any) -> dict[str, Any]:
     >>> facts["model"], facts["rows"], facts["n_support"], facts["parameters"]["gamma"]
     ('BSGDClassifier', 1, 1, 2.0)
     """
-    found: dict[str, Any] = {"model": type(model).__name__, "versions": versions(), "parameters": _parameters(model)}
+    found: dict[str, Any] = {"model": type(model).__name__, "versions": versions(), "parameters": _parameters_of(model)}
     rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
     figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
     for name, value in {"rows": rows, **figures}.items():
-        if value is not None and (plain := _plain(value)) is not None:
+        if value is not None and (plain := _plain_value(value)) is not None:
             found[name] = plain
     return found
 
 
-def _parameters(model: Any) -> dict[str, Any]:
+def _parameters_of(model: Any) -> dict[str, Any]:
     given = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
-    return {name: _shown(value) for name, value in given.items()}
+    return {name: _shown_value(value) for name, value in given.items()}
 
 
-def _shown(value: Any) -> Any:
-    plain = _plain(value)
+def _shown_value(value: Any) -> Any:
+    plain = _plain_value(value)
     return repr(value)[:_LONGEST] if plain is None and value is not None else plain
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a value as JSON has it; None where it is no text and no finite number."""
     value = value.item() if isinstance(value, np.generic) else value
     good = isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
@@ -65,13 +65,13 @@ def _plain(value: Any) -> Any:
 Finish = Callable[[Program, Answer], Answer]
 
 
-def _unwrapped(model: Any) -> tuple[Any, Finish] | None:
+def _unwrapped_model(model: Any) -> tuple[Any, Finish] | None:
     """Return the model within a wrapper, and what completes the answer of its program; None of a model that is none."""
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
-        return model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0)))
+        return model.regressor, _scaled_finish(mean, math.sqrt(squares / max(n, 1.0)))
     if name_in_river(model) == "TargetStandardScaler":
-        return model.regressor, _scaled(model.var.mean.get(), model.var.get() ** 0.5)
+        return model.regressor, _scaled_finish(model.var.mean.get(), model.var.get() ** 0.5)
     if isinstance(model, TunedThresholdClassifier):
         return model.classifier, _with_threshold(model)
     if isinstance(model, CostSensitiveClassifier):
@@ -81,7 +81,7 @@ def _unwrapped(model: Any) -> tuple[Any, Finish] | None:
     return None
 
 
-def _scaled(mean: float, deviation: float) -> Finish:
+def _scaled_finish(mean: float, deviation: float) -> Finish:
     def finish(program: Program, answer: Answer) -> Answer:
         value = program.add("linear", answer.decision, weights=np.array([[deviation]]), biases=np.array([mean]))
         return answer._replace(decision=value, choice=value)
@@ -158,18 +158,18 @@ def program_of(model: Any) -> Program:
     >>> [step.do for step in program_of(model).steps]
     ['fill', 'scale', 'kernel', 'linear']
     """
-    *transformers, final = _steps(model)
+    *transformers, final = _steps_of_model(model)
     is_machine = any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(final).__mro__)
     program = _of_batch(final, transformers) if is_machine else _of_river(final, transformers)
     program.check()
     return program
 
 
-def _steps(model: Any) -> list[Any]:
+def _steps_of_model(model: Any) -> list[Any]:
     """Return the steps of a pipeline, those of pipelines in it, too; a model alone is one."""
     if not isinstance(model, compose.Pipeline):
         return [model]
-    return [found for step in model.steps.values() for found in _steps(step)]
+    return [found for step in model.steps.values() for found in _steps_of_model(step)]
 
 
 def _of_batch(model: Any, transformers: list[Any]) -> Program:
@@ -187,9 +187,9 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
     from streamsvm.learners.committee import Committee  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 
-    if (found := _unwrapped(model)) is not None:
+    if (found := _unwrapped_model(model)) is not None:
         within, finish = found
-        *more, final = _steps(within)
+        *more, final = _steps_of_model(within)
         program = _of_river(final, [*transformers, *more])
         program.answer = finish(program, program.answer)
         return program

@@ -127,19 +127,19 @@ def _warn_of_lost(program: Program, to: str) -> None:
         )
 
 
-def _c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
+def _write_c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
     bits = options.pop("bits", None if "error" in options else 32)
     import_module("streamsvm.export.c").write_c(program, folder, name, bits=bits, **options)
     return files_of("c", folder, name)
 
 
-def _onnx(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
+def _write_onnx(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
     path = folder / f"{name}.onnx"
     import_module("streamsvm.export.onnx").write_onnx(program, path, **options)  # which says what to install
     return [path]
 
 
-def _npz(program: Program, folder: Path, name: str) -> list[Path]:
+def _write_npz(program: Program, folder: Path, name: str) -> list[Path]:
     text, arrays = program.parts()
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:  # as numpy.savez does, without the time: equal programs give equal bytes
@@ -151,7 +151,7 @@ def _npz(program: Program, folder: Path, name: str) -> list[Path]:
     return [folder / f"{name}.npz"]
 
 
-def _json(program: Program, folder: Path, name: str) -> list[Path]:
+def _write_json(program: Program, folder: Path, name: str) -> list[Path]:
     text, arrays = program.parts()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"
@@ -168,7 +168,7 @@ def _as_json(array: np.ndarray) -> dict[str, Any]:
     return {"dtype": _DTYPES[array.dtype.newbyteorder("<")], "shape": list(array.shape), "data": numbers}
 
 
-_WRITERS = {"c": _c, "onnx": _onnx, "npz": _npz, "json": _json}
+_WRITERS = {"c": _write_c, "onnx": _write_onnx, "npz": _write_npz, "json": _write_json}
 
 
 def save(model: Any, path: str | Path, trusted: bool = False) -> None:

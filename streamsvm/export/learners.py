@@ -48,10 +48,10 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
         value = add_weights(program, value, [model._store], [model._common[0]], iterates)
     else:
         raise ProgramError(f"a {type(model).__name__} has no form that predicts without streamsvm")
-    return _answer(model, value, iterates[0])
+    return _answer_of(model, value, iterates[0])
 
 
-def _answer(model: Any, value: int, iterate: int) -> Answer:
+def _answer_of(model: Any, value: int, iterate: int) -> Answer:
     common = model._common[0]
     if isinstance(model, OnlineClassifier):
         labels = labels_of(model)
@@ -94,11 +94,11 @@ def add_expansion(program: Program, value: int, store: Any, common: Any, iterate
     if v.header[0]["kernel"] == FOURIER:
         weights = np.concatenate(v.coefficients[:2, :n])[None]
         return program.add("linear", kernels, weights=weights, biases=np.zeros(1))
-    weights, biases = _iterates(common, v.coefficients[: store.live, :n], v.biases[: store.live], iterates)
+    weights, biases = _stacked_iterates(common, v.coefficients[: store.live, :n], v.biases[: store.live], iterates)
     return program.add("linear", kernels, weights=weights, biases=biases)
 
 
-def _iterates(common: Any, rows: np.ndarray, biases: np.ndarray, which: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _stacked_iterates(common: Any, rows: np.ndarray, biases: np.ndarray, which: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients and biases of iterates, those of an output one after the other."""
     last = common["scale"] * rows[::2]
     average = common["average_v"] * rows[1::2] + common["average_u"] * rows[::2]
@@ -122,7 +122,7 @@ def add_weights(
 ) -> int:
     """Add the decision values of linear machines, one for each output, times a factor, as `add_expansion` does."""
     parts = [
-        _iterates(common, store.views.weights[:, : store.used], store.views.biases, iterates)
+        _stacked_iterates(common, store.views.weights[:, : store.used], store.views.biases, iterates)
         for store, common in zip(stores, commons, strict=True)
     ]
     weights, biases = (factor * np.concatenate(some) for some in zip(*parts, strict=True))
@@ -208,7 +208,7 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     v, live, kind = model._store.views, model._outputs, expert.kind
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
     if kind in (kinds.LAST_LABEL, kinds.LAST_TARGET):
-        return _add_numbers(program, value, _last(model, kind))
+        return _add_numbers(program, value, _last_expert(model, kind))
     if kind <= kinds.RESETTING:
         value = add_expansion(program, value, stores[0], states(stores[0], kind)[0][0], _BOTH)
     elif kind == kinds.LANDMARKS:
@@ -232,7 +232,7 @@ def _add_numbers(program: Program, value: int, numbers: np.ndarray) -> int:
     return program.add("linear", value, weights=np.zeros((len(numbers), program.widths[value])), biases=numbers)
 
 
-def _last(model: Any, kind: int) -> np.ndarray:
+def _last_expert(model: Any, kind: int) -> np.ndarray:
     """Return what the last label or target says of the next row, as it is said in the block."""
     own = model._own[0]
     if kind == kinds.LAST_TARGET:

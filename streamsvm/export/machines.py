@@ -31,17 +31,17 @@ def machine_program(model: Any) -> Program:
     program = Program([Column(name, name) for name in names])
     value = program.add("fill", 0, single=False)
     if isinstance(model, KernelMachine):
-        value = _expansion(program, value, model)
+        value = _add_expansion(program, value, model)
     elif isinstance(model, OutOfCoreLinear):
         weights, biases = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
         value = program.add("linear", value, weights=weights.astype(np.float64), biases=biases.astype(np.float64))
     else:
         raise ProgramError(f"a {type(model).__name__} has no form that predicts without streamsvm")
-    program.answer = _answer(program, model, value)
+    program.answer = _answer_of(program, model, value)
     return program
 
 
-def _expansion(program: Program, value: int, model: KernelMachine) -> int:
+def _add_expansion(program: Program, value: int, model: KernelMachine) -> int:
     kernel = model._kernel
     vectors = model.support_vectors_
     vectors = vectors.toarray() if sparse.issparse(vectors) else np.ascontiguousarray(vectors)
@@ -59,7 +59,7 @@ def _expansion(program: Program, value: int, model: KernelMachine) -> int:
     return program.add("linear", value, weights=np.eye(len(model._intercepts)), biases=model._intercepts)
 
 
-def _answer(program: Program, model: Any, value: int) -> Answer:
+def _answer_of(program: Program, model: Any, value: int) -> Answer:
     if is_outlier_detector(model):
         return Answer("class", value, value, (-1, 1), at_zero=1)
     if not is_classifier(model):

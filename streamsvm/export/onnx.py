@@ -108,15 +108,15 @@ def write_onnx(
     front = front_steps(program)
     for number, step in enumerate(program.steps):
         if number == front:
-            values = graph.narrow(values, _used(program, number))
+            values = graph.narrow(values, _used_values(program, number))
         taken = [values[place] for place in step.of]
         if svm is not None and number == svm:
-            values.append(_svm(graph, program.steps[svm - 1], step, values[program.steps[svm - 1].of[0]]))
+            values.append(_svm_nodes(graph, program.steps[svm - 1], step, values[program.steps[svm - 1].of[0]]))
         elif svm is not None and number == svm - 1:
             values.append("")  # a part of the operator that comes next
         else:
-            values.append(_take(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
-    _answer(graph, program, graph.narrow(values, _used(program, len(program.steps))), zipmap)
+            values.append(_take_columns(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
+    _answer_nodes(graph, program, graph.narrow(values, _used_values(program, len(program.steps))), zipmap)
     facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
     if program.answer.kind == "class":
         facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
@@ -126,51 +126,51 @@ def write_onnx(
         raise ProgramError(f"{path} was not written: {error}") from error
 
 
-def _used(program: Program, first: int) -> set[int]:
+def _used_values(program: Program, first: int) -> set[int]:
     """Return the numbers of the values that are used from a step on."""
     used = {place for step in program.steps[first:] for place in step.of}
     return used | {program.answer.decision, program.answer.choice}
 
 
-def _take(graph: Graph, step: Step, x: str) -> str:
+def _take_columns(graph: Graph, step: Step, x: str) -> str:
     if step.do not in _STEPS:
         raise ProgramError(f"a step {step.do!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
     return _STEPS[step.do](graph, step, x)
 
 
-def _single(array: np.ndarray) -> np.ndarray:
+def _to_float32(array: np.ndarray) -> np.ndarray:
     return np.clip(array, -np.finfo(np.float32).max, np.finfo(np.float32).max).astype(np.float32)
 
 
-def _away(graph: Graph, x: str, location: np.ndarray) -> str:
+def _less_location(graph: Graph, x: str, location: np.ndarray) -> str:
     """X less a location: one that float32 has not exactly in two parts."""
     if graph.real is np.float64:
         return graph.op("Sub", x, location)
-    first = _single(location)
-    return graph.op("Sub", graph.op("Sub", x, first), _single(location - first))
+    first = _to_float32(location)
+    return graph.op("Sub", graph.op("Sub", x, first), _to_float32(location - first))
 
 
-def _bounded(graph: Graph, x: str, bound: float) -> str:
+def _clip_to(graph: Graph, x: str, bound: float) -> str:
     return graph.op("Clip", x, -bound, bound)
 
 
-def _fill(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
+def _fill_nodes(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
     # Of larger numbers products and squares would be infinite, and their differences no number.
-    return _bounded(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _LARGEST)
+    return _clip_to(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _LARGEST)
 
 
-def _scale(graph: Graph, step: Step, x: str) -> str:
+def _scale_nodes(graph: Graph, step: Step, x: str) -> str:
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
     factor = np.minimum(factor, np.finfo(graph.real).max)
-    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), factor)
+    scaled = graph.op("Mul", _less_location(graph, x, step.arrays["location"]), factor)
     if step.options["bound"] is None:
         return scaled
-    bounded = _bounded(graph, scaled, step.options["bound"])
+    bounded = _clip_to(graph, scaled, step.options["bound"])
     return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in what Clip makes of NaN
 
 
-def _bend(graph: Graph, step: Step, x: str) -> str:
+def _bend_nodes(graph: Graph, step: Step, x: str) -> str:
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
     if step.options["functions"] == 4:
@@ -179,66 +179,66 @@ def _bend(graph: Graph, step: Step, x: str) -> str:
     return graph.op("Flatten", graph.op("Concat", *(graph.op("Unsqueeze", each, np.array([2])) for each in functions), axis=2))
 
 
-def _kernel(graph: Graph, step: Step, x: str) -> str:
+def _kernel_nodes(graph: Graph, step: Step, x: str) -> str:
     vectors, kind, gamma = vectors_of(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
-        values = graph.op("Exp", graph.op("Mul", _distances(graph, vectors, gamma, x), -gamma))
+        values = graph.op("Exp", graph.op("Mul", _distance_nodes(graph, vectors, gamma, x), -gamma))
         return graph.op("ThresholdedRelu", values, alpha=LEAST_KERNEL)
-    products = graph.op("MatMul", x, _single(vectors.T))
+    products = graph.op("MatMul", x, _to_float32(vectors.T))
     if kind == "linear":
         return products
     products = graph.op("Add", graph.op("Mul", products, gamma), step.options["coef0"])
     if kind == "sigmoid":
         return graph.op("Tanh", products)
-    return _bounded(graph, graph.op("Pow", products, float(step.options["degree"])), LARGEST_KERNEL)
+    return _clip_to(graph, graph.op("Pow", products, float(step.options["degree"])), LARGEST_KERNEL)
 
 
-def _distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
+def _distance_nodes(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
     middle = vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
-    x, vectors = _away(graph, x, middle), vectors - middle
+    x, vectors = _less_location(graph, x, middle), vectors - middle
     last, squares = graph.constant(np.array([1])), np.square(vectors).sum(axis=1)
     if gamma * squares.max(initial=0.0) > _NEAR:
-        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), _single(vectors))
+        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), _to_float32(vectors))
         return graph.op("ReduceSumSquare", differences, np.array([2]), keepdims=0)
-    products = graph.op("MatMul", x, _single(-2.0 * vectors.T))
-    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), _single(squares))
+    products = graph.op("MatMul", x, _to_float32(-2.0 * vectors.T))
+    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), _to_float32(squares))
     return graph.op("Max", graph.op("Add", total, products), 0.0)
 
 
-def _neighbours(graph: Graph, step: Step, x: str) -> str:
+def _neighbour_nodes(graph: Graph, step: Step, x: str) -> str:
     vectors, labels, flat = vectors_of(step), step.options["labels"], graph.constant(np.array([1]))
-    ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _single(vectors.T)))
+    ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
     ways = graph.op("Min", ways, step.options["reach"])  # [rows, features, vectors]
-    distances = graph.op("Squeeze", graph.op("MatMul", _single(step.arrays["relevance"][None]), ways), flat)
+    distances = graph.op("Squeeze", graph.op("MatMul", _to_float32(step.arrays["relevance"][None]), ways), flat)
     places = graph.least(graph.op("Add", distances, float(ROUNDING)), min(step.options["neighbours"], len(vectors)))
     near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), NEAREST_DISTANCE)
     away = graph.op("Add", near, step.options["offset"])
     ratios = graph.op("Div", graph.op("ReduceMin", away, flat, keepdims=1), away)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
-    votes = graph.op("Mul", votes, graph.op("Gather", _single(step.arrays["weights"]), places))
+    votes = graph.op("Mul", votes, graph.op("Gather", _to_float32(step.arrays["weights"]), places))
     shares = graph.op("Div", votes, graph.op("ReduceSum", votes, flat, keepdims=1))
     if not labels:
-        targets = graph.op("Gather", _single(step.arrays["targets"]), places)
+        targets = graph.op("Gather", _to_float32(step.arrays["targets"]), places)
         return graph.op("ReduceSum", graph.op("Mul", shares, targets), flat, keepdims=1)
     numbers = graph.op("Gather", step.arrays["targets"].astype(np.int64), places)
     chosen = _one_hot(graph, graph.op("Unsqueeze", numbers, flat), labels)  # [rows, labels, neighbours]
     return graph.op("ReduceSum", graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat)), np.array([2]), keepdims=0)
 
 
-def _forest(graph: Graph, step: Step, x: str) -> str:
+def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
     a, labels, flat = step.arrays, step.options["labels"], graph.constant(np.array([1]))
     inner, nodes = a["left"] >= 0, np.arange(len(a["left"]))
     # A leaf has itself for a child, and all numbers pass: who is there stays, and all trees take as many steps.
     left, feature = np.where(inner, a["left"], nodes).astype(np.int64), np.where(inner, a["feature"], 0).astype(np.int64)
-    thresholds = _single(np.where(inner, a["thresholds"], np.inf))
+    thresholds = _to_float32(np.where(inner, a["thresholds"], np.inf))
     rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
     place = graph.op("Expand", a["roots"].astype(np.int64)[None], graph.op("Concat", rows, np.array([len(a["roots"])]), axis=0))
-    for _ in range(_depth(a["left"])):
+    for _ in range(_most_depth(a["left"])):
         value = graph.op("GatherElements", x, graph.op("Gather", feature, place), axis=1)
         threshold = graph.op("Gather", thresholds, place)
         passes = graph.op("LessOrEqual", value, threshold)
         if a["equal"].any():
-            smaller = graph.op("Greater", 0.5, graph.op("Gather", _single(a["equal"]), place))
+            smaller = graph.op("Greater", 0.5, graph.op("Gather", _to_float32(a["equal"]), place))
             passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), smaller))
         place = graph.op("Add", graph.op("Gather", left, place), graph.op("Where", passes, np.array(0), np.array(1)))
     place = graph.op("Gather", a["feature"].astype(np.int64), place)  # of leaves
@@ -246,7 +246,7 @@ def _forest(graph: Graph, step: Step, x: str) -> str:
     counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     sums = []
     for j in range(2):
-        shares = graph.op("Mul", graph.op("Gather", _single(counts[:, j]), place), _single(votes[None]))
+        shares = graph.op("Mul", graph.op("Gather", _to_float32(counts[:, j]), place), _to_float32(votes[None]))
         targets = graph.op("Gather", a["targets"][:, j].astype(np.int64), place)
         chosen = _one_hot(graph, graph.op("Unsqueeze", targets, flat), labels)
         voted = graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat))  # [rows, labels, trees]
@@ -254,7 +254,7 @@ def _forest(graph: Graph, step: Step, x: str) -> str:
     return graph.op("Add", *sums)
 
 
-def _depth(left: np.ndarray) -> int:
+def _most_depth(left: np.ndarray) -> int:
     """The most steps from a root to a leaf, where children come behind their parents."""
     depths = np.zeros(len(left) + 1, np.int64)
     for node in np.flatnonzero(left >= 0).tolist():
@@ -262,13 +262,13 @@ def _depth(left: np.ndarray) -> int:
     return int(depths.max(initial=0))
 
 
-def _fourier(graph: Graph, step: Step, x: str) -> str:
-    angles = graph.op("MatMul", x, _single(step.options["factor"] * vectors_of(step).T))
+def _fourier_nodes(graph: Graph, step: Step, x: str) -> str:
+    angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * vectors_of(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
-def _linear(graph: Graph, step: Step, x: str) -> str:
-    return graph.op("Add", graph.op("MatMul", x, _single(step.arrays["weights"].T)), _single(step.arrays["biases"]))
+def _linear_nodes(graph: Graph, step: Step, x: str) -> str:
+    return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
 
 
 def _of_pairs(classes: int) -> np.ndarray:
@@ -279,7 +279,7 @@ def _of_pairs(classes: int) -> np.ndarray:
     return matrix
 
 
-def _counted(graph: Graph, step: Step, x: str, compare: str) -> str:
+def _counting_nodes(graph: Graph, step: Step, x: str, compare: str) -> str:
     classes = step.options["classes"]
     sides = graph.op("Where", graph.op(compare, x, 0.0), 0.5, -0.5)
     return graph.op("Add", graph.op("MatMul", sides, _of_pairs(classes)), 0.5 * (classes - 1))
@@ -288,27 +288,27 @@ def _counted(graph: Graph, step: Step, x: str, compare: str) -> str:
 def _pair_scores(graph: Graph, step: Step, x: str) -> str:
     sums = graph.op("MatMul", x, _of_pairs(step.options["classes"]))
     size = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
-    return graph.op("Add", _counted(graph, step, x, "Greater"), graph.op("Div", sums, size))
+    return graph.op("Add", _counting_nodes(graph, step, x, "Greater"), graph.op("Div", sums, size))
 
 
 # Committees ---------------------------------------------------------------------------------------------------------------------
 
 
-def _experts(graph: Graph, step: Step, x: str) -> str:
+def _expert_nodes(graph: Graph, step: Step, x: str) -> str:
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
     if step.options["of"] == "numbers":
-        return _number(graph, step, x, votes)
+        return _number_nodes(graph, step, x, votes)
     said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
         sides = graph.op("Where", graph.op("Greater", said, ALIKE), 1.0, -1.0)
     else:
-        sides = _one_hot(graph, _first(graph, said, ALIKE), outputs)
-    voted = graph.op("MatMul", sides, _single(votes[:, None]))
-    bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), SAID)
+        sides = _one_hot(graph, _first_alike(graph, said, ALIKE), outputs)
+    voted = graph.op("MatMul", sides, _to_float32(votes[:, None]))
+    bounded = _clip_to(graph, graph.op("Concat", voted, said, axis=2), SAID)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     mean = shares @ weights / shares.sum()  # stacks are linear
-    stacked = graph.op("MatMul", bounded, _single(mean[1:, None]))
+    stacked = graph.op("MatMul", bounded, _to_float32(mean[1:, None]))
     if outputs == 1:
         stacked = graph.op("Add", stacked, mean[0])
     best = graph.op("Gather", said, np.array([step.options["best"]]), axis=2)
@@ -316,12 +316,12 @@ def _experts(graph: Graph, step: Step, x: str) -> str:
     followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0
     if outputs == 1:
         return _log_odds(graph, step, sources[0], graph.op("Greater", followed, alike))
-    chosen = _one_hot(graph, _first(graph, followed, alike), outputs)
+    chosen = _one_hot(graph, _first_alike(graph, followed, alike), outputs)
     ahead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _LEAD)
     return graph.op("Where", graph.op("Greater", chosen, 0.5), ahead, sources[0])
 
 
-def _first(graph: Graph, values: str, alike: float) -> str:
+def _first_alike(graph: Graph, values: str, alike: float) -> str:
     """The first place along axis 1 whose number is the largest, or less by at most ``alike``."""
     bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), alike)
     return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
@@ -341,7 +341,7 @@ def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
 def _log_odds(graph: Graph, step: Step, stacked: str, positive: str) -> str:
     prior, share = step.options["prior"], step.options["share"]
     agree = graph.op("Equal", positive, graph.op("Greater", stacked, 0.0))
-    odds = _bounded(graph, stacked, 30.0)
+    odds = _clip_to(graph, stacked, 30.0)
     sides = []
     for f, of in ((odds, share), (graph.op("Neg", odds), 1.0 - share)):  # each by itself: 1 - p would lose a small one
         p = graph.op("Where", agree, graph.op("Sigmoid", f), 0.5)
@@ -351,7 +351,7 @@ def _log_odds(graph: Graph, step: Step, stacked: str, positive: str) -> str:
     return graph.op("Where", positive, graph.op("Max", f, least), graph.op("Min", f, 0.0))
 
 
-def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
+def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
     corrects, n = step.arrays["corrects"], len(votes)
     if (corrects >= 0).any():
         # Those that are corrected come first, and correct nothing themselves: one product adds what is bounded.
@@ -359,43 +359,43 @@ def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
             raise ProgramError("experts that correct experts that correct others have no form in ONNX")
-        x = graph.op("Add", x, graph.op("MatMul", _bounded(graph, x, SAID_NUMBER), add))
-    x = _bounded(graph, x, SAID_NUMBER)
-    voted = graph.op("MatMul", x, _single(votes[:, None]))
+        x = graph.op("Add", x, graph.op("MatMul", _clip_to(graph, x, SAID_NUMBER), add))
+    x = _clip_to(graph, x, SAID_NUMBER)
+    voted = graph.op("MatMul", x, _to_float32(votes[:, None]))
     follows = step.options["follows"]
     if follows == 1:
         return voted
     if follows == 2:
         return graph.op("Gather", x, np.array([step.options["best"]]), axis=1)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
-    stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _single(weights[:, 1:].T))
-    stacked = _bounded(graph, graph.op("Add", stacked, _single(weights[:, 0])), SAID_NUMBER)
-    return graph.op("MatMul", stacked, _single(shares[:, None] / shares.sum()))
+    stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _to_float32(weights[:, 1:].T))
+    stacked = _clip_to(graph, graph.op("Add", stacked, _to_float32(weights[:, 0])), SAID_NUMBER)
+    return graph.op("MatMul", stacked, _to_float32(shares[:, None] / shares.sum()))
 
 
 _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
-    "fill": _fill,
-    "scale": _scale,
+    "fill": _fill_nodes,
+    "scale": _scale_nodes,
     "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),
-    "clip": lambda graph, step, x: _bounded(graph, x, step.options["bound"]),
-    "bend": _bend,
-    "kernel": _kernel,
-    "fourier": _fourier,
-    "neighbours": _neighbours,
-    "forest": _forest,
+    "clip": lambda graph, step, x: _clip_to(graph, x, step.options["bound"]),
+    "bend": _bend_nodes,
+    "kernel": _kernel_nodes,
+    "fourier": _fourier_nodes,
+    "neighbours": _neighbour_nodes,
+    "forest": _forest_nodes,
     "log": lambda graph, step, x: graph.op("Log", graph.op("Max", x, step.options["least"])),
-    "linear": _linear,
+    "linear": _linear_nodes,
     "join": lambda _graph, _step, x: x,
-    "votes": lambda graph, step, x: _counted(graph, step, x, "GreaterOrEqual"),
+    "votes": lambda graph, step, x: _counting_nodes(graph, step, x, "GreaterOrEqual"),
     "pair_scores": _pair_scores,
-    "experts": _experts,
+    "experts": _expert_nodes,
 }
 
 
 # Answers ------------------------------------------------------------------------------------------------------------------
 
 
-def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> None:
+def _answer_nodes(graph: Graph, program: Program, values: list[str], zipmap: bool) -> None:
     answer = program.answer
     decision, choice = values[answer.decision], values[answer.choice]
     several = len(answer.labels) > 2
@@ -404,17 +404,17 @@ def _answer(graph: Graph, program: Program, values: list[str], zipmap: bool) -> 
         return
     values_of = decision if several else graph.op("Squeeze", decision, np.array([1]))
     if answer.kind == "class":
-        _classify(graph, program, decision, choice, zipmap)
+        _class_nodes(graph, program, decision, choice, zipmap)
     else:
-        graph.output("score", _score(graph, values_of, answer.center, answer.size))
+        graph.output("score", _score_nodes(graph, values_of, answer.center, answer.size))
     graph.output("decision", values_of, program.widths[answer.decision] if several else None)
 
 
-def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
+def _class_nodes(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
     answer, several = program.answer, len(program.answer.labels) > 2
-    p = None if answer.odds is None else _probabilities(graph, answer.odds, decision, several)
+    p = None if answer.odds is None else _probability_nodes(graph, answer.odds, decision, several)
     if answer.costs is not None:
-        number = graph.op("ArgMax", graph.op("Mul", p, _single(np.array(answer.costs))), axis=1, keepdims=0)
+        number = graph.op("ArgMax", graph.op("Mul", p, _to_float32(np.array(answer.costs))), axis=1, keepdims=0)
     elif several:
         number = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
@@ -433,16 +433,16 @@ def _classify(graph: Graph, program: Program, decision: str, choice: str, zipmap
         graph.output("probabilities", p, len(answer.labels))
 
 
-def _score(graph: Graph, f: str, center: float, size: float) -> str:
+def _score_nodes(graph: Graph, f: str, center: float, size: float) -> str:
     if size == 0.0:
         return graph.op("Mul", f, 0.0)
     z = graph.op("Div", graph.op("Sub", f, center), size)
-    z = _bounded(graph, z, 1e15)  # whose square float32 has
+    z = _clip_to(graph, z, 1e15)  # whose square float32 has
     size_of = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), 2.0))
     return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, size_of), 0.5))
 
 
-def _probabilities(graph: Graph, odds: Mapping[str, Any], f: str, several: bool) -> str:
+def _probability_nodes(graph: Graph, odds: Mapping[str, Any], f: str, several: bool) -> str:
     margin, prior = odds["kind"] == "margin", odds["prior"]
     f = graph.op("Mul", f, odds["factor"] if margin else 1.0)
     if several:
@@ -450,8 +450,8 @@ def _probabilities(graph: Graph, odds: Mapping[str, Any], f: str, several: bool)
         if margin:
             count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
             return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, count))
-        return graph.op("Add", graph.op("Mul", p, 1.0 - prior), _single(prior * np.array(odds["shares"])))
-    f = _bounded(graph, f, 30.0)
+        return graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds["shares"])))
+    f = _clip_to(graph, f, 30.0)
     p = graph.op("Sigmoid", graph.op("Concat", graph.op("Neg", f), f, axis=1))
     if not margin:
         return p
@@ -474,18 +474,18 @@ def _svm_steps(program: Program) -> int:
     raise ProgramError("the SVM operators of ONNX are for models of one kernel and one output: export with primitive operators")
 
 
-def _svm(graph: Graph, kernel: Step, linear: Step, x: str) -> str:
+def _svm_nodes(graph: Graph, kernel: Step, linear: Step, x: str) -> str:
     vectors, options = vectors_of(kernel), kernel.options
     return graph.op(
         "SVMRegressor",
         x,
         domain="ai.onnx.ml",
-        coefficients=_single(linear.arrays["weights"][0]).tolist(),
+        coefficients=_to_float32(linear.arrays["weights"][0]).tolist(),
         kernel_params=[options["gamma"], options["coef0"], float(options["degree"])],
         kernel_type=options["kind"].upper(),
         n_supports=len(vectors),
         one_class=0,
         post_transform="NONE",
-        rho=_single(linear.arrays["biases"]).tolist(),
-        support_vectors=_single(vectors).ravel().tolist(),
+        rho=_to_float32(linear.arrays["biases"]).tolist(),
+        support_vectors=_to_float32(vectors).ravel().tolist(),
     )

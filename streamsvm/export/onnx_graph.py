@@ -13,7 +13,7 @@ from streamsvm.files.messages import missing_package
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
 
 
-def _onnx() -> Any:
+def _import_onnx() -> Any:
     try:
         import onnx  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -31,7 +31,7 @@ class Graph:
     """
 
     def __init__(self, double: bool = False) -> None:
-        self._onnx = _onnx()
+        self._onnx = _import_onnx()
         self.nodes: list[Any] = []
         self.constants: dict[tuple[Any, ...], Any] = {}
         self.outputs: list[Any] = []
@@ -121,7 +121,7 @@ def as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
     """Return a graph as the bytes of a model, checked by onnx's own checker."""
-    onnx = _onnx()
+    onnx = _import_onnx()
     helper = onnx.helper
     given = helper.make_tensor_value_info("X", graph.input_type, ["rows", columns])
     body = helper.make_graph(graph.nodes, "streamsvm", [given], graph.outputs, list(graph.constants.values()))

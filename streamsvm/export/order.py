@@ -46,7 +46,7 @@ def in_order(program: Program, order: Sequence[Hashable] | None) -> Program:
     # Number j of a value is number ``orders[value][j]`` of what it was.
     orders = [moved]
     for step in program.steps:
-        own = _joined([orders[value] for value in step.of])
+        own = _joined_orders([orders[value] for value in step.of])
         if (own == np.arange(len(own))).all():
             made.take(step)
             orders.append(np.arange(made.widths[-1]))
@@ -72,7 +72,7 @@ def places_in_order(columns: Sequence[Column], order: Sequence[Hashable] | None)
     return np.array(sorted(range(len(columns)), key=key), np.int64)
 
 
-def _joined(orders: list[np.ndarray]) -> np.ndarray:
+def _joined_orders(orders: list[np.ndarray]) -> np.ndarray:
     begins = np.cumsum([0, *map(len, orders)])
     return np.concatenate([begin + order for begin, order in zip(begins[:-1], orders, strict=True)])
 
@@ -80,33 +80,33 @@ def _joined(orders: list[np.ndarray]) -> np.ndarray:
 _Changed = tuple[Step, np.ndarray]
 
 
-def _with(step: Step, **arrays: np.ndarray) -> Step:
+def _with_arrays(step: Step, **arrays: np.ndarray) -> Step:
     return replace(step, arrays={**step.arrays, **{name: np.ascontiguousarray(array) for name, array in arrays.items()}})
 
 
-def _each(step: Step, own: np.ndarray) -> _Changed:
+def _reorder_each(step: Step, own: np.ndarray) -> _Changed:
     """A step whose number j is one of number j alone."""
-    return _with(step, **{name: array[own] for name, array in step.arrays.items()}), own
+    return _with_arrays(step, **{name: array[own] for name, array in step.arrays.items()}), own
 
 
-def _select(step: Step, own: np.ndarray) -> _Changed:
+def _reorder_select(step: Step, own: np.ndarray) -> _Changed:
     columns = np.argsort(own)[step.arrays["columns"]]
-    return _with(step, columns=columns), np.arange(len(columns))
+    return _with_arrays(step, columns=columns), np.arange(len(columns))
 
 
-def _bend(step: Step, own: np.ndarray) -> _Changed:
+def _reorder_bend(step: Step, own: np.ndarray) -> _Changed:
     functions = step.options["functions"]
     return step, (functions * own[:, None] + np.arange(functions)).ravel()
 
 
-def _sums(step: Step, own: np.ndarray) -> _Changed:
+def _reorder_sums(step: Step, own: np.ndarray) -> _Changed:
     """A step that sums over numbers: its arrays with a number for each in their last dimension are in the new order."""
     wide = ("vectors", "relevance") if step.do in ("kernel", "fourier", "neighbours") else ("weights",)
-    changed = _with(step, **{name: step.arrays[name][..., own] for name in wide if name in step.arrays})
-    return changed, np.arange(_outputs(step))
+    changed = _with_arrays(step, **{name: step.arrays[name][..., own] for name in wide if name in step.arrays})
+    return changed, np.arange(_outputs_of(step))
 
 
-def _outputs(step: Step) -> int:
+def _outputs_of(step: Step) -> int:
     if step.do == "linear":
         return len(step.arrays["biases"])
     if step.do == "neighbours":
@@ -114,24 +114,24 @@ def _outputs(step: Step) -> int:
     return len(step.arrays["vectors"]) * (2 if step.do == "fourier" else 1)
 
 
-def _forest(step: Step, own: np.ndarray) -> _Changed:
+def _reorder_forest(step: Step, own: np.ndarray) -> _Changed:
     inner, feature = step.arrays["left"] >= 0, step.arrays["feature"]
     places = np.argsort(own)[np.where(inner, feature, 0)].astype(feature.dtype)
-    return _with(step, feature=np.where(inner, places, feature)), np.arange(int(step.options["labels"]))
+    return _with_arrays(step, feature=np.where(inner, places, feature)), np.arange(int(step.options["labels"]))
 
 
 #: What becomes of a step whose numbers come in another order: the step, and the order of its value.
 _STEPS: dict[str, Callable[[Step, np.ndarray], _Changed]] = {
-    "fill": _each,
-    "scale": _each,
-    "clip": _each,
-    "log": _each,
-    "join": _each,
-    "select": _select,
-    "bend": _bend,
-    "kernel": _sums,
-    "fourier": _sums,
-    "neighbours": _sums,
-    "linear": _sums,
-    "forest": _forest,
+    "fill": _reorder_each,
+    "scale": _reorder_each,
+    "clip": _reorder_each,
+    "log": _reorder_each,
+    "join": _reorder_each,
+    "select": _reorder_select,
+    "bend": _reorder_bend,
+    "kernel": _reorder_sums,
+    "fourier": _reorder_sums,
+    "neighbours": _reorder_sums,
+    "linear": _reorder_sums,
+    "forest": _reorder_forest,
 }

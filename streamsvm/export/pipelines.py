@@ -48,7 +48,7 @@ def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
             raise ProgramError(f"the feature {name!r:.80} has a name that is no text or finite number: rename it")
     front = Front([Column(name, name) for name in names])
     for transformer in reversed(transformers):
-        _take(front, transformer)
+        _take_transformer(front, transformer)
     return front
 
 
@@ -67,7 +67,7 @@ def _is_scaler(transformer: Any) -> bool:
     return type(transformer) is BoundedScaler or name_in_river(transformer) in _SCALERS
 
 
-def _take(front: Front, transformer: Any) -> None:
+def _take_transformer(front: Front, transformer: Any) -> None:
     kind = type(transformer)
     if _is_scaler(transformer):
         fields = [column.field for column in front.columns]
@@ -119,13 +119,13 @@ _Pairs = list[tuple[float, float]]
 def _scale_of(scaler: Any, fields: list[Any]) -> Scale:
     if getattr(scaler, "window_size", None) is not None:
         raise ProgramError(f"a {type(scaler).__name__} with a window is not exported")
-    find = _bounded if type(scaler) is BoundedScaler else _SCALERS[name_in_river(scaler)]
+    find = _bounded_scaling if type(scaler) is BoundedScaler else _SCALERS[name_in_river(scaler)]
     pairs = find(scaler, fields)
     location, spread = np.array(pairs, np.float64).reshape(-1, 2).T
     return Scale(location.copy(), spread.copy(), getattr(scaler, "deviations", None))
 
 
-def _standard(scaler: Any, fields: list[Any]) -> _Pairs:
+def _standard_scaling(scaler: Any, fields: list[Any]) -> _Pairs:
     means, variances = dict(scaler.means), dict(scaler.vars)
     return [(means.get(name, 0.0), variances.get(name, 0.0) ** 0.5 if scaler.with_std else 1.0) for name in fields]
 
@@ -139,7 +139,7 @@ def _max_abs(scaler: Any, fields: list[Any]) -> _Pairs:
     return [(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]
 
 
-def _robust(scaler: Any, fields: list[Any]) -> _Pairs:
+def _robust_scaling(scaler: Any, fields: list[Any]) -> _Pairs:
     pairs = []
     for name in fields:
         median = scaler.median[name].get() if scaler.with_centering and name in scaler.median else 0.0
@@ -150,17 +150,17 @@ def _robust(scaler: Any, fields: list[Any]) -> _Pairs:
     return pairs
 
 
-def _bounded(scaler: BoundedScaler, fields: list[Any]) -> _Pairs:
+def _bounded_scaling(scaler: BoundedScaler, fields: list[Any]) -> _Pairs:
     means, variances = scaler.means, scaler.vars
     return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 
 
 #: Those of river, by name.
 _SCALERS: dict[str, Callable[[Any, list[Any]], _Pairs]] = {
-    "StandardScaler": _standard,
+    "StandardScaler": _standard_scaling,
     "MinMaxScaler": _min_max,
     "MaxAbsScaler": _max_abs,
-    "RobustScaler": _robust,
+    "RobustScaler": _robust_scaling,
 }
 
 

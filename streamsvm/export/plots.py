@@ -234,7 +234,7 @@ class _Boundary:
     def __init__(self, model: Any, rows: Rows) -> None:
         self._steps, self.last = steps_of(model)
         self._learner = learner_of(model)
-        scaler = _scaler(model)
+        scaler = _scaler_of(model)
         self.names = _two_features(self._learner, scaler)
         try:
             self.rows = [([float(x.get(name, 0.0)) for name in self.names], y) for x, y in rows]
@@ -243,7 +243,7 @@ class _Boundary:
             made = set(self.names) - set(known)  # such as those of categories
             if made or (hasattr(self._learner, "feature_names") and set(self._seen(0.0, 0.0)) != set(self.names)):
                 raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")
-            moments = _moments(scaler, self.names)
+            moments = _means_and_deviations(scaler, self.names)
             unscaled = all(isinstance(step, TableEncoder) and step.learned_scaler is None for step in self._steps)
             scale = getattr(self._learner, "scale_in_use", None)
             if moments is None and scale is not None and unscaled:
@@ -380,7 +380,7 @@ class _Boundary:
                 axes.contour(*self.sides, lead, levels=[0.0], colors="black", linewidths=1)
 
 
-def _scaler(model: Any) -> Any:
+def _scaler_of(model: Any) -> Any:
     """Return the first transformer of a pipeline that has means, be it inside a table's encoder; None if there is none."""
     steps = list(model.steps.values())[:-1] if isinstance(model, compose.Pipeline) else []
     scalers = (step.learned_scaler if isinstance(step, TableEncoder) else step for step in steps)
@@ -398,7 +398,7 @@ def _two_features(last: Any, scaler: Any) -> list[Any]:
     return list(names)
 
 
-def _moments(scaler: Any, names: list[Any]) -> _Moments | None:
+def _means_and_deviations(scaler: Any, names: list[Any]) -> _Moments | None:
     """Return means and standard deviations of the features before they are scaled, as far as a scaler has them."""
     try:
         moments = np.array([[scaler.means[name], scaler.vars[name]] for name in names if name in scaler.counts], np.float64)

@@ -67,7 +67,7 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
         raise ProgramError(f"bits must be 32, 16 or 8, not {bits!r}")
     found = math.inf
     for candidate in (8, 16, 32) if bits is None else (bits,):
-        made = _refitted(program, rounded(program, candidate))
+        made = _refitted_program(program, rounded(program, candidate))
         if error is None:
             _refuse_lossy(program, made, candidate)
             return made
@@ -83,11 +83,11 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
 def rounded(program: Program, bits: int) -> Program:
     """Return a program with rounded vectors, and coefficients as they were: as many bytes as `quantised` gives it."""
     return program.with_steps(
-        step if bits == 32 or step.do not in ("kernel", "neighbours") else _rounded(step, bits) for step in program.steps
+        step if bits == 32 or step.do not in ("kernel", "neighbours") else _rounded_step(step, bits) for step in program.steps
     )
 
 
-def _rounded(step: Step, bits: int) -> Step:
+def _rounded_step(step: Step, bits: int) -> Step:
     bits, given = bits if step.do == "kernel" else 16, step.arrays["vectors"]
     if given.dtype.kind == "i" and 8 * given.itemsize <= bits:
         return step
@@ -112,7 +112,9 @@ class _Sums:
 
     def changes(self, X: np.ndarray) -> np.ndarray:
         """Return what the sums at rows X [n, width] lack of what they were, float64 [n, outputs]."""
-        return _values(self.step, self.vectors, self.weights, X) - _values(self.moved, self.moved_vectors, self.others, X)
+        return _step_values(self.step, self.vectors, self.weights, X) - _step_values(
+            self.moved, self.moved_vectors, self.others, X
+        )
 
     def norms(self) -> np.ndarray:
         """Return how far the sums are from what they were in the space of the kernel, float64 [outputs], rounding included."""
@@ -122,14 +124,14 @@ class _Sums:
         return np.asarray(np.sqrt(np.maximum(squares, 0.0) + np.finfo(np.float64).eps * np.square(sizes)))
 
 
-def _values(step: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
+def _step_values(step: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
     values, size = np.empty((len(X), len(weights))), max(MOST_AT_ONCE // max(len(vectors), 1), 1)
     for begin in range(0, len(X), size):
         values[begin : begin + size] = kernel_values(step, vectors, X[begin : begin + size]) @ weights.T
     return values
 
 
-def _sums(program: Program, other: Program) -> Iterator[tuple[int, _Sums]]:
+def _moved_sums(program: Program, other: Program) -> Iterator[tuple[int, _Sums]]:
     """Give the sums of kernels whose vectors have moved, with the numbers of their values."""
     for number, reader in enumerate(program.steps, 1):
         place = reader.of[0] - 1
@@ -139,14 +141,14 @@ def _sums(program: Program, other: Program) -> Iterator[tuple[int, _Sums]]:
                 yield number, found
 
 
-def _refitted(program: Program, made: Program) -> Program:
+def _refitted_program(program: Program, made: Program) -> Program:
     """Return a program with other coefficients, by which its sums are the projections of what they were.
 
     The changes of the sums at the moved vectors are what the changes of the coefficients have to make up for: what is left is
     orthogonal to the kernels at all moved vectors.
     """
     steps = list(made.steps)
-    for number, sums in _sums(program, made):
+    for number, sums in _moved_sums(program, made):
         if sums.step.options["kind"] == "sigmoid" or len(sums.vectors) > _MOST_REFITTED:
             continue
         G = kernel_values(sums.moved, sums.moved_vectors, sums.moved_vectors)
@@ -160,8 +162,8 @@ def _refitted(program: Program, made: Program) -> Program:
 
 def _refuse_lossy(program: Program, made: Program, bits: int) -> None:
     """Raise a ProgramError if the sums of a kernel are others than they were; a sigmoid kernel has no norm that would tell."""
-    for _, sums in _sums(program, made):
-        before = (sums.weights * _values(sums.step, sums.vectors, sums.weights, sums.vectors).T).sum()
+    for _, sums in _moved_sums(program, made):
+        before = (sums.weights * _step_values(sums.step, sums.vectors, sums.weights, sums.vectors).T).sum()
         lost = math.sqrt(np.square(sums.norms()).sum() / max(float(before), np.finfo(np.float64).tiny))
         if sums.step.options["kind"] != "sigmoid" and lost > _MOST_LOST:
             share, more = 100.0 * min(lost, 1.0), 16 if bits == 8 else 32
@@ -180,17 +182,17 @@ def error_bound(program: Program, other: Program) -> float:
     committee combines its experts, if decision values count votes, and if the nearest rows vote, because others may become the
     nearest.
     """
-    norms = {number: sums.norms() for number, sums in _sums(program, other) if sums.step.options["kind"] == "rbf"}
+    norms = {number: sums.norms() for number, sums in _moved_sums(program, other) if sums.step.options["kind"] == "rbf"}
     changes = [np.zeros(len(program.columns))]
     for number, (step, moved, width) in enumerate(zip(program.steps, other.steps, program.widths[1:], strict=True), 1):
         taken = np.concatenate([changes[place] for place in step.of])
         behind = program.steps[step.of[0] - 1] if number in norms else step
         known = number in norms and not any(changes[place].any() for place in behind.of)
-        changes.append(norms[number] if known else _change(step, moved, taken, width))
+        changes.append(norms[number] if known else _most_change(step, moved, taken, width))
     return float(changes[program.answer.decision].max(initial=0.0))
 
 
-def _change(step: Step, moved: Step, taken: np.ndarray, width: int) -> np.ndarray:
+def _most_change(step: Step, moved: Step, taken: np.ndarray, width: int) -> np.ndarray:
     """Return by how much each number of a step's value changes at most, where those that it takes change by ``taken``."""
     way = np.abs(vectors_of(step) - vectors_of(moved)).sum() if "vectors" in step.arrays else 0.0
     if not way and not taken.any():

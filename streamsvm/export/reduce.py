@@ -115,17 +115,17 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
         small = given if bits == 32 else quantised(given, bits)
     else:
         how = max_bytes, rows, bits, passes
-        ways = [given, _forgetful(given)] if rows is not None and len(rows) and _remembers(given) else [given]
-        tried = [_fitting(way, *how, np.random.default_rng(seed)) for way in ways]
-        small = min(tried, key=lambda found: _worse(*_cost(program, found, rows)))
+        ways = [given, _forgetful_program(given)] if rows is not None and len(rows) and _remembers_rows(given) else [given]
+        tried = [_fitting_program(way, *how, np.random.default_rng(seed)) for way in ways]
+        small = min(tried, key=lambda found: _worse_by(*_cost_of(program, found, rows)))
     counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.do in _SHRINKING) for some in (program, small))
-    found = Reduction(small, (counts[0], counts[1]), table_bytes(small), *_cost(program, small, rows))
+    found = Reduction(small, (counts[0], counts[1]), table_bytes(small), *_cost_of(program, small, rows))
     if counts[1] < counts[0] or given is not program:
         small.facts = {**program.facts, "made smaller": str(found)}
     return found
 
 
-def _cost(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
+def _cost_of(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
     if rows is None or not len(rows):
         return None, None
     before, after = Predictor(program), Predictor(small)
@@ -134,11 +134,11 @@ def _cost(program: Program, small: Program, rows: np.ndarray | None) -> tuple[fl
     return same, float(np.sqrt(np.square(difference).mean()))
 
 
-def _worse(same: float | None, difference: float | None) -> tuple[float, float]:
+def _worse_by(same: float | None, difference: float | None) -> tuple[float, float]:
     return -(same or 0.0), difference or 0.0
 
 
-def _fitting(
+def _fitting_program(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     for step in program.steps:
@@ -149,34 +149,34 @@ def _fitting(
     low, high = 0, most  # of the step with the most vectors: low are too few to ask, high too many
     while high - low > 1:
         middle = (low + high) // 2
-        fits = table_bytes(rounded(_cut(program, middle, most), bits)) <= max_bytes
+        fits = table_bytes(rounded(_cut_program(program, middle, most), bits)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle)
     if low == 0:
-        least = table_bytes(rounded(_cut(program, min(most, 1), most), bits))
+        least = table_bytes(rounded(_cut_program(program, min(most, 1), most), bits))
         what = "with one vector" if most else "without a support vector"
         names = f" ({of_names:,} of them for names)" if (of_names := names_bytes(program)) else ""
         raise ProgramError(f"{what} its tables have {least:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
-    return _replaced(_remembering(program, low, most, rng), low, most, rows, bits, passes, rng)
+    return _replaced_vectors(_remembering_program(program, low, most, rng), low, most, rows, bits, passes, rng)
 
 
-def _remembering(program: Program, vectors: int, most: int, rng: np.random.Generator | None = None) -> Program:
+def _remembering_program(program: Program, vectors: int, most: int, rng: np.random.Generator | None = None) -> Program:
     """Return a program of which fewer rows vote as neighbours: the first ones, or any."""
     steps = []
     for step in program.steps:
         arrays = step.arrays
         if step.do == "neighbours":
-            n, count = len(arrays["vectors"]), _count(step, vectors, most)
+            n, count = len(arrays["vectors"]), _count_kept(step, vectors, most)
             kept = np.arange(count) if rng is None else np.sort(rng.permutation(n)[:count])
             arrays = {**arrays, **{name: arrays[name][kept] for name in ("vectors", "targets", "weights")}}
         steps.append(replace(step, arrays=arrays))
     return program.with_steps(steps)
 
 
-def _remembers(program: Program) -> bool:
+def _remembers_rows(program: Program) -> bool:
     return any(step.do == "neighbours" for step in program.steps)
 
 
-def _forgetful(program: Program, what: str = "neighbours") -> Program:
+def _forgetful_program(program: Program, what: str = "neighbours") -> Program:
     """Return a program in which the mean vote of all rows stands for that of neighbours, or the mean of leaves for a forest."""
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
@@ -191,24 +191,26 @@ def _forgetful(program: Program, what: str = "neighbours") -> Program:
 
 def _without_large_forest(program: Program, max_bytes: int) -> Program:
     """Return a program without trees, if these would take more than half of the bytes."""
-    without = _forgetful(program, "forest")
+    without = _forgetful_program(program, "forest")
     return without if 2 * (table_bytes(program) - table_bytes(without)) > max_bytes else program
 
 
-def _count(step: Step, vectors: int, most: int) -> int:
+def _count_kept(step: Step, vectors: int, most: int) -> int:
     """Return how many vectors a step keeps where that with the most keeps ``vectors`` of ``most``."""
     return math.ceil(len(step.arrays["vectors"]) * vectors / most) if most else 0
 
 
-def _cut(program: Program, vectors: int, most: int) -> Program:
+def _cut_program(program: Program, vectors: int, most: int) -> Program:
     """Return a program with as many vectors as the one sought, whichever they are."""
-    program = _remembering(program, vectors, most)
-    kept = {number: np.arange(_count(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.do == "kernel"}
+    program = _remembering_program(program, vectors, most)
+    kept = {
+        number: np.arange(_count_kept(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.do == "kernel"
+    }
     new = {number: vectors_of(program.steps[number - 1])[some] for number, some in kept.items()}
-    return _with(program, new, {i: step.arrays["weights"][:, kept[step.of[0]]] for i, step in _readers(program)})
+    return _with_vectors(program, new, {i: step.arrays["weights"][:, kept[step.of[0]]] for i, step in _kernel_readers(program)})
 
 
-def _readers(program: Program) -> list[tuple[int, Step]]:
+def _kernel_readers(program: Program) -> list[tuple[int, Step]]:
     """Return the steps that read kernel values, which are all ``linear``, with the numbers of their values."""
     kernels = {number for number, step in enumerate(program.steps, 1) if step.do == "kernel"}
     found = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.of)]
@@ -217,7 +219,7 @@ def _readers(program: Program) -> list[tuple[int, Step]]:
     return found
 
 
-def _with(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
+def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
     """Return a program with other vectors and weights, by the numbers of the values."""
     steps = []
     for number, step in enumerate(program.steps, 1):
@@ -229,16 +231,18 @@ def _with(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, n
     return program.with_steps(steps)
 
 
-def _replaced(
+def _replaced_vectors(
     program: Program, vectors: int, most: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
-    readers, new, problems = _readers(program), {}, {}
+    readers, new, problems = _kernel_readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
-        count = _count(step, vectors, most) if step.do == "kernel" else 0
+        count = _count_kept(step, vectors, most) if step.do == "kernel" else 0
         if count:
-            given = _rows(program, step, rows, count, rng)
-            problems[number] = _problem(program, number, given, [reader for _, reader in readers if reader.of == (number,)])
-            new[number] = _moved(step, problems[number], readers, number, count, passes, rng)
+            given = _rows_of_step(program, step, rows, count, rng)
+            problems[number] = _least_squares_of(
+                program, number, given, [reader for _, reader in readers if reader.of == (number,)]
+            )
+            new[number] = _moved_step(step, problems[number], readers, number, count, passes, rng)
     weights = {i: step.arrays["weights"] for i, step in readers}
     for number, problem in problems.items():
         solved, begin = problem.solve(new[number]).T, 0
@@ -246,10 +250,10 @@ def _replaced(
             if reader.of == (number,):
                 weights[i] = solved[begin : begin + len(reader.arrays["biases"])]
                 begin += len(weights[i])
-    return quantised(_with(program, new, weights), bits)
+    return quantised(_with_vectors(program, new, weights), bits)
 
 
-def _rows(program: Program, step: Step, rows: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
+def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return rows in the space of a step's vectors, float32: the vectors, rows between them, and as many of those given.
 
     Rows that are given may be of one kind, while vectors are of all.
@@ -259,18 +263,18 @@ def _rows(program: Program, step: Step, rows: np.ndarray | None, count: int, rng
     parts = [own] if len(own) <= needed else []
     if rows is not None and len(rows):
         given = rows if 2 * len(rows) <= needed else rows[np.sort(rng.permutation(len(rows))[: needed // 2])]
-        parts.append(_value(program, step.of[0], given).astype(np.float32))
+        parts.append(_value_on_rows(program, step.of[0], given).astype(np.float32))
     between = max(needed - sum(map(len, parts)), len(own))
     return np.concatenate([*parts, rows_between(own, between, rng)])
 
 
-def _value(program: Program, number: int, rows: np.ndarray) -> np.ndarray:
+def _value_on_rows(program: Program, number: int, rows: np.ndarray) -> np.ndarray:
     part = program.with_steps(program.steps[:number])
     part.answer = program.answer._replace(decision=number, choice=number)
     return run(part, rows)[0]
 
 
-def _problem(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:
+def _least_squares_of(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:
     step = program.steps[number - 1]
     weights, biases = (np.concatenate([reader.arrays[name] for reader in readers]) for name in ("weights", "biases"))
     o = step.options
@@ -284,7 +288,7 @@ def _problem(program: Program, number: int, rows: np.ndarray, readers: list[Step
     return ReducedSet(kernel, rows, targets, counts)
 
 
-def _moved(
+def _moved_step(
     step: Step,
     problem: ReducedSet,
     readers: list[tuple[int, Step]],

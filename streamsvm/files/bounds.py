@@ -26,11 +26,11 @@ def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]
     So the values are counted that a walk would meet, before anything is made of them: more than a million, and more than 64 times
     those that the file holds, are too many. An instance ends a walk.
     """
-    found = [_held(record, arrays) for record in records]
+    found = [_held_values(record, arrays) for record in records]
     own = [count for count, _ in found]
-    opaque = [_kind(record) in _OPAQUE for record in records]
+    opaque = [_record_kind(record) in _OPAQUE for record in records]
     held = [[number for number in inner if number < len(records)] for _, inner in found]
-    root_own, root_held = _held(root, arrays)
+    root_own, root_held = _held_values(root, arrays)
     most = _FREE + _TIMES * (sum(own) + root_own)
     sizes = [0] * len(records)  # 0: not met yet, -1: being counted
     for start in range(len(records)):
@@ -56,16 +56,16 @@ def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]
 _TOO_MANY = "its records share so much that it would never be read to the end: no model does that"
 
 
-def _kind(record: Any) -> str:
+def _record_kind(record: Any) -> str:
     if type(record) is not list or not record or type(record[0]) is not str:
         raise CorruptError("it holds a record of no kind")
     return record[0]
 
 
-def _held(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
+def _held_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
     """The number of values that are written in a part of a tree, and the records that it names."""
     if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray", "texts"):
-        return 1 + len(tree) + _words(tree[1], arrays), []
+        return 1 + len(tree) + _array_words(tree[1], arrays), []
     count, held, stack = 1, [], [tree]
     while stack:
         node = stack.pop()
@@ -79,13 +79,13 @@ def _held(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
                 if tag == "at" and type(inner) is int and inner >= 0:
                     held.append(inner)
                 elif tag == "bytes":
-                    count += _words(inner, arrays)
+                    count += _array_words(inner, arrays)
                 elif inner.__class__ is list or inner.__class__ is dict:
                     stack.append(inner)
     return count, held
 
 
-def _words(number: Any, arrays: Sequence[np.ndarray]) -> int:
+def _array_words(number: Any, arrays: Sequence[np.ndarray]) -> int:
     return arrays[number].nbytes // _WORD if type(number) is int and 0 <= number < len(arrays) else 0
 
 

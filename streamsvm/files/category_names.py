@@ -25,7 +25,7 @@ def spelling(name: str) -> str:
 
 def seed_of(column: Hashable) -> int:
     """Return the number with which the CRC-32 of the names of a column begins: that of its own name."""
-    return zlib.crc32(_bytes(str(column)))
+    return zlib.crc32(_text_bytes(str(column)))
 
 
 def key_of(seed: int, name: str) -> int:
@@ -34,8 +34,8 @@ def key_of(seed: int, name: str) -> int:
     >>> key_of(seed_of("city"), "Paris") == zlib.crc32(b"Paris", zlib.crc32(b"city"))
     True
     """
-    return zlib.crc32(_bytes(name), seed) or 1
+    return zlib.crc32(_text_bytes(name), seed) or 1
 
 
-def _bytes(text: str) -> bytes:
+def _text_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

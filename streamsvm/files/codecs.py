@@ -45,26 +45,26 @@ class Codec:
     shared: bool = False
 
 
-def _partial(parts: Any) -> functools.partial[Any]:
+def _make_partial(parts: Any) -> functools.partial[Any]:
     function, arguments, named = parts
     if not callable(function):
         raise CorruptError(f"{shown(function)} cannot be called")
-    return functools.partial(function, *_tuple(arguments), **dict(_tuple(named)))
+    return functools.partial(function, *_tuple_of(arguments), **dict(_tuple_of(named)))
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
+def _tuple_of(value: Any) -> tuple[Any, ...]:
     if type(value) is not tuple:
         raise CorruptError(f"{shown(value)} stands where a tuple belongs")
     return value
 
 
-def _twister(words: Any, position: Any) -> np.ndarray:
+def _make_twister(words: Any, position: Any) -> np.ndarray:
     if type(words) is not bytes or len(words) != 4 * _WORDS or type(position) is not int or not 0 <= position <= _WORDS:
         raise CorruptError("the state of a random generator is none")
     return np.frombuffer(words, "<u4")
 
 
-def _number(value: Any) -> float:
+def _number_of(value: Any) -> float:
     if type(value) is not float:
         raise CorruptError(f"{shown(value)} stands where a float belongs")
     return value
@@ -75,11 +75,11 @@ def _random_parts(generator: random.Random) -> tuple[Any, ...]:
     return np.array(words[:-1], "<u4").tobytes(), words[-1], gauss
 
 
-def _random(parts: Any) -> random.Random:
+def _make_random(parts: Any) -> random.Random:
     words, position, gauss = parts
     generator = random.Random(0)  # noqa: S311
-    twister = _twister(words, position).tolist()
-    generator.setstate((3, (*twister, position), None if gauss is None else _number(gauss)))
+    twister = _make_twister(words, position).tolist()
+    generator.setstate((3, (*twister, position), None if gauss is None else _number_of(gauss)))
     return generator
 
 
@@ -95,9 +95,9 @@ def _random_state(parts: Any) -> np.random.RandomState:
     words, position, has_gauss, gauss = parts
     if type(has_gauss) is not int or has_gauss not in (0, 1):
         raise CorruptError("the state of a random generator is none")
-    state = {"key": _twister(words, position), "pos": position}
+    state = {"key": _make_twister(words, position), "pos": position}
     generator = np.random.RandomState(0)
-    generator.set_state({"bit_generator": "MT19937", "state": state, "has_gauss": has_gauss, "gauss": _number(gauss)})
+    generator.set_state({"bit_generator": "MT19937", "state": state, "has_gauss": has_gauss, "gauss": _number_of(gauss)})
     return generator
 
 
@@ -108,54 +108,54 @@ def _vector_dict_parts(vector: Any) -> tuple[Any, ...]:
 
 def _vector_dict(parts: Any) -> Any:
     values, default, mask = parts
-    pairs = [_tuple(pair) for pair in _tuple(values)]
+    pairs = [_tuple_of(pair) for pair in _tuple_of(values)]
     check_hashes(pair[0] for pair in pairs)
     return river_state.make_vector_dict(dict(pairs), default, None if mask is None else set(mask))
 
 
-def _compiled(cls: Any) -> Codec:
+def _compiled_codec(cls: Any) -> Codec:
     return Codec(cls.__name__, cls, river_state.state_of, lambda parts: river_state.restore(cls, *parts), shared=True)
 
 
-def _iso(kind: Any) -> Codec:
+def _iso_codec(kind: Any) -> Codec:
     return Codec(kind.__name__, kind, lambda value: (value.isoformat(),), lambda parts: kind.fromisoformat(*parts))
 
 
 CODECS = {
     codec.kind: codec
     for codec in (
-        _iso(datetime.date),
-        _iso(datetime.datetime),
-        _iso(datetime.time),
+        _iso_codec(datetime.date),
+        _iso_codec(datetime.datetime),
+        _iso_codec(datetime.time),
         Codec(
             "timedelta",
             datetime.timedelta,
             lambda value: (value.days, value.seconds, value.microseconds),
             lambda parts: datetime.timedelta(*parts),
         ),
-        Codec("complex", complex, lambda value: (value.real, value.imag), lambda parts: complex(*map(_number, parts))),
+        Codec("complex", complex, lambda value: (value.real, value.imag), lambda parts: complex(*map(_number_of, parts))),
         Codec(
             "itemgetter",
             operator.itemgetter,
             lambda value: tuple(value.__reduce__()[1]),
-            lambda parts: operator.itemgetter(*_tuple(parts)),
+            lambda parts: operator.itemgetter(*_tuple_of(parts)),
         ),
         Codec(
             "NormalDist",
             statistics.NormalDist,
             lambda value: (value.mean, value.stdev),
-            lambda parts: statistics.NormalDist(*map(_number, parts)),
+            lambda parts: statistics.NormalDist(*map(_number_of, parts)),
         ),
         Codec(
             "partial",
             functools.partial,
             lambda value: (value.func, value.args, tuple(value.keywords.items())),
-            _partial,
+            _make_partial,
         ),
-        Codec("Random", random.Random, _random_parts, _random, shared=True),
+        Codec("Random", random.Random, _random_parts, _make_random, shared=True),
         Codec("RandomState", np.random.RandomState, _random_state_parts, _random_state, shared=True),
         Codec("VectorDict", VectorDict, _vector_dict_parts, _vector_dict, shared=True),
-        *map(_compiled, river_state.COMPILED),
+        *map(_compiled_codec, river_state.COMPILED),
     )
 }
 _BY_TYPE = {codec.type: codec for codec in CODECS.values()}

@@ -151,14 +151,14 @@ def unpack(data: bytes) -> Container:
     if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise CorruptError("its checksum is wrong")
     try:
-        header = json.loads(data[8 : 8 + n_header], object_pairs_hook=_unique, parse_constant=_refuse)
+        header = json.loads(data[8 : 8 + n_header], object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
         strings = header.pop("__metadata__")
         if strings["format"] != _KIND or not all(isinstance(value, str) for value in strings.values()):
             raise CorruptError("it is not a file of streamsvm")
         version = int(strings["version"])
         if version > VERSION:
             raise NewerError(f"it has version {version} of the format, but this streamsvm reads only up to {VERSION}: upgrade it")
-        arrays = _arrays(header, memoryview(data)[8 + n_header :])
+        arrays = _read_arrays(header, memoryview(data)[8 + n_header :])
     except (CorruptError, NewerError):
         raise
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
@@ -168,7 +168,7 @@ def unpack(data: bytes) -> Container:
     return Container(arrays, strings)
 
 
-def _arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.ndarray]:
+def _read_arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.ndarray]:
     # Every count is Python's integer here, so that none overflows; the arrays follow one another and fill the buffer.
     arrays, at = {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -187,12 +187,12 @@ def _arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.ndarray]
     return arrays
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise CorruptError("a name stands twice in its header")
     return found
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise CorruptError(f"its header holds {constant}")

@@ -43,7 +43,7 @@ def shown(value: object) -> str:
     '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1], [1]], [[1], ...'
     """
     text = ""
-    for piece in _pieces(value):
+    for piece in _repr_pieces(value):
         text += piece
         if len(text) > _SHOWN:
             return f"{text[: _SHOWN - 3]}..."
@@ -54,7 +54,7 @@ _SHOWN = 80  # characters
 _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("frozenset({", "})")}
 
 
-def _pieces(value: Any) -> Iterator[str]:
+def _repr_pieces(value: Any) -> Iterator[str]:
     # The parts of a repr, one after the other.
     kind = type(value)
     if kind in (set, frozenset) and not value:
@@ -64,15 +64,15 @@ def _pieces(value: Any) -> Iterator[str]:
         yield opening
         for number, inner in enumerate(value):
             yield ", " if number else ""
-            yield from _pieces(inner)
+            yield from _repr_pieces(inner)
         yield ("," if kind is tuple and len(value) == 1 else "") + closing
     elif kind is dict:
         yield "{"
         for number, (key, inner) in enumerate(value.items()):
             yield ", " if number else ""
-            yield from _pieces(key)
+            yield from _repr_pieces(key)
             yield ": "
-            yield from _pieces(inner)
+            yield from _repr_pieces(inner)
         yield "}"
     elif kind in (str, bytes, bytearray):
         yield repr(value[: _SHOWN + 1])

@@ -108,11 +108,11 @@ def to_bytes(
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that a file says."""
-    return {name: _version(name) for name in ("numpy", "river", "streamsvm")}
+    return {name: _version_of(name) for name in ("numpy", "river", "streamsvm")}
 
 
 @cache
-def _version(name: str) -> str:
+def _version_of(name: str) -> str:
     return version(name)  # it reads a file
 
 
@@ -153,17 +153,17 @@ def facts_of(path: Path | str, container: Container) -> dict[str, Any]:
 
 
 def _read_facts(text: str) -> Any:
-    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_short)
+    return json.loads(text, parse_constant=_finite_number, parse_float=_finite_number, parse_int=_short_integer)
 
 
-def _finite(text: str) -> float:
+def _finite_number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{value} is no number of a fact")
     return value
 
 
-def _short(text: str) -> int:
+def _short_integer(text: str) -> int:
     if len(text) > _LONGEST_INT:
         raise ValueError(f"an int has {len(text):,} digits")
     return int(text)
@@ -222,7 +222,7 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-        with _alone(paths[0].parent) if len(paths) > 1 else contextlib.nullcontext():
+        with _writing_alone(paths[0].parent) if len(paths) > 1 else contextlib.nullcontext():
             for part, path in zip(parts, paths, strict=True):
                 part.replace(path)
         for folder in {path.parent for path in paths}:
@@ -235,7 +235,7 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _writing_alone(folder: Path) -> Iterator[None]:
     """Keep others, who write the same files, waiting: else the first file could be of one writer, and the second of another."""
     if not hasattr(os, "O_DIRECTORY"):
         yield

@@ -28,11 +28,11 @@ _PARTS = frozenset(
 _EXCLUDED = frozenset({"datasets", "envs"})  # parts of river.drift and river.bandit
 
 
-def _listed(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
+def _listed_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
     return frozenset((module, name) for module, names in modules.items() for name in names.split())
 
 
-_CLASSES = _listed(
+_CLASSES = _listed_names(
     {
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
@@ -47,7 +47,7 @@ _CLASSES = _listed(
         "streamsvm.linear.names": "StreamNames",
     }
 )
-_FUNCTIONS = _listed(
+_FUNCTIONS = _listed_names(
     {
         "builtins": "max min str.lower sum",
         "copy": "deepcopy",
@@ -97,11 +97,11 @@ def name_of(named: Any) -> str:
 
 def find_class(name: str, trusted: bool = False) -> type:
     """Return the listed class of a name; an UntrustedError where it is not listed, and the writer is not trusted."""
-    module, qualified = _split(name)
+    module, qualified = _split_name(name)
     parts = module.split(".")
     is_of_part = any(".".join(parts[:n]) in _PARTS for n in (2, 3)) and _EXCLUDED.isdisjoint(parts)
     listed = is_of_part or (module, qualified) in _CLASSES
-    found = _found(module, qualified) if listed or trusted else None
+    found = _found_object(module, qualified) if listed or trusted else None
     if not isinstance(found, type) or name_of(found) != f"{module}:{qualified}":  # a name may lead through what a module imports
         raise UntrustedError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river")
     return found
@@ -109,14 +109,14 @@ def find_class(name: str, trusted: bool = False) -> type:
 
 def find_function(name: str, trusted: bool = False) -> Any:
     """Return the listed function of a name; as `find_class`."""
-    module, qualified = _split(name)
-    found = _found(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
+    module, qualified = _split_name(name)
+    found = _found_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
     if not callable(found):
         raise UntrustedError(f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river")
     return found
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_name(name: str) -> tuple[str, str]:
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
         raise UntrustedError(f"it names {shown(name)}, which is no class or function")
@@ -126,7 +126,7 @@ def _split(name: str) -> tuple[str, str]:
     return module, qualified
 
 
-def _found(module: str, qualified: str) -> Any:
+def _found_object(module: str, qualified: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except MissingPackageError:

@@ -37,8 +37,8 @@ def check(made: Any) -> None:
         if not made.steps:
             return
         *first, last = made.steps.values()
-        transform = all(_has(step, "transform_one") or isinstance(step, base.AnomalyFilter) for step in first)
-        if not transform or not _has(last, "learn_one"):
+        transform = all(_has_method(step, "transform_one") or isinstance(step, base.AnomalyFilter) for step in first)
+        if not transform or not _has_method(last, "learn_one"):
             raise CorruptError("a pipeline has steps that are no models, or no transformers before its end")
         if vars(made).get("_plan", 0) is not None:
             made._build_plan()
@@ -46,14 +46,16 @@ def check(made: Any) -> None:
     if isinstance(made, compose.TransformerUnion):
         _check_steps(made, "transformers")
     kind: Any = type(made)
-    if wrong := _unlike(made, _expected(kind)):  # switches, or rows of text, may make it another object: some work once more
+    if wrong := _unlike_expected(
+        made, _expected_attributes(kind)
+    ):  # switches, or rows of text, may make it another object: some work once more
         given = ((name, vars(made).get(name, ...)) for name in inspect.signature(kind).parameters)
         switches = tuple(pair for pair in given if pair[1] is None or isinstance(pair[1], bool | str))
-        as_text = _expected(kind, switches, "a")
-        if _unlike(made, _expected(kind, switches)) and (not as_text or _unlike(made, as_text)):
+        as_text = _expected_attributes(kind, switches, "a")
+        if _unlike_expected(made, _expected_attributes(kind, switches)) and (not as_text or _unlike_expected(made, as_text)):
             raise CorruptError(wrong)
     if isinstance(made, base.Ensemble):
-        _check_sizes(made, _expected(kind))
+        _check_sizes(made, _expected_attributes(kind))
 
 
 def check_nesting(objects: Iterable[Any]) -> None:
@@ -80,10 +82,10 @@ def check_nesting(objects: Iterable[Any]) -> None:
             elif id(found) in seen:
                 continue
             seen.add(id(found))
-            left += [part for part in _parts(found) if not isinstance(part, _PLAIN)]
+            left += [part for part in _parts_of(found) if not isinstance(part, _PLAIN)]
 
 
-def _parts(found: Any) -> Iterable[Any]:
+def _parts_of(found: Any) -> Iterable[Any]:
     if isinstance(found, dict):
         return found.values()
     if isinstance(found, list | tuple | deque | set):
@@ -99,7 +101,7 @@ def _check_sizes(made: Any, expected: Mapping[str, Any]) -> None:
             raise CorruptError(f"{name} of a {type(made).__name__} are {len(vars(made)[name])}, not one for each model")
 
 
-def _unlike(made: Any, expected: Mapping[str, Any]) -> str:
+def _unlike_expected(made: Any, expected: Mapping[str, Any]) -> str:
     """Return what an object lacks, or what of it cannot be; "" where it is as expected."""
     for name, usual in expected.items():
         if name not in vars(made):
@@ -120,7 +122,7 @@ def _check_steps(made: Any, name: str) -> None:
         raise CorruptError(f"{name} of a {type(made).__name__} are no models")
 
 
-def _has(step: Any, method: str) -> bool:
+def _has_method(step: Any, method: str) -> bool:
     return callable(getattr(type(step), method, None))
 
 
@@ -155,7 +157,7 @@ def _is_like(found: Any, usual: Any, within: bool = False) -> bool:
 
 
 @cache
-def _expected(cls: Any, switches: tuple[tuple[str, Any], ...] = (), value: float | str = 1.0) -> Mapping[str, Any]:
+def _expected_attributes(cls: Any, switches: tuple[tuple[str, Any], ...] = (), value: float | str = 1.0) -> Mapping[str, Any]:
     """Return the attributes of an object that the class makes itself; None stands for parameters, which are of many kinds.
 
     ``switches`` are parameters that are None, True, False or text: others could ask for any amount of memory. A transformer has

@@ -82,7 +82,7 @@ class _StateBytes:
         return self.state[self.at - size : self.at]
 
 
-def _same(found: tuple[Any, ...], due: tuple[Any, ...], what: str) -> None:
+def _check_same(found: tuple[Any, ...], due: tuple[Any, ...], what: str) -> None:
     """Raise a ValueError unless numbers are those that are due, bit by bit."""
     if repr(found) != repr(due):
         raise ValueError(f"{what}: {found}, not {due}")
@@ -90,25 +90,25 @@ def _same(found: tuple[Any, ...], due: tuple[Any, ...], what: str) -> None:
 
 def _ew_mean(read: _StateBytes, alpha: float) -> None:
     (mean,) = read.take("d")
-    _same(read.take("2d"), (alpha, 1 - alpha), "weights of a mean")
+    _check_same(read.take("2d"), (alpha, 1 - alpha), "weights of a mean")
     if not read.flag():
-        _same((mean,), (0.0,), "a mean of no values")
+        _check_same((mean,), (0.0,), "a mean of no values")
 
 
 def _read_ew_mean(read: _StateBytes, alpha: float) -> None:
     """An exponentially weighted mean."""
     _ew_mean(read, alpha)
-    _same(read.take("d"), (alpha,), "the fading factor")
+    _check_same(read.take("d"), (alpha,), "the fading factor")
 
 
 def _read_ew_var(read: _StateBytes, alpha: float) -> None:
     """Weighted means of the values and of their squares."""
     _ew_mean(read, alpha)
     _ew_mean(read, alpha)
-    _same(read.take("2d"), (alpha, alpha), "the fading factor")
+    _check_same(read.take("2d"), (alpha, alpha), "the fading factor")
 
 
-def _moments(read: _StateBytes) -> tuple[float, ...]:
+def _read_moments(read: _StateBytes) -> tuple[float, ...]:
     """Central moments: delta, the mean, the last addition to the second, the second to the fourth, the number of values."""
     moments = read.take("7d")
     count = moments[-1]
@@ -117,21 +117,21 @@ def _moments(read: _StateBytes) -> tuple[float, ...]:
     if moments[3] < 0:
         raise ValueError(f"the second moment is {moments[3]}, below zero")
     if count == 0:
-        _same(moments, (0.0,) * 7, "moments of no values")
+        _check_same(moments, (0.0,) * 7, "moments of no values")
     return moments
 
 
 def _read_kurtosis(read: _StateBytes, bias: bool) -> None:
     """Central moments between two notes of the bias."""
-    _same((read.flag(),), (bias,), "bias")
-    _moments(read)
-    _same((read.flag(),), (bias,), "bias")
+    _check_same((read.flag(),), (bias,), "bias")
+    _read_moments(read)
+    _check_same((read.flag(),), (bias,), "bias")
 
 
 def _read_skew(read: _StateBytes, bias: bool) -> None:
     """Central moments and two notes of the bias."""
-    _same((_moments(read)[5],), (0.0,), "the fourth moment, which a skew does not have")
-    _same((read.flag(), read.flag()), (bias, bias), "bias")
+    _check_same((_read_moments(read)[5],), (0.0,), "the fourth moment, which a skew does not have")
+    _check_same((read.flag(), read.flag()), (bias, bias), "bias")
 
 
 def _read_peak_to_peak(read: _StateBytes) -> None:
@@ -139,20 +139,20 @@ def _read_peak_to_peak(read: _StateBytes) -> None:
     largest = float(np.finfo(np.float64).max)
     low, high = read.take("2d")
     if not (low <= high and low <= largest and high >= -largest):
-        _same((low, high), (largest, -largest), "minimum and maximum")
+        _check_same((low, high), (largest, -largest), "minimum and maximum")
 
 
-def _quantile(read: _StateBytes, q: float) -> tuple[int, float]:
+def _read_markers(read: _StateBytes, q: float) -> tuple[int, float]:
     """A P2 estimator: wanted and real positions of five markers, and their heights. Returns the first values and the rows."""
     steps = (0.0, q / 2, q, (1 + q) / 2, 1.0)
     starts, firsts = (1.0, 1 + 2 * q, 1 + 4 * q, 3 + 2 * q, 5.0), (1.0, 2.0, 3.0, 4.0, 5.0)
-    _same(read.take("6d"), (q, *steps), "the quantile and the steps of its markers")
+    _check_same(read.take("6d"), (q, *steps), "the quantile and the steps of its markers")
     wanted, positions, heights, (known,) = read.take("5d"), read.take("5d"), read.take("5d"), read.take("B")
     if known > 5:
         raise ValueError(f"{known} first values, more than 5")
     if not read.flag():  # the first values, as they came
-        _same((wanted, positions), (starts, firsts), "markers of the first five values")
-        _same(heights[known:], (0.0,) * (5 - known), "values that did not come yet")
+        _check_same((wanted, positions), (starts, firsts), "markers of the first five values")
+        _check_same(heights[known:], (0.0,) * (5 - known), "values that did not come yet")
         if any(map(math.isnan, heights[:known])):
             raise ValueError("one of the first five values is NaN")
         return known, positions[4]
@@ -171,13 +171,13 @@ def _quantile(read: _StateBytes, q: float) -> tuple[int, float]:
 
 def _read_quantile(read: _StateBytes, q: float) -> None:
     """A P2 estimator."""
-    _quantile(read, q)
+    _read_markers(read, q)
 
 
 def _read_iqr(read: _StateBytes, low: float, high: float) -> None:
     """Two P2 estimators of the same rows."""
-    _same(_quantile(read, low), _quantile(read, high), "rows of the two quantiles")
-    _same(read.take("2d"), (low, high), "the quantiles")
+    _check_same(_read_markers(read, low), _read_markers(read, high), "rows of the two quantiles")
+    _check_same(read.take("2d"), (low, high), "the quantiles")
     _check_order(low, high)
 
 
@@ -186,16 +186,16 @@ def _check_order(low: float, high: float) -> None:
         raise ValueError(f"the lower quantile, {low}, is not below the upper, {high}")
 
 
-def _window(read: _StateBytes, size: int) -> None:
+def _read_window(read: _StateBytes, size: int) -> None:
     """A window of values: sorted, and in the order of arrival."""
     ordered = read.vector("<f8", 0, size)
     values = read.vector("<f8", 0, size)
     if np.isnan(values).any() or not np.array_equal(ordered, np.sort(values)):
         raise ValueError("the sorted values are not those of the window")
-    _same(read.take("Q"), (size,), "the length of the window")
+    _check_same(read.take("Q"), (size,), "the length of the window")
 
 
-def _between(q: float, size: int) -> tuple[int, int, float]:
+def _places_between(q: float, size: int) -> tuple[int, int, float]:
     """The two places in a full window between which its quantile lies, and how far from the first."""
     place = q * (size - 1.0)
     low = math.floor(place)
@@ -204,23 +204,23 @@ def _between(q: float, size: int) -> tuple[int, int, float]:
 
 def _read_rolling_quantile(read: _StateBytes, q: float, size: int) -> None:
     """A window and the places in it."""
-    _window(read, size)
-    _same(read.take("dQQQd"), (q, size, *_between(q, size)), "places of the quantile")
-    _same(read.take("dQ"), (q, size), "the quantile and the length of the window")
+    _read_window(read, size)
+    _check_same(read.take("dQQQd"), (q, size, *_places_between(q, size)), "places of the quantile")
+    _check_same(read.take("dQ"), (q, size), "the quantile and the length of the window")
 
 
 def _read_rolling_iqr(read: _StateBytes, low: float, high: float, size: int) -> None:
     """A window and the places of two quantiles in it."""
-    _window(read, size)
-    due = (low, high, size, *_between(low, size), *_between(high, size))
-    _same(read.take("ddQQQdQQd"), due, "places of the quantiles")
-    _same(read.take("ddQ"), (low, high, size), "the quantiles and the length of the window")
+    _read_window(read, size)
+    due = (low, high, size, *_places_between(low, size), *_places_between(high, size))
+    _check_same(read.take("ddQQQdQQd"), due, "places of the quantiles")
+    _check_same(read.take("ddQ"), (low, high, size), "the quantiles and the length of the window")
     _check_order(low, high)
 
 
 def _read_rolling_auc(read: _StateBytes, label: int, size: int) -> None:
     """Scores with labels, as they came and from the lowest to the highest (ties by label and number)."""
-    _same(read.take("iQ"), (label, size), "the label and the length of the window")
+    _check_same(read.take("iQ"), (label, size), "the label and the length of the window")
     positives, following = read.take("QQ")
     window = read.vector(_ENTRY, 0, size)
     ordered = read.vector(_ENTRY, 0, size)
@@ -228,18 +228,18 @@ def _read_rolling_auc(read: _StateBytes, label: int, size: int) -> None:
     numbers = (packed & ~_POSITIVE).astype(np.int64)
     if following >= 2**62 or (np.diff(numbers) < 1).any() or (numbers[-1:] >= following).any():
         raise ValueError("the numbers of its scores do not grow")
-    _same((positives,), (int(np.count_nonzero(packed & _POSITIVE)),), "rows of the positive label")
+    _check_same((positives,), (int(np.count_nonzero(packed & _POSITIVE)),), "rows of the positive label")
     bits = window["score"].copy().view(np.int64)
     ranks = np.lexsort((packed, bits ^ ((bits >> 63) & np.int64(2**63 - 1))))  # as Rust's total_cmp orders
     if ordered.tobytes() != window[ranks].tobytes():
         raise ValueError("the sorted scores are not those of the window")
-    _same(read.take("iQ"), (label, size), "the label and the length of the window")
+    _check_same(read.take("iQ"), (label, size), "the label and the length of the window")
 
 
 def _read_adwin(read: _StateBytes, delta: float, clock: int, buckets: int, shortest: int, grace: int) -> None:
     """A window as buckets: those of level i stand for 2^i rows each, with their total and their variance."""
     due = (delta, clock, buckets, float(shortest), float(grace))
-    _same(read.take("diQdd"), due, "the parameters")
+    _check_same(read.take("diQdd"), due, "the parameters")
     total, variance, width, widths = read.take("4d")
     read.take("4i")  # buckets, most buckets, rows and detections so far: river lets them wrap
     (levels,) = read.take("Q")
@@ -257,8 +257,8 @@ def _read_adwin(read: _StateBytes, delta: float, clock: int, buckets: int, short
     if levels == 0 or width != rows or not width <= widths < math.inf:
         raise ValueError(f"a window of {width} rows in {levels} levels with {rows} rows")
     if rows == 0:
-        _same((total, variance, widths), (0.0, 0.0, 0.0), "sums of no rows")
-    _same(read.take("diQii"), (delta, clock, buckets, shortest, grace), "the parameters")
+        _check_same((total, variance, widths), (0.0, 0.0, 0.0), "sums of no rows")
+    _check_same(read.take("diQii"), (delta, clock, buckets, shortest, grace), "the parameters")
 
 
 # Classes ----------------------------------------------------------------------------------------------------------------------
@@ -301,14 +301,14 @@ class Compiled:
         read.end()
 
 
-def _share(name: str) -> _Argument:
+def _share_argument(name: str) -> _Argument:
     return _Argument(name, float, 0, 1)
 
 
 _BIAS = _Argument("bias", bool, 0, 1)
-_FADING = _share("fading_factor")
+_FADING = _share_argument("fading_factor")
 _LABEL = _Argument("pos_val", int, -_I32 - 1, _I32)
-_QUANTILES = _share("q_inf"), _share("q_sup")
+_QUANTILES = _share_argument("q_inf"), _share_argument("q_sup")
 _VALUES = _Argument("window_size_value", int, 1, _LONGEST_WINDOW)
 _SCORES = _Argument("window_size", int, 1, _LONGEST_WINDOW)
 _ADWIN = (
@@ -328,11 +328,11 @@ COMPILED: Mapping[type, Compiled] = MappingProxyType(
         compiled.RsIQR: Compiled(_QUANTILES, _read_iqr, "stats.iqr.IQR", "_iqr"),
         compiled.RsKurtosis: Compiled((_BIAS,), _read_kurtosis, "stats.kurtosis.Kurtosis", "_kurtosis"),
         compiled.RsPeakToPeak: Compiled((), _read_peak_to_peak, "stats.ptp.PeakToPeak", "_ptp"),
-        compiled.RsQuantile: Compiled((_share("q"),), _read_quantile, "stats.quantile.Quantile", "_quantile"),
+        compiled.RsQuantile: Compiled((_share_argument("q"),), _read_quantile, "stats.quantile.Quantile", "_quantile"),
         compiled.RsRollingIQR: Compiled((*_QUANTILES, _VALUES), _read_rolling_iqr, "stats.iqr.RollingIQR", "_rolling_iqr"),
         compiled.RsRollingPRAUC: Compiled((_LABEL, _SCORES), _read_rolling_auc, "metrics.rolling_pr_auc.RollingPRAUC", "_metric"),
         compiled.RsRollingQuantile: Compiled(
-            (_share("q"), _VALUES), _read_rolling_quantile, "stats.quantile.RollingQuantile", "_rolling_quantile"
+            (_share_argument("q"), _VALUES), _read_rolling_quantile, "stats.quantile.RollingQuantile", "_rolling_quantile"
         ),
         compiled.RsRollingROCAUC: Compiled(
             (_LABEL, _SCORES), _read_rolling_auc, "metrics.rolling_roc_auc.RollingROCAUC", "_metric"
@@ -345,7 +345,7 @@ _BY_WRAPPER = {"river." + form.wrapper: cls for cls, form in COMPILED.items()}
 _NEVER_EMPTY = compiled.RsRollingIQR, compiled.RsRollingQuantile
 
 
-def _checked(cls: type, arguments: Arguments, state: bytes, problem: str) -> None:
+def _check_state(cls: type, arguments: Arguments, state: bytes, problem: str) -> None:
     if cls not in COMPILED:
         raise ValueError(f"{cls.__name__} is not one of river's classes with a compiled state that are known here")
     try:
@@ -374,7 +374,7 @@ def state_of(instance: Any) -> tuple[Arguments, bytes]:
         arguments = struct.unpack_from("<d", state)
     else:
         arguments = getattr(instance, "__getnewargs__", tuple)()
-    _checked(type(instance), arguments, state, "a {} cannot be kept")
+    _check_state(type(instance), arguments, state, "a {} cannot be kept")
     return arguments, state
 
 
@@ -390,7 +390,7 @@ def restore(cls: type, arguments: Arguments, state: bytes) -> Any:
     ...
     ValueError: the state of a RsEWMean is corrupt: weights of a mean: (0.0, 0.0), not (0.25, 0.75)
     """
-    _checked(cls, arguments, state, "the state of a {} is corrupt")
+    _check_state(cls, arguments, state, "the state of a {} is corrupt")
     # The constructor reserves memory for a whole window; the state brings the length.
     windows = (_VALUES, _SCORES)
     small = (1 if form in windows else value for form, value in zip(COMPILED[cls].arguments, arguments, strict=True))
@@ -399,7 +399,7 @@ def restore(cls: type, arguments: Arguments, state: bytes) -> Any:
     return instance
 
 
-def _names(instance: object) -> list[str]:
+def _class_names(instance: object) -> list[str]:
     return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__]
 
 
@@ -409,7 +409,7 @@ def check_wrapper(instance: object) -> None:
     ADWIN makes its compiled object anew after a drift, from its own parameters; a rolling quantile asks the compiled object for a
     value as soon as it has noted that there was one. So these have to be right too, or compiled code panics later.
     """
-    cls = next((_BY_WRAPPER[name] for name in _names(instance) if name in _BY_WRAPPER), None)
+    cls = next((_BY_WRAPPER[name] for name in _class_names(instance) if name in _BY_WRAPPER), None)
     if cls is None:
         return
     form, own, name = COMPILED[cls], vars(instance), type(instance).__name__
@@ -438,7 +438,7 @@ def check_scaler(instance: object) -> None:
 
     A number may be NaN, for river's scaler learns that too.
     """
-    own = vars(instance) if "river.preprocessing.scale.StandardScaler" in _names(instance) else {}
+    own = vars(instance) if "river.preprocessing.scale.StandardScaler" in _class_names(instance) else {}
     if not own:
         return
     windowed = own.get("window_size") is not None  # its numbers are objects

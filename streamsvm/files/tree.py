@@ -276,16 +276,16 @@ class _Reader:
         if kind in _EMPTY:
             made = _EMPTY[kind]()
         elif kind == "deque":
-            made = deque(maxlen=None if rest[1] is None else _index(rest[1], 2**62))
+            made = deque(maxlen=None if rest[1] is None else _checked_index(rest[1], 2**62))
         elif kind == "bytearray":
             made = bytearray(self._bytes(rest[0]))
         elif kind == "array":
             made = self._array(rest[0]).copy()
             made = made.T if rest[1] is True else made
         elif kind == "texts":
-            made = _texts(self._array(rest[0]))
+            made = _texts_of(self._array(rest[0]))
         elif kind == "objects":
-            made = _objects(self._values(rest[0]))
+            made = _object_array(self._values(rest[0]))
         elif kind in ("instance", "model"):
             made = object.__new__(find_class(rest[0], self._trusted))
         elif kind == "of":
@@ -336,7 +336,11 @@ class _Reader:
             return value
         ((tag, content),) = value.items()
         if tag == "at":
-            return self._made[number] if (number := _index(content, len(self._records))) in self._made else self._make(number)
+            return (
+                self._made[number]
+                if (number := _checked_index(content, len(self._records))) in self._made
+                else self._make(number)
+            )
         if tag == "float":
             return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content]
         if tag == "int":
@@ -390,7 +394,7 @@ class _Reader:
         return found.__get__(owner, type(owner))
 
     def _array(self, number: Any) -> np.ndarray:
-        number = _index(number, len(self._arrays))
+        number = _checked_index(number, len(self._arrays))
         if number in self._taken:  # each time would be a copy
             raise CorruptError(f"it names array {number} twice")
         self._taken.add(number)
@@ -400,13 +404,13 @@ class _Reader:
         return self._array(number).tobytes()
 
 
-def _texts(codes: np.ndarray) -> np.ndarray:
+def _texts_of(codes: np.ndarray) -> np.ndarray:
     if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _LARGEST_CODE).any():
         raise CorruptError("an array of texts is none")
     return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()
 
 
-def _objects(values: list[Any]) -> np.ndarray:
+def _object_array(values: list[Any]) -> np.ndarray:
     if not all(type(value) in _SCALARS for value in values):
         raise CorruptError("an array of objects holds what is no label")
     check_hashes(values)
@@ -415,7 +419,7 @@ def _objects(values: list[Any]) -> np.ndarray:
     return made
 
 
-def _index(value: Any, end: int) -> int:
+def _checked_index(value: Any, end: int) -> int:
     if type(value) is not int or not 0 <= value < end:
         raise CorruptError(f"it counts {shown(value)} where there are {end:,}")
     return value

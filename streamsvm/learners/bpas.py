@@ -22,7 +22,7 @@ STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 
 @compiled
-def _replace(block: np.ndarray, diagonal: float) -> float:
+def _replace_vector(block: np.ndarray, diagonal: float) -> float:
     # Remove the support vector whose contribution is nearest to a multiple of the row at hand; that multiple. It is no longer
     # than the contribution: it could be where a polynomial kernel is clipped, and then is no kernel.
     v, c = views(block), common(block)
@@ -48,7 +48,7 @@ def step(block: np.ndarray, row: Row) -> None:
     if loss > 0.0 and row.self_kernel >= LEAST_SELF_KERNEL:
         coefficient = row.target * min(s["C"] * row.weight, loss / row.self_kernel)
         if h["n_support"] == h["budget"]:
-            coefficient = min(max(coefficient + _replace(block, row.self_kernel), -LARGEST), LARGEST)
+            coefficient = min(max(coefficient + _replace_vector(block, row.self_kernel), -LARGEST), LARGEST)
         add_support_vector(block, row, coefficient)
 
 

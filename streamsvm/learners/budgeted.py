@@ -234,12 +234,12 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 sign = self._start_labels(labels, n_outputs)
                 self._features.restore(names)
                 self._make_room()
-                for number, chunk in enumerate(_dense(chunk, self._dtype) for chunk in chunks):
+                for number, chunk in enumerate(_dense_rows(chunk, self._dtype) for chunk in chunks):
                     row = self._first_refused(chunk, columns)
                     if row >= 0:
                         self._complain_of(chunk[row], names, number * size + row)
                 self._get_ready()
-                for number, chunk in enumerate(_dense(chunk, self._dtype) for chunk in chunks):
+                for number, chunk in enumerate(_dense_rows(chunk, self._dtype) for chunk in chunks):
                     part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
                     if not expand(self._block, chunk, columns, np.ones(len(chunk)), part):
                         self._complain_of_strategy()
@@ -319,7 +319,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return super()._learned() if self.scaling is None else {}
 
 
-def _dense(rows: Any, dtype: Any) -> np.ndarray:
+def _dense_rows(rows: Any, dtype: Any) -> np.ndarray:
     # [n, features], of an array or a sparse matrix
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused by name
         return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype)

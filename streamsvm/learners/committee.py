@@ -79,24 +79,26 @@ class Expert(NamedTuple):
         return ["last", "average"] if self.place.inputs == 2 else ["last"]
 
 
-def _ascent(width: float, C: float, kind: int = kinds.ASCENT) -> Expert:
+def _ascent_expert(width: float, C: float, kind: int = kinds.ASCENT) -> Expert:
     name = f"{'resetting ' if kind == kinds.RESETTING else ''}dual ascent, gamma x {width:g}, C {C:g}"
     return Expert(name, kind, width, {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1})
 
 
-def _linear(C: float) -> Expert:
+def _linear_expert(C: float) -> Expert:
     return Expert(f"linear, C {C:g}", kinds.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
 
 
-def _landmarks(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Expert:
+def _landmark_expert(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Expert:
     rows = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **kernel_rls.FIRST_STATE}
     of = "cubic" if kernel == POLY else f"gamma x {width:g}"
     return Expert(f"least squares on {number} landmarks, {of}{rows}", kinds.LANDMARKS, width, state, number, kernel)
 
 
-def _regression(width: float, C: float, kind: int = kinds.ASCENT, budget: int = _BUDGET, corrects: int | None = None) -> Expert:
-    name = _ascent(width, C, kind).name + ("" if corrects is None else ", of what is not additive")
+def _regression_expert(
+    width: float, C: float, kind: int = kinds.ASCENT, budget: int = _BUDGET, corrects: int | None = None
+) -> Expert:
+    name = _ascent_expert(width, C, kind).name + ("" if corrects is None else ", of what is not additive")
     return Expert(name, kind, width, {"C": C, "relaxation": 0.5}, budget, corrects=corrects)
 
 
@@ -112,10 +114,10 @@ _FOREST = Expert("rolling forest", kinds.FOREST, budget=2400)
 def _of_labels(budget: int) -> tuple[Expert, ...]:
     # Two kernel machines have more support vectors: where there is much to resolve, they resolve it.
     return (
-        *(_ascent(width, 1.0)._replace(budget=budget) for width in (1.0, 4.0)),
-        *(_ascent(width, 1.0, kinds.RESETTING) for width in (1.0, 4.0)),
-        _linear(0.01),
-        _linear(1.0),
+        *(_ascent_expert(width, 1.0)._replace(budget=budget) for width in (1.0, 4.0)),
+        *(_ascent_expert(width, 1.0, kinds.RESETTING) for width in (1.0, 4.0)),
+        _linear_expert(0.01),
+        _linear_expert(1.0),
         _SECOND_ORDER[1],
         _ADDITIVE,
         _NEIGHBOURS,
@@ -126,32 +128,38 @@ def _of_labels(budget: int) -> tuple[Expert, ...]:
 
 #: The experts of labels by effort.
 EXPERTS: dict[str, tuple[Expert, ...]] = {
-    "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, kinds.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
+    "low": (
+        _ascent_expert(1.0, 1.0),
+        _ascent_expert(1.0, 1.0, kinds.RESETTING),
+        _linear_expert(1.0),
+        _SECOND_ORDER[1],
+        _ADDITIVE,
+    ),
     "normal": _of_labels(300),
-    "high": (*_of_labels(500), _landmarks(300), _landmarks(100, 1.0, 0.999), _landmarks(100, 0.25)),
+    "high": (*_of_labels(500), _landmark_expert(300), _landmark_expert(100, 1.0, 0.999), _landmark_expert(100, 0.25)),
 }
 
 _IN_FEATURES = (
-    _linear(0.01),
-    _linear(0.1),
+    _linear_expert(0.01),
+    _linear_expert(0.1),
     _SECOND_ORDER[0],
     _ADDITIVE,
     Expert("last target", kinds.LAST_TARGET),
 )
-_CORRECTING = _regression(1.0, 1.0, kinds.RESETTING, corrects=kinds.ADDITIVE)
-_NARROW = _regression(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
+_CORRECTING = _regression_expert(1.0, 1.0, kinds.RESETTING, corrects=kinds.ADDITIVE)
+_NARROW = _regression_expert(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
 #: Those of targets.
 REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
-    "low": (*_IN_FEATURES, _regression(1.0, 1.0), _CORRECTING),
-    "normal": (*_IN_FEATURES, _landmarks(300), _landmarks(300, kernel=POLY), _NARROW, _CORRECTING, _NEIGHBOURS),
+    "low": (*_IN_FEATURES, _regression_expert(1.0, 1.0), _CORRECTING),
+    "normal": (*_IN_FEATURES, _landmark_expert(300), _landmark_expert(300, kernel=POLY), _NARROW, _CORRECTING, _NEIGHBOURS),
     "high": (
         *_IN_FEATURES,
         _SECOND_ORDER[1],
-        _landmarks(500),
-        _landmarks(300, kernel=POLY),
-        _landmarks(300, 0.25),
+        _landmark_expert(500),
+        _landmark_expert(300, kernel=POLY),
+        _landmark_expert(300, 0.25),
         _NARROW,
-        _regression(4.0, 0.1, corrects=kinds.ADDITIVE),
+        _regression_expert(4.0, 0.1, corrects=kinds.ADDITIVE),
         _CORRECTING,
         _NEIGHBOURS,
     ),

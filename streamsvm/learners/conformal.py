@@ -87,7 +87,7 @@ class _Conformal:
 
     def _begin(self, model: Any, level: float, window: int) -> None:
         name, kind = self._within
-        if not isinstance(_last(model), kind):
+        if not isinstance(_last_step(model), kind):
             raise ValueError(f"the {name} must be one of river, not {shown(model)}")
         check_number("level", level, 0.0, high=1.0)
         if not 0.0 < level < 1.0:
@@ -339,7 +339,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         yield {"classifier": linear_model.LogisticRegression()}
 
 
-def _last(model: Any) -> Any:
+def _last_step(model: Any) -> Any:
     """The last step of a pipeline; anything else is itself."""
     while isinstance(model, compose.Pipeline) and model.steps:
         model = model._last_step

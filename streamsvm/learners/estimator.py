@@ -146,7 +146,7 @@ class OnlineEstimator(RiverEstimator, Explained):
             columns = self._admit(batch)
             self._get_ready(len(batch.matrix))
         try:
-            for rows, n in _runs(outputs):
+            for rows, n in _runs_of_rows(outputs):
                 if n != self._outputs:
                     self._resize(n)
                     self._get_ready(len(batch.matrix))
@@ -426,7 +426,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         return {}
 
 
-def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
+def _runs_of_rows(outputs: np.ndarray) -> list[tuple[slice, int]]:
     """Return the runs of rows that need the same number of outputs, and that number."""
     if not len(outputs):
         return []

@@ -46,7 +46,7 @@ class Explained:
         ValueError
             A feature is not a finite number, nothing was learned, or there is no such label.
         """
-        return _explain(self, x, typical, groups or {}, label)
+        return _explain_row(self, x, typical, groups or {}, label)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the rows of each label that the model knows and that are nearest to a row.
@@ -84,7 +84,7 @@ class Explained:
         labels = _labels_of(self)
         targets = [labels[int(i)] for i in of] if labels else of.tolist()
         seen = [label for label in labels if label in self._labels.targets]  # type: ignore[attr-defined]
-        return nearest_examples(_names(self, x)[0][:d], given, distances, targets, seen, n, what)
+        return nearest_examples(_names_and_values(self, x)[0][:d], given, distances, targets, seen, n, what)
 
     def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
         """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its
@@ -93,14 +93,14 @@ class Explained:
         raise ValueError(f"a {type(self).__name__} knows no rows")
 
 
-def _explain(
+def _explain_row(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable], label: Any
 ) -> Explanation:
     if not model.feature_names:
         raise ValueError("the model has learned nothing: there is nothing to explain")
-    base = _mean(model) if typical is None else _row(model, typical)[0]
-    row, chosen = _row(model, x)
-    prediction, place = _predicted(model, chosen) if label is None else (label, _place_of(model, label))
+    base = _typical_row(model) if typical is None else _row_and_answer(model, typical)[0]
+    row, chosen = _row_and_answer(model, x)
+    prediction, place = _prediction_and_place(model, chosen) if label is None else (label, _place_of(model, label))
 
     def decide(rows: np.ndarray) -> np.ndarray:
         found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
@@ -108,11 +108,11 @@ def _explain(
         model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
         return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
 
-    names, given = _names(model, x)
+    names, given = _names_and_values(model, x)
     return explanation(prediction, decide, row, base, names, groups, given)
 
 
-def _names(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
+def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
     """Return the name of each feature, and its value in a row; where names are hashed, those that share a column in the row."""
     names: list[Hashable] = list(model.feature_names)
     if model.overflow != "hash" or len(names) < model.max_features:
@@ -125,20 +125,20 @@ def _names(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hasha
     return names, {names[column]: float(sum(x[name] for name in found)) for column, found in sharing.items()}
 
 
-def _row(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
+def _row_and_answer(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
     """Return a row as the model reads it, [features], and what it answers."""
     chosen = model._decide_row(x, iterates.CHOSEN)  # or says what is wrong with it
     model._features.fill(model._row, x, False)
     return model._used_row.copy(), chosen
 
 
-def _mean(model: Any) -> np.ndarray:
+def _typical_row(model: Any) -> np.ndarray:
     """Return the mean of the rows that were learned, [features], as far as the model scales by it; 0 elsewhere."""
     scale = getattr(model, "scale_in_use", None)
     return np.zeros(len(model._used_row), model._dtype) if scale is None else scale.location.astype(model._dtype)
 
 
-def _predicted(model: Any, chosen: float) -> tuple[Any, int]:
+def _prediction_and_place(model: Any, chosen: float) -> tuple[Any, int]:
     """Return what is predicted, and the number of its decision value: of two labels, 1 of the positive and 0 of the other."""
     labels = getattr(model, "_labels", None)
     if labels is None:
@@ -147,7 +147,7 @@ def _predicted(model: Any, chosen: float) -> tuple[Any, int]:
 
 
 def _place_of(model: Any, label: Any) -> int:
-    """Return the number of a label's decision value, as `_predicted`."""
+    """Return the number of a label's decision value, as `_prediction_and_place`."""
     known = _labels_of(model)
     if label not in known:
         raise ValueError(f"the model has no label {shown(label)} to explain")

@@ -140,10 +140,10 @@ class Mergeable(OnlineEstimator):
         if not given or (len(given) == 1 and given[0].model is self and not units and not targets and rows is None):
             return
         merged = type(self)(**self._get_params())
-        parts = _parts(merged, given, _admit_features(merged, [each.model for each in given]))
+        parts = _merge_parts(merged, given, _admit_features(merged, [each.model for each in given]))
         _take_facts(merged, [each.model for each in given])
         merged._take(parts, rows)
-        _become(self, merged)
+        _become_merged(self, merged)
 
     def _check_merge(self, other: Any) -> None:
         """Raise a ValueError unless the other model can become one with this one."""
@@ -180,7 +180,7 @@ def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
     return {name: column for column, name in enumerate(names)}
 
 
-def _parts(merged: Any, given: Sequence[_Given], column_of: dict[Any, int]) -> list[Part]:
+def _merge_parts(merged: Any, given: Sequence[_Given], column_of: dict[Any, int]) -> list[Part]:
     labels: Labels | None = getattr(merged, "_labels", None)
     if labels is not None:
         for each in given:
@@ -225,7 +225,7 @@ def _take_facts(merged: Any, models: Sequence[Any]) -> None:
         merged._class_weights.restore(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
 
 
-def _become(model: Any, merged: Any) -> None:
+def _become_merged(model: Any, merged: Any) -> None:
     model._features.restore(merged.feature_names)
     model._features.restore_order(merged._features.order)
     model._use(merged._store)

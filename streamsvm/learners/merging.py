@@ -167,7 +167,7 @@ def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
     Z = merged.support_vectors.astype(np.float64)
     a0, b = merged._coefficients_of("last").T, merged.intercept
     between = kernel_matrix(*kernel, Z, Z)
-    penalty = _trust(parts) * float(np.mean(np.diag(between))) * between
+    penalty = _trust_in_parts(parts) * float(np.mean(np.diag(between))) * between
     values, outputs = _Values(kernel, asked.X, Z), range(a0.shape[1])
     matrices = [penalty.copy() for _ in outputs]
     a, step, size, lowest = a0, np.zeros_like(a0), 1.0, math.inf
@@ -251,7 +251,7 @@ def _own_answers(merged: Any, part: Part, every: int) -> tuple[np.ndarray, np.nd
     return labels.astype(np.float64), np.where(F.argmax(axis=1) == labels, 1.0, 0.0)
 
 
-def _trust(parts: Sequence[Part]) -> float:
+def _trust_in_parts(parts: Sequence[Part]) -> float:
     if parts[0].model.averaging == 0:
         return _TRUST
     last, average = (sum(part.share * part.model._common["error"][0][iterate] for part in parts) for iterate in range(2))

@@ -23,7 +23,7 @@ _LEAST_EIGENVALUE = 1e-6  # over the largest
 
 
 @compiled
-def _invert(block: np.ndarray) -> None:
+def _invert_gram(block: np.ndarray) -> None:
     # Once the landmarks are there, and again while gamma="scale" is finding gamma.
     v, s = views(block), state_of(block, STATE)
     h = v.header[0]
@@ -66,7 +66,7 @@ def step(block: np.ndarray, row: Row) -> None:
             add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
     elif size != 0.0:
         if s["gamma"] != h["gamma"]:
-            _invert(block)
+            _invert_gram(block)
         for i in range(n):
             total = 0.0
             for j in range(n):

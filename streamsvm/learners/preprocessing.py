@@ -131,7 +131,7 @@ class BoundedScaler(base.MiniBatchTransformer):
             except KeyError:
                 pass
             except (struct.error, TypeError, OverflowError):
-                _complain(x)
+                _complain_of_row(x)
             else:
                 return self._all, len(x)
         if not isinstance(x, Mapping):
@@ -142,10 +142,10 @@ class BoundedScaler(base.MiniBatchTransformer):
         try:
             struct.pack_into(f"{len(x)}d", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
-            _complain(x)
+            _complain_of_row(x)
         if learn and not x.keys() <= columns.keys():
             if not np.all(np.abs(values) <= _LARGEST):
-                _complain(x)
+                _complain_of_row(x)
             for name in x:
                 columns.setdefault(name.item() if isinstance(name, np.generic) else name, len(columns))
             self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
@@ -156,15 +156,15 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         columns, n = self._fill(x, True)
-        bounded = _learn(columns, self._values, n, self._bound, self._moments, self._first)
+        bounded = _learn_values(columns, self._values, n, self._bound, self._moments, self._first)
         if bounded < 0:
-            _complain(x)
+            _complain_of_row(x)
         self.n_bounded += bounded
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
         columns, n = self._fill(x, False)
-        if not _transform(columns, self._values, n, self._bound, self._moments, self._scaled):
-            _complain(x)
+        if not _transform_values(columns, self._values, n, self._bound, self._moments, self._scaled):
+            _complain_of_row(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
     def merge_with(self, *others: BoundedScaler) -> list[Units]:
@@ -273,7 +273,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._moments[:n], self._first[:n] = moments, first
 
 
-def _complain(x: Mapping[Any, Any]) -> None:
+def _complain_of_row(x: Mapping[Any, Any]) -> None:
     for name, value in x.items():
         try:
             number = float(struct.unpack("d", struct.pack("d", value))[0])
@@ -437,7 +437,7 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
 
 
 @compiled
-def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
     """Learn n values; how many were bounded, or -1, with nothing learned, if one is not finite."""
     for i in range(n):
         if not abs(values[i]) <= _LARGEST:
@@ -449,7 +449,9 @@ def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moment
 
 
 @compiled
-def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray) -> bool:
+def _transform_values(
+    columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
+) -> bool:
     """Standardise n values, which may be in place; False if one is not finite."""
     for i in range(n):
         value = values[i]
@@ -486,7 +488,7 @@ def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: 
     """Learn the rows of a matrix of finite numbers; the number of values that were bounded."""
     bounded = 0
     for i in range(len(matrix)):
-        bounded += _learn(columns, matrix[i], len(columns), bound, moments, first)
+        bounded += _learn_values(columns, matrix[i], len(columns), bound, moments, first)
     return bounded
 
 
@@ -494,4 +496,4 @@ def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: 
 def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
     """Standardise a matrix of finite numbers in place."""
     for i in range(len(matrix)):
-        _transform(columns, matrix[i], len(columns), bound, moments, matrix[i])
+        _transform_values(columns, matrix[i], len(columns), bound, moments, matrix[i])

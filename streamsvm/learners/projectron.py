@@ -28,7 +28,7 @@ _LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a supp
 
 
 @compiled(fastmath=FAST)
-def _project(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
+def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
     # The projection of a vector, from its kernel values, onto the first n support vectors, all of them brought to length 1; its
     # squared length. Its coefficients K^-1 k are in the last row of gram, and in the last column 1 over the lengths that the
     # support vectors have: K^-1 reaches neither.
@@ -48,7 +48,7 @@ def _project(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) ->
 
 
 @compiled
-def _grow(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
+def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
     # K^-1 with the vector that has just been projected as one more row and column, by the block inverse; False, and nothing
     # changes, where the vectors would depend on each other too closely.
     gram = views(block).gram
@@ -69,7 +69,7 @@ def _grow(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
 
 
 @compiled
-def _invert(block: np.ndarray) -> None:
+def _invert_gram(block: np.ndarray) -> None:
     # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row. Support vectors that have
     # come to lie in the span of those before them are projected onto these.
     v, s = views(block), state_of(block, STATE)
@@ -78,8 +78,8 @@ def _invert(block: np.ndarray) -> None:
     while n < h["n_support"]:
         kernel_row_of(block, n)
         diagonal = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
-        share = _project(block, v.kernel_rows[2], diagonal, n) if diagonal >= LEAST_SELF_KERNEL else 0.0
-        if diagonal >= LEAST_SELF_KERNEL and _grow(block, share, diagonal, n):
+        share = _project_row(block, v.kernel_rows[2], diagonal, n) if diagonal >= LEAST_SELF_KERNEL else 0.0
+        if diagonal >= LEAST_SELF_KERNEL and _grow_store(block, share, diagonal, n):
             n += 1
             continue
         for i in range(n if diagonal >= LEAST_SELF_KERNEL else 0):
@@ -106,16 +106,16 @@ def step(block: np.ndarray, row: Row) -> None:
     if diagonal < LEAST_SELF_KERNEL or not (mistake or (s["margin_steps"] and y * f < 1.0)):
         return
     if s["gamma"] != h["gamma"]:  # which "scale" is still finding
-        _invert(block)
+        _invert_gram(block)
         compute_scores(block, *scan_row(v.rows[0], h["used"], v.active[0]))
     n = h["n_support"]
     along = v.gram[v.gram.shape[0] - 1]
-    share = _project(block, v.kernel_rows[0], diagonal, n)
+    share = _project_row(block, v.kernel_rows[0], diagonal, n)
     squared, distance = diagonal * share, math.sqrt(diagonal * max(1.0 - share, 0.0))
     size = 0.0
     if mistake:
         size = row.weight * y
-        if n < h["budget"] and distance > s["eta"] and _grow(block, share, diagonal, n):
+        if n < h["budget"] and distance > s["eta"] and _grow_store(block, share, diagonal, n):
             add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
             return
     elif squared > 0.0:

@@ -215,7 +215,7 @@ class Trial(NamedTuple):
             K, wanted, weights = basis.values(rows.X[some]), rows.wanted[some], rows.weights[some]
             F, change = K @ basis.coefficients.T + basis.intercept, K @ step.T
             for sums, size in zip(trial.sums, _SIZES, strict=True):
-                sums += _measures(F + size * change, wanted, weights, numbers)
+                sums += _output_measures(F + size * change, wanted, weights, numbers)
         return trial
 
     @classmethod
@@ -232,7 +232,7 @@ def _has_numbers(model: Any) -> bool:
     return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 
-def _measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
+def _output_measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
     residual, active = residuals(F, wanted, np.ones(len(F)), numbers)
     squares = np.where(active, np.square(residual), 0.0).sum(axis=1)
     found = np.zeros(_MEASURES + len(_FACTORS))
@@ -271,7 +271,7 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
     if measures[0] == 0.0:
         return 0.0
     model._common["error"] = measures[2] / measures[0]
-    _calibrate(model, measures)
+    _calibrate_outputs(model, measures)
     return float(_SIZES[best])
 
 
@@ -282,11 +282,11 @@ def calibrate(model: Any, rows: Rows) -> None:
         for begin in range(0, len(rows.X), _CHUNK):
             some = slice(begin, begin + _CHUNK)
             F = basis.values(rows.X[some]) @ basis.coefficients.T + basis.intercept
-            measures += _measures(F, rows.wanted[some], rows.weights[some], False)
-        _calibrate(model, measures)
+            measures += _output_measures(F, rows.wanted[some], rows.weights[some], False)
+        _calibrate_outputs(model, measures)
 
 
-def _calibrate(model: Any, measures: np.ndarray) -> None:
+def _calibrate_outputs(model: Any, measures: np.ndarray) -> None:
     if not _has_numbers(model):
         size = measures[3] / measures[0]
         model._common["size"] = size

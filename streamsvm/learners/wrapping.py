@@ -118,8 +118,8 @@ def explained_within(
     """Explain a row by the model that another one wraps, which may be behind transformers."""
     row = x
     while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
-        typical = None if typical is None else _transformed(model, typical)[0]
-        x, model = _transformed(model, x)
+        typical = None if typical is None else _transformed_row(model, typical)[0]
+        x, model = _transformed_row(model, x)
     if not hasattr(model, "explain_one"):
         raise ValueError(f"a {type(model).__name__} explains no decision")
     grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a table's model has groups of its own
@@ -130,14 +130,14 @@ def explained_within(
 def examples_within(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     """Return the examples of the model that another one wraps, which may be behind transformers."""
     while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
-        x, model = _transformed(model, x)
+        x, model = _transformed_row(model, x)
     if not hasattr(model, "examples_one"):
         raise ValueError(f"a {type(model).__name__} knows no rows")
     found: Examples = model.examples_one(x, n)
     return found
 
 
-def _transformed(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], Any]:
+def _transformed_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], Any]:
     """Return a row as the last step of a pipeline is given it, and that step."""
     if not isinstance(x, Mapping):
         raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")

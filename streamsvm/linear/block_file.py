@@ -227,7 +227,7 @@ class BlockFile:
         labels, numbers, weights, starts, indices, found = (
             data[end - size : end].view(kind) for end, size, kind in zip(ends, sizes, KINDS, strict=True)
         )
-        whole = self.dense or _fits(starts, indices, self.shape[1], not self._checked[number])
+        whole = self.dense or _rows_fit(starts, indices, self.shape[1], not self._checked[number])
         if not self._checked[number]:
             whole = whole and zlib.crc32(data.data) == crc and np.isfinite(labels).all() and np.isfinite(found).all()
             whole = whole and bool(((weights >= self.weights[0]) & (weights <= self.weights[1])).all())
@@ -258,7 +258,7 @@ class BlockFile:
 
 
 @compiled
-def _fits(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) -> bool:
+def _rows_fit(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) -> bool:
     """Tell whether rows follow each other, features are below ``features``, and if asked for rise within a row."""
     if starts[0] != 0 or starts[-1] != len(indices):
         return False

@@ -112,7 +112,7 @@ def write_blocks(
     first, read, weights = 0 if zero_based else 1, 0, None if weight is None else _weights_in(Path(weight))
     weighted = weights is not None
     with mixing_writer(path, dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer:
-        for line, text in _texts(source, size, int(memory_limit / 4), verbose):
+        for line, text in _whole_lines(source, size, int(memory_limit / 4), verbose):
             rows = parse_libsvm(text, first, source, line)
             features = int(rows.indices.max()) + 1 if len(rows.indices) else 0
             if weights is not None:
@@ -180,15 +180,15 @@ def stamp_of(source: Path, text: TextOptions) -> dict[str, Any]:
     return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": inode, **options}
 
 
-def _texts(source: Path, size: int, longest: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(source: Path, size: int, longest: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
     """Yield how many lines came before, and whole lines of about ``size`` bytes, while a thread reads the next ones."""
     total, what = source.stat().st_size, f"reading {source.name}"
     with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, shown_bytes(total, what, verbose) as advance:
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
-        rest, line, next_chunk = b"", 0, pool.submit(_read, file, source, size)
+        rest, line, next_chunk = b"", 0, pool.submit(_read_some, file, source, size)
         while chunk := next_chunk.result():
             text = rest + (chunk if line or rest else chunk.removeprefix(codecs.BOM_UTF8))
-            next_chunk = pool.submit(_read, file, source, size)
+            next_chunk = pool.submit(_read_some, file, source, size)
             advance(raw.tell())
             end = text.rfind(b"\n") + 1
             if not end and len(text) > longest:
@@ -201,7 +201,7 @@ def _texts(source: Path, size: int, longest: int, verbose: bool) -> Iterator[tup
             yield line, rest
 
 
-def _read(file: IO[bytes], source: Path, size: int) -> bytes:
+def _read_some(file: IO[bytes], source: Path, size: int) -> bytes:
     try:
         return file.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

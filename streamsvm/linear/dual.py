@@ -74,7 +74,7 @@ def _product_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, flo
 
 
 @compiled(fastmath=FAST)
-def _add(w: np.ndarray, step: float, block: Block, i: int) -> None:
+def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
     """Add a row times ``step`` to w, without the constant feature."""
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -87,7 +87,7 @@ def _add(w: np.ndarray, step: float, block: Block, i: int) -> None:
 
 
 @compiled
-def _shuffle(rows: np.ndarray, seed: int) -> None:
+def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
     """Shuffle in place: Fisher and Yates, with the random numbers of SplitMix64."""
     state = np.uint64(seed)
     for i in range(len(rows) - 1, 0, -1):
@@ -124,7 +124,7 @@ def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: in
     Returns the largest step, in units of the gradient; the rise of the dual objective, without -1/2 |w|^2; the cost of the rows,
     each before its step; and how many of them are free after it.
     """
-    _shuffle(rows, seed)
+    _shuffle_rows(rows, seed)
     largest, gain, total, count, constant = 0.0, 0.0, 0.0, 0, loss.constant
     for i in rows:
         t, weight = target_of(block.labels[i], loss), weight_of(block, i)
@@ -144,7 +144,7 @@ def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: in
         new = min(max(new, lower), upper)
         if new != old:
             b[i] = new
-            _add(w, new - old, block, i)
+            _add_row(w, new - old, block, i)
             w[-1] += (new - old) * constant
             largest = max(largest, abs(new - old) * curvature)
             gain += (new - old) * (t - 0.5 * d * (new + old)) - loss.epsilon * (abs(new) - abs(old))
@@ -184,7 +184,7 @@ def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: Loss, expansion: n
         primal += cost(t, weight, product(w, block, i) + loss.constant * w[-1], loss)
         dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * bounds(t, weight, loss)[2] * b[i] * b[i]
         if b[i] != 0.0:
-            _add(expansion, b[i], block, i)
+            _add_row(expansion, b[i], block, i)
             expansion[-1] += b[i] * loss.constant
     return primal, dual
 

@@ -443,7 +443,7 @@ def to_online(
     569
     """
     check_is_fitted(model)
-    w, intercept = _coefficients(model)
+    w, intercept = _coefficients_of(model)
     columns = getattr(model, "stream_names_", StreamNames())
     names = _feature_names(model, columns, feature_names)
     learner = _new_learner(model, columns, parameters)
@@ -457,7 +457,7 @@ def to_online(
     return learner
 
 
-def _coefficients(model: Any) -> tuple[np.ndarray, float]:
+def _coefficients_of(model: Any) -> tuple[np.ndarray, float]:
     if not hasattr(model, "coef_") or not (is_classifier(model) or is_regressor(model)):
         raise ValueError(f"model must be a fitted linear machine, not {model!r}")
     w = np.asarray(model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_, np.float64)

@@ -72,7 +72,7 @@ class _Mixer:
             order, begin = self._rng.permutation(len(starts) - 1), 0
             while begin < len(order):
                 end = _end_of(starts, order, begin, block_bytes // _WORD)
-                heads, *parts = _gather(words, starts, order[begin:end], self._features, self._head)
+                heads, *parts = _gather_rows(words, starts, order[begin:end], self._features, self._head)
                 labels, *weights = np.ascontiguousarray(heads.reshape(-1, self._head // 2).T)
                 writer.append(Block(0, labels, np.empty(0, np.uint64), *parts, *weights), features)
                 begin = end
@@ -121,7 +121,7 @@ class _Buckets:
         """Add each row to its bucket, ``which`` int64 [rows]."""
         self.rows += np.bincount(which, minlength=len(self.rows))
         row = 0
-        while (row := _fill(words, starts, which, row, self._buffers, self._fills)) < len(which):
+        while (row := _fill_buckets(words, starts, which, row, self._buffers, self._fills)) < len(which):
             bucket = int(which[row])
             if self._fills[bucket]:
                 self._flush(bucket)
@@ -203,7 +203,9 @@ def _starts_of(words: np.ndarray, features: int, head: int) -> np.ndarray:
 
 
 @compiled
-def _fill(words: np.ndarray, starts: np.ndarray, which: np.ndarray, row: int, buffers: np.ndarray, fills: np.ndarray) -> int:
+def _fill_buckets(
+    words: np.ndarray, starts: np.ndarray, which: np.ndarray, row: int, buffers: np.ndarray, fills: np.ndarray
+) -> int:
     """Copy rows, from ``row`` on, to the buffers of their buckets; return the first one that does not fit, or their number."""
     room = buffers.shape[1]
     while row < len(which):
@@ -230,7 +232,7 @@ def _end_of(starts: np.ndarray, order: np.ndarray, begin: int, most: int) -> int
 
 
 @compiled
-def _gather(
+def _gather_rows(
     words: np.ndarray, begins: np.ndarray, rows: np.ndarray, features: int, head: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the labels and weights, row by row, the starts, indices and values of some rows."""

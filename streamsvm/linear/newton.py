@@ -67,7 +67,7 @@ class NewtonSolver:
 
         point = try_(self._w)
         while point.primal - point.dual > options.tol * point.primal and len(history) < options.max_iter:
-            direction, size = -_solve(point.hessian, point.gradient), 1.0
+            direction, size = -_solve_scaled(point.hessian, point.gradient), 1.0
             slope = float(point.gradient @ direction)
             new = try_(point.w + direction)
             while new.primal > point.primal + _ARMIJO * size * slope and len(history) < options.max_iter and size > _SMALLEST:
@@ -88,7 +88,7 @@ class NewtonSolver:
                 self._file.expect(at + 1)
             block = self._file.block(at)
             add = _add_dense if self._file.dense else _add_sparse
-            for rows in _chunks(block) if self._file.dense else [block]:
+            for rows in _row_chunks(block) if self._file.dense else [block]:
                 cost, conjugate, active = add(w, rows, loss, point.gradient, point.hessian)
                 point.primal += float(cost)
                 point.conjugate += float(conjugate)
@@ -101,7 +101,7 @@ class NewtonSolver:
         """Nothing is open between solutions."""
 
 
-def _solve(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _solve_scaled(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Solve with a Cholesky factor of the matrix scaled to a diagonal of 1, since features may be of very different size. If
     rounding left it indefinite, its diagonal is raised: the solution is a direction of descent all the same.
     """
@@ -119,7 +119,7 @@ def _solve(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
             return scale * cho_solve(factor, scale * gradient)
 
 
-def _chunks(block: Block) -> Iterator[Block]:
+def _row_chunks(block: Block) -> Iterator[Block]:
     n = len(block.labels)
     size, features = max(n // _DENSE_CHUNKS, 1), len(block.values) // n
     for begin in range(0, n, size):
@@ -135,7 +135,7 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
     X[:, -1] = loss.constant
     b, C = np.empty(len(X)), np.empty(len(X))
     with np.errstate(over="ignore", invalid="ignore"):  # a solution that is not finite is refused later
-        cost, conjugate, active = _errors(X @ w, block, loss, b, C)
+        cost, conjugate, active = _set_coefficients(X @ w, block, loss, b, C)
         gradient -= b @ X
         X = X[b != 0.0] * np.sqrt(2.0 * C[b != 0.0])[:, np.newaxis]
         hessian += X.T @ X
@@ -143,7 +143,7 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
 
 
 @compiled
-def _errors(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
+def _set_coefficients(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
     """Set the coefficients b and C of rows with decision values f; return cost, conjugate, and how many cost something."""
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
@@ -167,7 +167,7 @@ def _add_sparse(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, h
     f, b, C = np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
         f[i] = product(w, block, i) + loss.constant * w[-1]
-    found = _errors(f, block, loss, b, C)
+    found = _set_coefficients(f, block, loss, b, C)
     last = len(w) - 1
     for i in range(n):
         if b[i] == 0.0:

@@ -145,13 +145,13 @@ class Solution(NamedTuple):
 
 def save_solution(folder: Path, file: BlockFile, loss: Loss, options: Options, solution: Solution) -> None:
     """Save a solution for the next fit that asks for the same."""
-    facts = {"problem": _problem(file, loss, options), **solution._asdict()}
-    save_state(_path(folder, file, loss, options), facts, facts.pop("w"))
+    facts = {"problem": _problem_facts(file, loss, options), **solution._asdict()}
+    save_state(_solution_path(folder, file, loss, options), facts, facts.pop("w"))
 
 
 def load_solution(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Solution | None:
     """Return the saved solution of the same problem; None where there is none or it is corrupt."""
-    found = load_state(_path(folder, file, loss, options), _problem(file, loss, options), file.shape[1] + 1)
+    found = load_state(_solution_path(folder, file, loss, options), _problem_facts(file, loss, options), file.shape[1] + 1)
     if found is None:
         return None
     facts, w = found
@@ -165,20 +165,20 @@ def load_solution(folder: Path, file: BlockFile, loss: Loss, options: Options) -
 def remove_stale_solutions(folder: Path, file: BlockFile) -> None:
     """Remove the saved solutions of problems with other rows."""
     for path in folder.glob("solution-*"):
-        if not path.name.startswith(_prefix(file)):
+        if not path.name.startswith(_path_prefix(file)):
             path.unlink()
 
 
-def _problem(file: BlockFile, loss: Loss, options: Options) -> dict[str, object]:
+def _problem_facts(file: BlockFile, loss: Loss, options: Options) -> dict[str, object]:
     return {"rows": file.signature, "loss": list(loss), "tol": options.tol, "max_iter": options.max_iter}
 
 
-def _path(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Path:
+def _solution_path(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Path:
     problem = json.dumps([loss, options.tol, options.max_iter])
-    return folder / f"{_prefix(file)}{zlib.crc32(problem.encode()):08x}"
+    return folder / f"{_path_prefix(file)}{zlib.crc32(problem.encode()):08x}"
 
 
-def _prefix(file: BlockFile) -> str:
+def _path_prefix(file: BlockFile) -> str:
     return f"solution-{zlib.crc32(json.dumps(file.signature).encode()):08x}-"
 
 
@@ -188,7 +188,7 @@ _KINDS = frozenset({"all", "working set", "gap", "newton"})
 def check_fitted(state: dict[str, Any], classifier: bool) -> None:
     """Raise a ValueError where the saved attributes of a fitted machine do not fit together."""
     w, intercept, n = state["coef_"], state["intercept_"], state["n_features_in_"]
-    if type(n) is not int or not _finite(w, (1, n) if classifier else (n,)) or not _finite(intercept, (1,)):
+    if type(n) is not int or not _is_finite(w, (1, n) if classifier else (n,)) or not _is_finite(intercept, (1,)):
         raise ValueError("the saved model is corrupt: its coefficients are not finite numbers, one a feature")
     if classifier:
         classes = state["classes_"]
@@ -204,7 +204,7 @@ def check_fitted(state: dict[str, Any], classifier: bool) -> None:
         raise ValueError("the saved model is corrupt: the names of its columns do not fit its coefficients")
 
 
-def _finite(array: Any, shape: tuple[int, ...]) -> bool:
+def _is_finite(array: Any, shape: tuple[int, ...]) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all())
 
 

@@ -53,15 +53,15 @@ def chunks(
             size = 8 * len(names)  # of a row
             if size > memory_limit / _ROWS_IN_LIMIT:
                 raise ValueError(f"{source}: a row must be shorter than a sixteenth of memory_limit, and takes {size:,} bytes")
-            for held in _gathered(opened, max(plan(memory_limit).block // size, 1)):
-                parts = [_arrays(chunk, names) for chunk in held]
+            for held in _gathered_chunks(opened, max(plan(memory_limit).block // size, 1)):
+                parts = [_chunk_arrays(chunk, names) for chunk in held]
                 X, labels = np.concatenate([X for X, _ in parts]), [label for _, labels in parts for label in labels]
                 weights = None if weight is None else X[:, -1]
                 if weights is not None and (weights < 0.0).any():
                     row = int(np.argmax(weights < 0.0))
                     what = f"column {weight!r} is {weights[row]:g}, and a weight is at least 0"
-                    raise ValueError(f"{_place(held, row)}: {what}")
-                yield X[:, : len(features)], _labels(labels, codes, held), weights, features
+                    raise ValueError(f"{_place_text(held, row)}: {what}")
+                yield X[:, : len(features)], _label_codes(labels, codes, held), weights, features
     except StreamError as error:
         raise ValueError(str(error)) from error
 
@@ -81,7 +81,7 @@ class _TextLabels(CSVSource):
         return text.strip() or None
 
 
-def _gathered(source: Source, most: int) -> Iterator[list[Chunk]]:
+def _gathered_chunks(source: Source, most: int) -> Iterator[list[Chunk]]:
     """Yield chunks that have ``most`` rows together; the last ones may have fewer."""
     held: list[Chunk] = []
     rows = 0
@@ -95,12 +95,12 @@ def _gathered(source: Source, most: int) -> Iterator[list[Chunk]]:
         yield held
 
 
-def _place(held: list[Chunk], row: int) -> str:
+def _place_text(held: list[Chunk], row: int) -> str:
     chunk, i = [(chunk, i) for chunk in held for i in range(len(chunk))][row]
     return chunk.place(i)
 
 
-def _arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
+def _chunk_arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
     """Return the columns of these names, float64 [n, names], and the labels."""
     n, table = len(chunk), chunk.table(names) if len(chunk) else None
     X, labels = np.full((n, len(names)), np.nan), [None] * n if table is None or table.y is None else list(table.y)
@@ -108,7 +108,7 @@ def _arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
         if table is not None and (values := table.column(name)) is not None:
             numbers, count = as_numbers(values)
             if count < n:
-                raise _refusal(chunk, count, name, _no_number(values[count]))
+                raise _refusal_of_row(chunk, count, name, _no_number(values[count]))
             X[:, column] = numbers
     for i in range(n) if table is None else table.odd:
         row = chunk.row(i)
@@ -117,7 +117,7 @@ def _arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
         cells = [row.x.get(name) for name in names]
         numbers, count = as_numbers(cells)
         if count < len(cells):
-            raise _refusal(chunk, i, names[count], _no_number(cells[count]))
+            raise _refusal_of_row(chunk, i, names[count], _no_number(cells[count]))
         X[i], labels[i] = numbers, row.y
     with np.errstate(over="ignore"):
         finite = np.isfinite(X.astype(np.float32))
@@ -125,11 +125,11 @@ def _arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
         i, column = map(int, np.argwhere(~finite)[0])
         what = f"is {X[i, column]:g}, which is not finite in float32: impute or scale it"
         missing = "has no value: impute it or leave the row out"
-        raise _refusal(chunk, i, names[column], missing if np.isnan(X[i, column]) else what)
+        raise _refusal_of_row(chunk, i, names[column], missing if np.isnan(X[i, column]) else what)
     return X, labels
 
 
-def _refusal(chunk: Chunk, row: int, column: str, what: str) -> ValueError:
+def _refusal_of_row(chunk: Chunk, row: int, column: str, what: str) -> ValueError:
     return ValueError(f"{chunk.place(row)}: column {column!r} {what}")
 
 
@@ -137,16 +137,16 @@ def _no_number(value: Any) -> str:
     return f"is {shown(value)}, not a number: encode it or leave it out"
 
 
-def _number(text: str) -> float | str:
+def _number_or_text(text: str) -> float | str:
     # A number as the sources of streams see it: text such as 007 is a name there.
     found = parse_label(text)
     return found if isinstance(found, int | float) and not isinstance(found, bool) else text
 
 
-def _labels(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.ndarray:
+def _label_codes(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.ndarray:
     if not codes.meta:  # where names came before, everything is a name
         if str in set(map(type, found)):
-            read = {text: _number(text) for text in set(found) if isinstance(text, str)}
+            read = {text: _number_or_text(text) for text in set(found) if isinstance(text, str)}
             if codes.numbers or all(isinstance(number, int | float) for number in read.values()):
                 found = [read.get(label, label) for label in found]
         numbers, count = as_numbers(found)
@@ -158,5 +158,5 @@ def _labels(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.ndarra
         try:
             labels[i] = codes.code(label)
         except ValueError as error:
-            raise ValueError(f"{_place(held, i)}: {error}") from None
+            raise ValueError(f"{_place_text(held, i)}: {error}") from None
     return labels

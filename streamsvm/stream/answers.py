@@ -30,13 +30,15 @@ def calibrated_answer(model: Any) -> ExtraFields | None:
     """Return what a model is sure of, if it is a conformal one: the ends of an interval, or the labels of a set; else None."""
     last = steps_of(model)[1]
     if hasattr(last, "predict_interval_one"):
-        return ExtraFields(("low", "high"), lambda model, x: [_finite(end) for end in _last(model, x, "predict_interval_one")])
+        return ExtraFields(
+            ("low", "high"), lambda model, x: [_finite_or_none(end) for end in _said_by_last(model, x, "predict_interval_one")]
+        )
     if hasattr(last, "predict_set_one"):
-        return ExtraFields(("labels",), lambda model, x: [_last(model, x, "predict_set_one")])
+        return ExtraFields(("labels",), lambda model, x: [_said_by_last(model, x, "predict_set_one")])
     return None
 
 
-def _last(model: Any, x: Any, method: str) -> Any:
+def _said_by_last(model: Any, x: Any, method: str) -> Any:
     """Return what a method of the last step says of a row."""
     steps, last = steps_of(model)
     for step in steps:
@@ -44,7 +46,7 @@ def _last(model: Any, x: Any, method: str) -> Any:
     return getattr(last, method)(x)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 

@@ -91,7 +91,7 @@ class ArrowSource(TableSource):
             raise missing_package(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
         self._errors, self._arrow, self._field_of = arrow_columns.ERRORS, arrow_columns.ArrowColumns(), arrow_columns.field_of
         try:
-            self._digest = _digest(Path(path))
+            self._digest = _digest_of_file(Path(path))
             if self._kind == "parquet":
                 self._file: Any = self._open.enter_context(parquet.ParquetFile(path))
                 schema = self._file.schema_arrow
@@ -102,7 +102,7 @@ class ArrowSource(TableSource):
         except self._errors as error:
             self._open.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-        found = [column for field in schema for column in _leaves(_Column((field.name,)), field.type)]
+        found = [column for field in schema for column in _leaf_columns(_Column((field.name,)), field.type)]
         names, within = [column.name for column in found], {name for column in found for name in column.path[:-1]}
         if problem := self._reading.problem(names, label if label_needed else None, within):
             self._open.close()
@@ -275,17 +275,17 @@ class _Column(NamedTuple):
         return _Column(self.path[: end + 1], self.places[:end])
 
 
-def _leaves(column: _Column, kind: Any) -> Iterator[_Column]:
+def _leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
     """Give the columns that one of a type is read as: of structs those that are in them."""
     fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
     if not fields or len(column.path) == DEEPEST:
         yield column
         return
     for place, field in enumerate(fields):
-        yield from _leaves(_Column((*column.path, f"{column.name}.{field.name}"), (*column.places, place)), field.type)
+        yield from _leaf_columns(_Column((*column.path, f"{column.name}.{field.name}"), (*column.places, place)), field.type)
 
 
-def _digest(path: Path) -> str:
+def _digest_of_file(path: Path) -> str:
     size = path.stat().st_size
     with path.open("rb") as file:
         found = hashlib.sha256(b"%d:" % size + file.read(_DIGESTED))

@@ -59,7 +59,7 @@ class ByteStream:
             raise StreamError(f"{self.name}: {error.strerror or error}") from error
         except AttributeError:  # sys.stdin is None then
             raise StreamError(f"{self.name} is closed") from None
-        self._unpacked = _unpacked(self._file, self.name)
+        self._unpacked = _unpacking_file(self._file, self.name)
         regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._is_seekable = regular and not standard and self._unpacked is None
         self._read, self._first = 0, b""  # bytes that were read, and those of them that are to be given first
@@ -169,7 +169,7 @@ class ByteStream:
         self._wakes = None
 
 
-def _unpacked(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
+def _unpacking_file(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
     """Return what unpacks a file, by its name; None where it is not packed."""
     if name.lower().endswith(".gz"):
         return gzip.GzipFile(fileobj=file)

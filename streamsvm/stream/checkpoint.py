@@ -145,10 +145,10 @@ class Checkpoints:
 
 def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
     """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
-    return _checkpoint(*_header_and_parts(place, trusted, data))
+    return _checkpoint_of(*_header_and_parts(place, trusted, data))
 
 
-def _checkpoint(header: dict[str, Any], parts: dict[str, Any]) -> Checkpoint:
+def _checkpoint_of(header: dict[str, Any], parts: dict[str, Any]) -> Checkpoint:
     return Checkpoint(parts["model"], parts.get("metric"), header)
 
 
@@ -177,7 +177,7 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     A CheckpointError says that it is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not
     ``trusted``.
     """
-    return _checkpoint(*_header_and_parts(Path(path), trusted))
+    return _checkpoint_of(*_header_and_parts(Path(path), trusted))
 
 
 @overload
@@ -373,7 +373,7 @@ class CheckpointFolder(Checkpoints):
         # The newest two that were good when they were read stay, and the one just written. Corrupt ones stay until one is written
         # after them, so that `newest` can warn of them. One that is as it was found last is not read again.
         n_good, known = 0, {}
-        for file in _checkpoints(self.path):
+        for file in _checkpoint_paths(self.path):
             found = _state_of(file)
             good = file == written or (found is not None and self._known.get(file.name) == found) or not _is_corrupt(file)
             if file == written or (good and n_good < self._N_GOOD):
@@ -396,7 +396,7 @@ class CheckpointFolder(Checkpoints):
         lose the model), or that the newest good one cannot be loaded.
         """
         errors = []
-        for file in _checkpoints(Path(path)):
+        for file in _checkpoint_paths(Path(path)):
             try:
                 checkpoint = read(file, trusted)
             except CorruptCheckpointError as corrupt:
@@ -419,7 +419,7 @@ class CheckpointFolder(Checkpoints):
 
         They are () if there is no file.
         """
-        for file in _checkpoints(Path(path)):
+        for file in _checkpoint_paths(Path(path)):
             with contextlib.suppress(OSError):  # it was replaced by newer ones
                 found = file.stat()
                 return file.name, found.st_mtime_ns, found.st_size, found.st_ino
@@ -431,7 +431,7 @@ class CheckpointFolder(Checkpoints):
             self._lock.close()
 
 
-def _checkpoints(path: Path) -> list[Path]:
+def _checkpoint_paths(path: Path) -> list[Path]:
     # Newest first; files with other names are the user's.
     found = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
     return [file for _, file in sorted(found, reverse=True)]

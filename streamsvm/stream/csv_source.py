@@ -114,7 +114,7 @@ class CSVSource(TextSource):
         if problem and names is not None:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter?"
-            if 2 * sum(isinstance(_cell(name), float) for name in self._names) >= len(self._names) > 1:
+            if 2 * sum(isinstance(_cell_value(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
             raise self._error(problem + hint)
         if names is not None and (missing := [name for name in self.kept_names if name not in self._names]):
@@ -156,7 +156,7 @@ class CSVSource(TextSource):
                 cells = next(csv.reader([text], delimiter=self._delimiter, skipinitialspace=True), [])
                 if len(cells) == width:
                     x = dict(zip(self._names, cells, strict=True))
-                    self._has_warned = self._has_warned or all(isinstance(_cell(x[name]), float) for name in numbers)
+                    self._has_warned = self._has_warned or all(isinstance(_cell_value(x[name]), float) for name in numbers)
         except csv.Error:
             pass
         finally:
@@ -215,7 +215,7 @@ class CSVSource(TextSource):
         try:
             x = dict(zip(self._features, map(reads, cells), strict=True))
         except ValueError:
-            x = {name: _cell(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
+            x = {name: _cell_value(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
         return Row(x, y)
 
     def _lines_at_hand(self, most: int) -> LinesChunk | None:
@@ -402,7 +402,7 @@ class _Cells:
         return CellsChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
 
 
-def _cell(text: str) -> float | str:
+def _cell_value(text: str) -> float | str:
     try:
         return number(text)
     except ValueError:
@@ -412,7 +412,7 @@ def _cell(text: str) -> float | str:
 def _cell_or_none(text: str) -> float | str | None:
     if not text.strip():
         return None
-    found = _cell(text)
+    found = _cell_value(text)
     if found != found:
         raise ValueError("NaN is no missing value here")
     return found

@@ -24,7 +24,7 @@ def files_of(spec: str | Sequence[str], is_rows: Callable[[str], bool]) -> list[
     neither. A StreamError says that there are no such files.
     """
     if not isinstance(spec, str):
-        files = _once(path for each in spec for path in files_of(each, is_rows) or [each])
+        files = _distinct_paths(path for each in spec for path in files_of(each, is_rows) or [each])
         if others := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{others[0]} is no file: several sources are files, folders or patterns")
         return files
@@ -38,12 +38,12 @@ def files_of(spec: str | Sequence[str], is_rows: Callable[[str], bool]) -> list[
         return files
     if not _PATTERN & {*spec} or path.exists():
         return []
-    if not (files := _once(each for each in sorted(glob.glob(spec, recursive=True)) if _has_bytes(Path(each)))):  # noqa: PTH207 - as a shell
+    if not (files := _distinct_paths(each for each in sorted(glob.glob(spec, recursive=True)) if _has_bytes(Path(each)))):  # noqa: PTH207 - as a shell
         raise StreamError(f"{spec}: there is no such file")
     return files
 
 
-def _once(paths: Iterable[str]) -> list[str]:
+def _distinct_paths(paths: Iterable[str]) -> list[str]:
     """Return paths without those that lead to a file which is there already, as links do."""
     return list({os.path.realpath(path): path for path in reversed([*paths])}.values())[::-1]
 
@@ -96,7 +96,7 @@ class FilesSource(Source):
 
     def read(self, most: int) -> Chunk | None:
         while True:
-            size = _size(self._paths[self._done])  # before it is read: what is appended then may not be
+            size = _file_size(self._paths[self._done])  # before it is read: what is appended then may not be
             chunk = self._source.read(most)
             if chunk is not None:
                 self._check_columns()
@@ -104,7 +104,7 @@ class FilesSource(Source):
             if self._stopped or self._done + 1 == len(self._paths):
                 return None
             self._check_columns()
-            self._digest = _digest(self._digest, self._paths[self._done], size)
+            self._digest = _digest_of_files(self._digest, self._paths[self._done], size)
             self._done += 1
             self._open()
 
@@ -152,7 +152,7 @@ class FilesSource(Source):
             self._source.read(1)
             self._check_columns()
             for path in self._paths[:done]:
-                self._digest = _digest(self._digest, path, _size(path))
+                self._digest = _digest_of_files(self._digest, path, _file_size(path))
             if self._digest != before:
                 raise StreamError(
                     f"{self.name}: the files before {self._paths[done]} are not those {done} of the checkpoint: one is gone, "
@@ -177,14 +177,14 @@ class FilesSource(Source):
         self._source.close()
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return Path(path).stat().st_size
     except OSError as error:
         raise StreamError(f"{path}: {error.strerror or error}") from error
 
 
-def _digest(before: str, path: str, size: int) -> str:
+def _digest_of_files(before: str, path: str, size: int) -> str:
     """Return a digest of files: that of those before, and of so many bytes of one more."""
     with Path(path).open("rb") as file:
         found = hashlib.sha256(f"{before}:{size}:".encode() + file.read(min(_DIGESTED, size)))

@@ -280,7 +280,7 @@ class _Rows:
 _QUOTE = ord('"')
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -289,4 +289,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 #: A parser that refuses an object in which a name stands twice, of which others take the last value.
-STRICT = json.JSONDecoder(object_pairs_hook=_object)
+STRICT = json.JSONDecoder(object_pairs_hook=_unique_object)

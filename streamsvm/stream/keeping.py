@@ -46,7 +46,7 @@ class Keeping:
             raise StreamError(
                 f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
             )
-        self.kind: Callable[..., Record] = _kind(record, self.names, self._takes_messages)
+        self.kind: Callable[..., Record] = _record_kind(record, self.names, self._takes_messages)
 
     @property
     def is_needed(self) -> bool:
@@ -129,7 +129,7 @@ def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
     found, length = [], 0
     for name, value in zip(names, values, strict=True):
         if value is not None and value.__class__ is not int:
-            value = _kept(name, value)
+            value = _kept_value(name, value)
         elif value is not None and not -(2**63) <= value < 2**63:
             value = str(value)
         if value.__class__ is str:
@@ -158,7 +158,7 @@ def are_plain(columns: Sequence[Sequence[Any]]) -> bool:
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
-def _kept(name: str, value: Any) -> Any:
+def _kept_value(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -170,7 +170,7 @@ def _kept(name: str, value: Any) -> Any:
             return None if value != value else value.isoformat()  # the NaT of pandas is not equal to itself
         if isinstance(value, bytes):
             return value.decode()
-        text = value if type(value) is str else _json(value)
+        text = value if type(value) is str else _json_text(value)
         if not text.isascii():
             text.encode()
     except (ValueError, TypeError, RecursionError):  # of half a surrogate pair, a NaN in a list, a name that is no text
@@ -180,7 +180,7 @@ def _kept(name: str, value: Any) -> Any:
     return text
 
 
-def _json(value: Any) -> str:
+def _json_text(value: Any) -> str:
     if isinstance(value, Mapping | Sequence):
         return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
     return str(value)  # of a Decimal, or whatever a file can hold
@@ -197,7 +197,7 @@ def message_of(record: Any) -> Message | None:
     return record.message if isinstance(record, OfMessage) else None
 
 
-def _kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[..., Record]:
+def _record_kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[..., Record]:
     """Return a kind of record with further fields, whose names may be any text.
 
     With ``has_message``, it is `OfMessage`, and the last argument becomes that.

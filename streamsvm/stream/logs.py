@@ -79,17 +79,17 @@ class JSONFormatter(logging.Formatter):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         fields: Mapping[str, Any] = getattr(record, "fields", {})
-        line |= {name: _finite(value) for name, value in fields.items() if name not in line}
+        line |= {name: _finite_values(value) for name, value in fields.items() if name not in line}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, allow_nan=False, default=str)
 
 
-def _finite(value: Any) -> Any:
+def _finite_values(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _finite(each) for name, each in value.items()}
+        return {str(name): _finite_values(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite_values(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

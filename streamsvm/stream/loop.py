@@ -383,8 +383,8 @@ class LearningLoop(ScoredLoop):
             "scored": repr(self._scores),
             "curve": self.curve.state,
             # Rounded, for the last digits of some metrics depend on the order of their sums.
-            "score": _rounded(reports[0]),
-            "scores": [_rounded(report) for report in reports],
+            "score": _rounded_report(reports[0]),
+            "scores": [_rounded_report(report) for report in reports],
         }
         facts |= {} if self._weight is None else {"weight": self._weight}
         state = *self._scores.state, self._scores.further
@@ -393,7 +393,7 @@ class LearningLoop(ScoredLoop):
         return self.model, (*state, self.drift.detector), facts | {"drift": self.drift.facts}
 
 
-def _rounded(report: ScoreReport) -> dict[str, Any]:
+def _rounded_report(report: ScoreReport) -> dict[str, Any]:
     """Return a score as the header of a checkpoint has it: its name and value, and what guessing gives, if that is known."""
     value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (report.value, *(x for _, x in report.guesses)))
     found = [[what, guess] for (what, _), guess in zip(report.guesses, guesses, strict=True)]

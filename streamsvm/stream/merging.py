@@ -152,7 +152,7 @@ class PartMerger:
         if newest is not None:
             if newest.header.get("kind") != _KIND:
                 raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
-            _check(checkpoints.path, newest)
+            _check_mergeable(checkpoints.path, newest)
             self._rows = newest.header["rows"]
         self._parts()
 
@@ -197,7 +197,7 @@ class PartMerger:
     def _parts(self) -> list[Path]:
         found: dict[Path, Path] = {}
         for folder in self._folders:
-            for path in sorted(folder.glob(_PARTS), key=_order) or [folder]:
+            for path in sorted(folder.glob(_PARTS), key=_order_of_path) or [folder]:
                 if (real := path.resolve()) in found:
                     raise CheckpointError(f"{path} is named twice: its rows would count twice")
                 found[real] = path
@@ -218,7 +218,7 @@ class PartMerger:
                 if checkpoint.is_beginning:
                     continue
                 check_holds_model(path, checkpoint)
-                _check(path, checkpoint)
+                _check_mergeable(path, checkpoint)
             except CheckpointError as error:
                 stays = "the model before it stays" if path in self._known else "the others are merged without it"
                 warn(f"{error}: {stays}")
@@ -227,12 +227,12 @@ class PartMerger:
         return changed
 
 
-def _order(path: Path) -> tuple[int, str]:
+def _order_of_path(path: Path) -> tuple[int, str]:
     number = path.name.rpartition("-")[2]
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
 
 
-def _check(path: Path | str, checkpoint: Checkpoint) -> None:
+def _check_mergeable(path: Path | str, checkpoint: Checkpoint) -> None:
     check_says_rows(path, checkpoint)
     if not isinstance(checkpoint.model, base.Estimator):
         raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")

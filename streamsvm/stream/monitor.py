@@ -212,8 +212,8 @@ class Monitor:
         return {
             "seconds": round(time.monotonic() - self._began, 2),
             "rows": sum(each.rows for each in found),
-            "metric": _mean([(each.metric, each.rows) for each in scored]),
-            "windowed": _mean([(each.windowed, 1) for each in scored]),
+            "metric": _weighted_mean([(each.metric, each.rows) for each in scored]),
+            "windowed": _weighted_mean([(each.windowed, 1) for each in scored]),
             "drifts": sum(each.drifts or 0 for each in scored),
             "lag": None if lag is None else sum(lag.values()),
             "refused": sum(sum(each.refused.values()) for each in found),
@@ -447,7 +447,7 @@ def is_served(host: str, names: Collection[str]) -> bool:
     return True
 
 
-def _mean(values: list[tuple[float, int]]) -> float | None:
+def _weighted_mean(values: list[tuple[float, int]]) -> float | None:
     """Return the mean of finite values with weights; None if there is none."""
     found = [(value, weight) for value, weight in values if math.isfinite(value) and weight]
     return sum(value * weight for value, weight in found) / sum(weight for _, weight in found) if found else None

@@ -57,9 +57,9 @@ def format_of(spec: str | Sequence[str], format: str | None = None) -> str | Non
     if "://" in spec:
         return None
     if format is None:
-        format = _SUFFIXES.get(_suffix(spec))  # noqa: A001
+        format = _SUFFIXES.get(_suffix_of(spec))  # noqa: A001
     if format not in _FORMATS:
-        if (suffix := _suffix(spec)) in _ARCHIVES:
+        if (suffix := _suffix_of(spec)) in _ARCHIVES:
             raise StreamError(f"{spec}: files that end in {suffix} are not read. Unpack it, and name what was in it")
         if suffix in _SPREADSHEETS:
             raise StreamError(f"{spec}: spreadsheets are not read. Save it as CSV")
@@ -72,7 +72,7 @@ def format_of(spec: str | Sequence[str], format: str | None = None) -> str | Non
 
 def source_files(spec: str | Sequence[str]) -> list[str]:
     """The files of a source of several, as `files_of`: of a folder those with a suffix of a format."""
-    return files_of(spec, lambda name: _suffix(name) in _SUFFIXES)
+    return files_of(spec, lambda name: _suffix_of(name) in _SUFFIXES)
 
 
 def name_of(spec: str | Sequence[str]) -> str:
@@ -90,7 +90,7 @@ def _as_texts(spec: str | PathLike[str] | Sequence[str | PathLike[str]]) -> str 
     return fspath(spec) if isinstance(spec, str | PathLike) else [fspath(each) for each in spec]
 
 
-def _suffix(name: str) -> str:
+def _suffix_of(name: str) -> str:
     path = PurePath(name.lower())
     return PurePath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
@@ -186,7 +186,7 @@ def open_source(
     if kind is None:
         how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         how |= {} if group is None else {"group": group}
-        return _plugin("streamsvm.sources", spec)(spec, **how)
+        return _find_plugin("streamsvm.sources", spec)(spec, **how)
     return _TEXTS[kind](spec if stream is None else stream, label, **given)
 
 
@@ -202,7 +202,7 @@ def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
         The sink cannot be opened.
     """
     if "://" in spec:
-        return _plugin("streamsvm.sinks", spec)(spec, options=options)
+        return _find_plugin("streamsvm.sinks", spec)(spec, options=options)
     return FileSink(spec)
 
 
@@ -212,7 +212,7 @@ def open_worker(spec: str, **how: Any) -> Any:
     It has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of the function
     of this name in the package that knows the scheme, beside its ``open_source``; a StreamError says that it has none.
     """
-    return _beside("open_worker", spec, "has no partitions that workers could share: give a topic", how)
+    return _beside_flags("open_worker", spec, "has no partitions that workers could share: give a topic", how)
 
 
 def open_checkpoints(spec: str, **how: Any) -> Any:
@@ -221,7 +221,7 @@ def open_checkpoints(spec: str, **how: Any) -> Any:
     It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
     whose messages count from the next checkpoint on, or None.
     """
-    return _beside("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
+    return _beside_flags("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
 
 
 def open_models(spec: str, **how: Any) -> Any:
@@ -229,18 +229,18 @@ def open_models(spec: str, **how: Any) -> Any:
 
     It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``.
     """
-    return _beside("open_models", spec, "holds no models: give a file or folder, or a topic", how)
+    return _beside_flags("open_models", spec, "holds no models: give a file or folder, or a topic", how)
 
 
-def _beside(name: str, spec: str, lacks: str, how: Mapping[str, Any]) -> Any:
-    opened = _plugin("streamsvm.sources", spec) if "://" in spec else None
+def _beside_flags(name: str, spec: str, lacks: str, how: Mapping[str, Any]) -> Any:
+    opened = _find_plugin("streamsvm.sources", spec) if "://" in spec else None
     opener = getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), name, None)
     if opener is None:
         raise StreamError(f"{spec} {lacks}, kafka://host:port/topic")
     return opener(spec, **how)
 
 
-def _plugin(group: str, url: str) -> Any:
+def _find_plugin(group: str, url: str) -> Any:
     scheme = url.partition("://")[0]
     found = entry_points(group=group, name=scheme)
     if not found:

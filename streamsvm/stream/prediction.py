@@ -263,7 +263,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         self._record = Prediction if follow is None else VersionedPrediction
         super().__init__(source, model, learns=False, sink=sink, **options)
         self.version: int = version
-        self._parts = _parts(self._guarded)
+        self._parts = _model_parts(self._guarded)
         if abstain and not self._parts[2]:
             raise ValueError(f"abstain is a probability, and {type(self._guarded.last).__name__} gives none: leave it out")
         self._abstain, self._scores, self._labels = abstain, scores, LabelRules()
@@ -298,7 +298,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
-        self._parts = _parts(guarded)
+        self._parts = _model_parts(guarded)
         timings, following, scores, regression = self.timings, self._follow is not None, self._scores, self._regression
 
         def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
@@ -381,7 +381,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             self._guarded = guarded
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
-            self._parts, self._at_once = _parts(self._guarded), self._at_once and takes_many(self._guarded, learns=False)
+            self._parts, self._at_once = _model_parts(self._guarded), self._at_once and takes_many(self._guarded, learns=False)
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
@@ -433,7 +433,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, *facts)
 
 
-def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:
+def _model_parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:
     """Return what prepares a row, what predicts it, whether that gives probabilities, and the names of features it knows."""
     predictor = guarded.last
     return guarded.prepare, predictor, gives_probabilities(predictor), getattr(learner_of(predictor), "feature_names", [])

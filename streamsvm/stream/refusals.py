@@ -76,7 +76,7 @@ class Refusals:
         total = self.total
         if self._limit is not None and total > self._limit:
             raise self._too_many(
-                f"{place}: {reason}. It is the {_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
+                f"{place}: {reason}. It is the {_ordinal_text(total)} row that was refused, and at most {self._limit:,} may be"
             )
         window = math.expm1(-(row + 1) / _WINDOW) / math.expm1(-1 / _WINDOW)  # the sum, had all been refused
         if total >= _GRACE and self._recent > self._share * window * (1.0 + 1e-9):
@@ -93,7 +93,7 @@ class Refusals:
             self.open()
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown(raw)))
+            self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown_row(raw)))
 
     def open(self) -> None:
         """Open the file or connection for dead letters, if there is one, behind those that are durable, which it must hold."""
@@ -144,7 +144,7 @@ class Refusals:
         self.counts, self._recent, self._recent_row, self._position = counts, float(recent), recent_row, letters
 
 
-def _shown(raw: Any) -> tuple[int, str, str]:
+def _shown_row(raw: Any) -> tuple[int, str, str]:
     """The length of a row, its text, and the text's encoding."""
     if not isinstance(raw, bytes):
         text = repr(raw)
@@ -158,6 +158,6 @@ def _shown(raw: Any) -> tuple[int, str, str]:
         return len(raw), base64.b64encode(begin).decode(), "base64"
 
 
-def _ordinal(number: int) -> str:
+def _ordinal_text(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"

@@ -80,7 +80,7 @@ class GuardedModel:
         if steps:
             self.prepare = self._prepare_learning if learns else self._prepare
         elif self.check is None or checker is not last:
-            self.prepare = _checked
+            self.prepare = _checked_row
         else:  # a learner of this library, which checks all by itself
             self.check, self.alone = None, True
             self.prepare = None if learns else self._without_unknown_texts
@@ -107,7 +107,7 @@ class GuardedModel:
                 x, pipeline = pipeline._transform_one(x)
             return x
         if isinstance(x, Mapping) and len(self._known) <= _MOST_NAMES:
-            self.new_names = not x.keys() <= self._known or not (all_numbers or _texts(x) <= self._texts)
+            self.new_names = not x.keys() <= self._known or not (all_numbers or _texts_of(x) <= self._texts)
             if self.new_names:
                 return self._tried(x)
         else:
@@ -132,7 +132,7 @@ class GuardedModel:
     def learned(self, x: Any) -> None:
         """Know the names of a row that was learned, and which of them have values that are no numbers."""
         self._known.update(x)
-        self._texts.update(_texts(x))
+        self._texts.update(_texts_of(x))
 
     def culprit(self, x: Any) -> tuple[Hashable, ...]:
         """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
@@ -196,12 +196,12 @@ def _check_row(x: Any) -> bool:
     return False
 
 
-def _checked(x: Any) -> Any:
+def _checked_row(x: Any) -> Any:
     _check_row(x)
     return x
 
 
-def _texts(x: Mapping[Any, Any]) -> set[Hashable]:
+def _texts_of(x: Mapping[Any, Any]) -> set[Hashable]:
     return {name for name, value in x.items() if not is_number(value)}
 
 
@@ -326,7 +326,7 @@ class LabelRules:
     def __init__(self, classes: Iterable[Any] | None = None) -> None:
         if isinstance(classes, str):
             raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
-        self.classes: list[Any] | None = None if classes is None else [_plain(y) for y in classes]
+        self.classes: list[Any] | None = None if classes is None else [_plain_label(y) for y in classes]
         #: The labels that were learned, or are declared, as keys.
         self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
@@ -341,7 +341,7 @@ class LabelRules:
                 return False
         except TypeError:
             raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
-        y = _plain(y)
+        y = _plain_label(y)
         if y in self.known:
             return False
         if self.classes is not None:
@@ -368,7 +368,7 @@ class LabelRules:
 
     def add(self, y: Any) -> None:
         """Know a label that `check` has called new, once its row was learned."""
-        self.known[_plain(y)] = None
+        self.known[_plain_label(y)] = None
 
     def late(self, y: Any, rows: int) -> str:
         """Return a warning where a new label comes after so many rows that it may be a mistake; else an empty text."""
@@ -408,7 +408,7 @@ def _reads_as_number(y: Any) -> bool:
         return False
 
 
-def _plain(y: Any) -> Any:
+def _plain_label(y: Any) -> Any:
     try:
         return plain(y)
     except ValueError as error:

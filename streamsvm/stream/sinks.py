@@ -91,7 +91,7 @@ class FileSink(Sink):
                 self._begin()
             if self._csv:
                 text, header = io.StringIO(), [names] if self._offset == 0 else []
-                rows = zip(*([_cell(value) for value in column] for column in columns), strict=True)
+                rows = zip(*([_cell_value(value) for value in column] for column in columns), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
                 self._put(text.getvalue())
             else:
@@ -190,16 +190,16 @@ class FileSink(Sink):
         self.close()
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     # A value that JSON can hold: a scalar of numpy as Python's, None for a number that is not finite.
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _cell(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     # Of CSV, where an object or a list is written as JSON.
-    return json.dumps(value, default=str) if isinstance(value, dict | list) else _plain(value)
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else _plain_value(value)
 
 
 def _json_lines(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
@@ -219,4 +219,4 @@ def _json_column(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     if kinds <= {bool, str, type(None)}:  # often the same ones
         texts = {value: json.dumps(value) for value in set(values)}
         return "%s", [texts[value] for value in values]
-    return "%s", [json.dumps(_plain(value), default=str) for value in values]
+    return "%s", [json.dumps(_plain_value(value), default=str) for value in values]

@@ -248,7 +248,7 @@ class StreamLoop(Generic[P]):
             self._save_beginning(checkpoints)
 
     def _save_beginning(self, checkpoints: Checkpoints) -> None:
-        checkpoints.begin(_checked(self.source.name, "position", self.source.position))
+        checkpoints.begin(_checked_position(self.source.name, "position", self.source.position))
         self.source.saved()
 
     def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
@@ -474,8 +474,8 @@ class StreamLoop(Generic[P]):
             metric,
             rows=self.rows,
             refused=self._refusals.state,
-            position=_checked(self.source.name, "position", self.source.position),
-            sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
+            position=_checked_position(self.source.name, "position", self.source.position),
+            sink=None if self.sink is None else _checked_position(self.sink.name, "flush()", self.sink.flush()),
             source=self.source.name,
             **facts,
         )
@@ -483,7 +483,7 @@ class StreamLoop(Generic[P]):
         self.source.saved()
 
 
-def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
+def _checked_position(name: str, method: str, position: Any) -> dict[str, Any]:
     if not isinstance(position, Mapping):
         raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
     return dict(position)

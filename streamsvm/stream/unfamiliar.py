@@ -99,7 +99,9 @@ class Unfamiliar:
         facts, found = self.facts, []
         if never := facts["missing_columns"]:
             they = "they count" if len(never) > 1 else "it counts"
-            found.append(f"{_columns(never)} learned, and no row has {'them' if len(never) > 1 else 'it'}: {they} as missing")
+            found.append(
+                f"{_columns_text(never)} learned, and no row has {'them' if len(never) > 1 else 'it'}: {they} as missing"
+            )
         for name, n in facts["unknown_columns"].items():
             alike = next((f". Is it {each!a}? It is written {name!a}" for each in never if _folded(each) == _folded(name)), "")
             found.append(f"column {name!r} was never learned: it is left out ({n:,} of {self._rows:,} rows){alike}")
@@ -113,5 +115,5 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold().strip()
 
 
-def _columns(names: Sequence[str]) -> str:
+def _columns_text(names: Sequence[str]) -> str:
     return f"column{'s' * (len(names) > 1)} {listed(names, 10)} {'were' if len(names) > 1 else 'was'}"

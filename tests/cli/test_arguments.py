@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamsvm import load
 from streamsvm.cli.arguments import names, written
-from streamsvm.cli.main import _parser
+from streamsvm.cli.main import _make_parser
 from streamsvm.cli.screens import EXAMPLES
 
 #: What follows ``streamsvm learn FILE --label y``, and what is said.
@@ -220,7 +220,7 @@ def test_what_help_says_and_examples_that_parse(call):
     text = " ".join(call("predict", "--help", "all").stdout.split())
     assert "loading can then run any code that is in the file. Without this flag, loading runs no code" in text
     assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5
-    parser, _ = _parser()
+    parser, _ = _make_parser()
     for command in re.findall(r"streamsvm (.*)", EXAMPLES.replace("\\\n", "")):
         parser.parse_args([word.strip("'") for word in command.split()])
 

@@ -13,7 +13,7 @@ import pytest
 
 from command_words import with_a_model
 from streamsvm import BSGDClassifier
-from streamsvm.cli.learn import _show
+from streamsvm.cli.learn import _show_rows
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
 from streamsvm.stream import IterableSource, LearningLoop, Progress
@@ -116,7 +116,7 @@ def test_the_scores_of_each_partition(capfd, quiet):
     end = loop.run()
     accuracy, loss, matrix = end.scores
     for event in ("progress", "end"):
-        _show(Output(quiet, json=False), 200, {3: loop}, event)
+        _show_rows(Output(quiet, json=False), 200, {3: loop}, event)
         out, err = capfd.readouterr()
         if quiet:
             found = json.loads(out)["partitions"]["3"]

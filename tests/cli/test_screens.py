@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 import streamsvm
-from streamsvm.cli.main import _parser
+from streamsvm.cli.main import _make_parser
 from streamsvm.cli.screens import OVERVIEW, SCREENS
 
 
@@ -27,7 +27,7 @@ def test_without_arguments_the_overview_is_shown(call):
 
 
 def test_the_commands_are_those_that_exist():
-    parser, known = _parser()
+    parser, known = _make_parser()
     words = commands()
     assert len(words) == 8
     assert {first for first, *_ in words} == known.keys() - {"compile", "merge"}
@@ -63,7 +63,7 @@ def test_the_help_of_a_command_is_a_screen(call, command, most):
     assert len(shown) <= most
     whole = call(command, "--help", "all").stdout
     assert {*shown} < {*re.findall(r"^  (?:-h, |-h \[all\], )?(--[a-z-]+)", whole, re.MULTILINE)}
-    parser, _ = _parser()
+    parser, _ = _make_parser()
     for line in text.replace("\\\n", "").splitlines():
         if (found := re.search(r"^  (?:.*\| )?streamsvm (.*)", line)) is not None:
             parser.parse_args(shlex.split(found[1]))

@@ -16,7 +16,7 @@ from river import datasets
 
 from loops import make_model
 from streamsvm.cli.arguments import expanded
-from streamsvm.cli.main import _parser
+from streamsvm.cli.main import _make_parser
 from streamsvm.stream import IterableSource, LearningLoop
 from streamsvm.stream.monitor import Monitor
 
@@ -27,7 +27,7 @@ UNITS = sorted(DEPLOY.glob("*.service"))
 
 def parsed(words, config=None):
     """The arguments of a command line, as `main` reads it; a flag that does not exist ends the test."""
-    parser, commands = _parser()
+    parser, commands = _make_parser()
     if config is not None:
         words = [*words[: words.index("--config") + 1], str(config), *words[words.index("--config") + 2 :]]
     found = expanded({name: commands[name] for name in ("learn", "predict")}, words)

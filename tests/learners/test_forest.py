@@ -15,11 +15,11 @@ from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTS, DIVIDING, IDLE, LABEL, OTHER, PLACE
 from streamsvm.core.steps import forest
 from streamsvm.export.describe import program_of
-from streamsvm.learners.committee import _ADDITIVE, _FOREST, _ascent
+from streamsvm.learners.committee import _ADDITIVE, _FOREST, _ascent_expert
 
 N = 70 if config.DISABLE_JIT else 600
 PLACES = 120
-FEW = (_ascent(1.0, 1.0)._replace(budget=10), _ADDITIVE, _FOREST._replace(budget=PLACES))
+FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _FOREST._replace(budget=PLACES))
 LABELS = [False, True, "a third", *range(3, 12)]
 
 

@@ -9,9 +9,9 @@ from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.steps.committee import say_last
-from streamsvm.learners.committee import _NEIGHBOURS, EXPERTS, _ascent
+from streamsvm.learners.committee import _NEIGHBOURS, EXPERTS, _ascent_expert
 
-TEAM = (_ascent(1.0, 1.0)._replace(budget=5), EXPERTS["normal"][-1])
+TEAM = (_ascent_expert(1.0, 1.0)._replace(budget=5), EXPERTS["normal"][-1])
 
 
 def stream(names, n, seed=0):

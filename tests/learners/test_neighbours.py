@@ -10,11 +10,11 @@ from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier, SVMRegressor
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory import neighbours
-from streamsvm.learners.committee import _ADDITIVE, _NEIGHBOURS, _ascent, _regression
+from streamsvm.learners.committee import _ADDITIVE, _NEIGHBOURS, _ascent_expert, _regression_expert
 
 N = 90 if config.DISABLE_JIT else 600
-FEW = (_ascent(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
-FEW_NUMBERS = (_regression(1.0, 1.0, budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
+FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
+FEW_NUMBERS = (_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
 LABELS = [False, True, "a third", *range(2, 11)]
 
 

@@ -36,7 +36,7 @@ def local(monkeypatch):
         rows = [batch for batch in read if batch.column("part")[0].as_py() is not None]
         cached = [[batch for batch in rows if batch.column("part")[0].as_py() == number] for number in range(len(parts))]
         frame = LocalFrame(cached, rng, again)
-        assert cascade._width(facts) == X.shape[1]
+        assert cascade._common_width(facts) == X.shape[1]
         return cascade._Cascade(frame, facts, machine, tol, most).learned(rounds)
 
     return fit
@@ -200,7 +200,7 @@ def test_frames_that_are_refused(local):
     raises("no row to learn", local, X, y, halves, w=np.zeros(400), error=RowsError)
     raises("vectors have no features", local, X[:, :0], y, halves, error=RowsError)
     lists = [{"part": part, "rows": 1, "width": 2 + part, "labels": [True, True]} for part in range(2)]
-    raises("vectors are of 2 features in partition 0, and of 3 in partition 1", cascade._width, lists, error=RowsError)
+    raises("vectors are of 2 features in partition 0, and of 3 in partition 1", cascade._common_width, lists, error=RowsError)
     with pytest.raises(RowsError, match="partition 1: C times the rows' weights is 0 or infinite"):
         local(X, y, halves, w=np.where(np.arange(400) == 300, 1e-300, 1.0), C=1e-300, gamma=1.0)
 

@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 from refused import raises
 from spark_frames import framed, of_file
 from streamsvm_spark import BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, files
-from streamsvm_spark.files import Files, Piece, _batches, _partitions, _paths, _pieces, _system_of
+from streamsvm_spark.files import Files, Piece, _partitions_of, _paths_and_sizes, _pieces_of_file, _read_batches, _system_of
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +134,16 @@ def test_a_file_that_is_written_anew_meanwhile(spark, table, tmp_path):
 
 def test_partitions_have_about_as_many_rows():
     pieces = [Piece("a", 1, i, rows, 1) for i, rows in enumerate([10, 10, 10, 10, 30, 10])]
-    assert [[piece.group for piece in part] for part in _partitions(pieces, 2)] == [[0, 1, 2, 3], [4, 5]]
-    assert [len(part) for part in _partitions(pieces, 100)] == [1] * 6
-    assert len(_partitions(pieces, 1)) == 1
+    assert [[piece.group for piece in part] for part in _partitions_of(pieces, 2)] == [[0, 1, 2, 3], [4, 5]]
+    assert [len(part) for part in _partitions_of(pieces, 100)] == [1] * 6
+    assert len(_partitions_of(pieces, 1)) == 1
 
 
 def batches_of(path, columns):
     system, root = _system_of(str(path))
     names = [name for name in columns.values() if isinstance(name, str)]
-    pieces = [piece for found in _paths(system, root, str(path)) for piece in _pieces(system, *found, names)]
-    return list(_batches(str(path), pieces, columns))
+    pieces = [piece for found in _paths_and_sizes(system, root, str(path)) for piece in _pieces_of_file(system, *found, names)]
+    return list(_read_batches(str(path), pieces, columns))
 
 
 def test_links_to_folders_above_and_to_nothing_are_refused(table, tmp_path):

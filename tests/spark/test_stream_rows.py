@@ -156,8 +156,8 @@ def test_rows_come_in_their_order(spark, monkeypatch):
     frame = spark.range(0, 3000, 1, 5).filter("id < 600 or id >= 1200")  # of the partitions one is empty
     order = [*range(600), *range(1200, 3000)]
     asked = []
-    numbered = micro_batches._numbered
-    monkeypatch.setattr(micro_batches, "_numbered", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
+    numbered = micro_batches._chunk_numbers
+    monkeypatch.setattr(micro_batches, "_chunk_numbers", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
     made = micro_batches.Chunks("id")
     assert brought(made, frame) == order
     assert not asked  # by one job
@@ -178,7 +178,7 @@ def test_chunks_have_batches_in_their_order_up_to_a_size():
     rng = np.random.default_rng(0)
     for _ in range(100):
         sizes = [(partition, rng.integers(1, 120, rng.integers(0, 8)).tolist()) for partition in range(5)]
-        numbers, count = micro_batches._numbered(sizes, 100)
+        numbers, count = micro_batches._chunk_numbers(sizes, 100)
         made = [[] for _ in range(count)]
         for partition, lengths in sizes:
             assert len(numbers[partition]) == len(lengths)

@@ -159,7 +159,7 @@ def test_bins_are_in_the_order_of_scores(scores):
 def test_scores_that_models_give_often_lie_within_a_bin():
     """Where they lay between two, the last bit of a logarithm would count."""
     for p in (0.5, 0.25, 0.75, 1 / 3, 2 / 3, 0.1, 0.2, 0.9):
-        place = (ranks._place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT
+        place = (ranks._bin_place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT
         assert abs(place - round(place)) > 1e-6
 
 

@@ -22,7 +22,7 @@ def open_consumer(
     These are of `FETCH_BYTES`, or where messages have ``many`` rows, of `TABLE_FETCH_BYTES`. ``more`` are options of Kafka's
     consumers, such as ``session_timeout_ms``.
     """
-    found: TopicConsumer = _library(connection).Consumer(
+    found: TopicConsumer = _library_of(connection).Consumer(
         connection, topic, group, fetches, TABLE_FETCH_BYTES if many else FETCH_BYTES, more
     )
     return found
@@ -40,10 +40,10 @@ def open_producer(
     Something was asked of the broker before, which has told whether it answers, and lets the user in.
     ``identity`` is a transactional id; a transaction is then aborted after so many seconds.
     """
-    found: Producer = _library(connection).Producer(connection, seconds, identity, transaction_seconds, batch_bytes)
+    found: Producer = _library_of(connection).Producer(connection, seconds, identity, transaction_seconds, batch_bytes)
     return found
 
 
-def _library(connection: Connection) -> Any:
+def _library_of(connection: Connection) -> Any:
     # Imported late: each takes a while, and only one of them is used.
     return importlib.import_module(f"streamsvm_kafka.clients.{'librdkafka' if connection.is_librdkafka else 'kafka_python'}")

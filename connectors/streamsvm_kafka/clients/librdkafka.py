@@ -33,12 +33,12 @@ from streamsvm_kafka.connection import CONNECT_SECONDS, RECONNECT_MS, Connection
 logger: logging.Logger = logging.getLogger("confluent_kafka")
 
 
-def _demoted(record: logging.LogRecord) -> bool:
+def _demote_record(record: logging.LogRecord) -> bool:
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logger.isEnabledFor(logging.DEBUG)
 
 
-logger.addFilter(_demoted)
+logger.addFilter(_demote_record)
 
 #: The most bytes of a partition that wait in librdkafka. A message that is longer still comes.
 QUEUED_BYTES = 1 << 21
@@ -83,7 +83,7 @@ _OWN = {
 _PASSING = {Code._TRANSPORT, Code._ALL_BROKERS_DOWN, Code._RESOLVE, Code._TIMED_OUT, Code._MAX_POLL_EXCEEDED}
 
 
-def _translated(error: Any) -> KafkaError:
+def _translated_error(error: Any) -> KafkaError:
     """Return an error of librdkafka as kafka-python has it."""
     code, text = error.code(), error.str()
     if code > 0:
@@ -93,16 +93,16 @@ def _translated(error: Any) -> KafkaError:
 
 
 @contextlib.contextmanager
-def _failing() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     try:
         yield
     except (KafkaException, SystemError) as error:
         # confluent-kafka calls callbacks while it raises a fatal error, which is then only the cause of what comes out, or lost.
         found = error if isinstance(error, KafkaException) else error.__cause__
-        raise (_translated(found.args[0]) if isinstance(found, KafkaException) else KafkaError(str(error))) from error
+        raise (_translated_error(found.args[0]) if isinstance(found, KafkaException) else KafkaError(str(error))) from error
 
 
-def _settings(connection: Connection) -> dict[str, Any]:
+def _settings_of(connection: Connection) -> dict[str, Any]:
     # A secret would be given as it is shown.
     found = {_NAMES[name]: "".join(value) for name, value in connection.options.items() if name in _NAMES}
     if not connection.options.get("ssl_check_hostname", True):
@@ -130,7 +130,7 @@ class Consumer:
         self._topic = topic
         self._consumer = library.Consumer(
             {
-                **_settings(connection),
+                **_settings_of(connection),
                 "group.id": group or "streamsvm",  # which is asked for, and not used
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -160,7 +160,7 @@ class Consumer:
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         self._positions = dict(offsets)
-        with _failing():
+        with _translating_errors():
             self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
 
     def join(self, listener: Listener) -> None:
@@ -177,7 +177,7 @@ class Consumer:
             self._members |= found
             listener.assigned(found)
 
-        with _failing():
+        with _translating_errors():
             self._consumer.subscribe(
                 [self._topic],
                 on_assign=assigned,
@@ -194,7 +194,7 @@ class Consumer:
 
     def poll(self, seconds: float) -> dict[int, Messages]:
         self._raise_failure()
-        with _failing():
+        with _translating_errors():
             found = self._consumer.consume(_AT_ONCE, 0.0)
             if not found and seconds:
                 found = self._consumer.consume(1, seconds)
@@ -209,7 +209,7 @@ class Consumer:
                 by_partition[partition].append(message)
         else:
             by_partition = {partitions[0]: found} if found else {}
-        columns = {partition: _columns(partition, messages) for partition, messages in by_partition.items()}
+        columns = {partition: _message_columns(partition, messages) for partition, messages in by_partition.items()}
         for partition in columns.keys() | ends.keys():
             last = int(columns[partition].offsets[-1]) + 1 if partition in columns else 0
             self._positions[partition] = max(last, ends.get(partition, 0))
@@ -229,14 +229,14 @@ class Consumer:
         if error.code() == Code._PARTITION_EOF:
             ends[message.partition()] = message.offset()
         elif error.code() not in _PASSING and (self.group is not None or error.code() not in _OF_GROUPS):
-            self._failure = self._failure or _translated(error)
+            self._failure = self._failure or _translated_error(error)
         return False
 
     def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
         # Fetches are thrown away where a partition is paused, so nothing is done twice.
         pause, resume = set(partitions) - self._held, set(others) & self._held
         self._held = (self._held | pause) - resume
-        with _failing():
+        with _translating_errors():
             if pause:
                 self._consumer.pause(list(map(self._place, pause)))
             if resume:
@@ -254,7 +254,7 @@ class Consumer:
         return None
 
     def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-        with _failing():
+        with _translating_errors():
             self._consumer.list_topics(self._topic, timeout=CONNECT_SECONDS)  # so that it knows partitions that are new
             found = {p: self._consumer.get_watermark_offsets(self._place(p), timeout=CONNECT_SECONDS) for p in partitions}
         if None in found.values():
@@ -262,22 +262,22 @@ class Consumer:
         return {p: first for p, (first, _) in found.items()}, {p: end for p, (_, end) in found.items()}
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
-        with _failing():
+        with _translating_errors():
             found = self._consumer.offsets_for_times([self._place(p, milliseconds) for p in partitions], timeout=CONNECT_SECONDS)
         for each in found:
             if each.error is not None:
-                raise _translated(each.error)
+                raise _translated_error(each.error)
         return {each.partition: each.offset if each.offset >= 0 else None for each in found}
 
     def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
         self._answers.append((offsets, answered))
-        with _failing():
+        with _translating_errors():
             self._consumer.commit(offsets=[self._place(*each) for each in offsets.items()], asynchronous=True)
 
     def _on_commit(self, error: Any, _: Any) -> None:  # called within a poll, in the order of the commits
         if self._answers:
             offsets, answered = self._answers.pop(0)
-            answered(offsets, None if error is None else _translated(error))
+            answered(offsets, None if error is None else _translated_error(error))
 
     def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
         outcome: list[KafkaError | None] = []
@@ -291,15 +291,15 @@ class Consumer:
             raise outcome[0]
 
     def close(self, seconds: float) -> None:  # noqa: ARG002 - librdkafka leaves the group in a moment, or gives up
-        with _failing():
+        with _translating_errors():
             self._consumer.close()
 
 
-def _columns(partition: int, messages: Sequence[Any]) -> Messages:
+def _message_columns(partition: int, messages: Sequence[Any]) -> Messages:
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     times = np.array([message.timestamp()[1] for message in messages], dtype=np.int64)
     keys = [message.key() for message in messages]
-    headers = list(map(_headers, messages))
+    headers = list(map(_headers_read, messages))
     return Messages(
         partition,
         offsets,
@@ -314,7 +314,7 @@ def _columns(partition: int, messages: Sequence[Any]) -> Messages:
 _headers_of = operator.methodcaller("headers")
 
 
-def _headers(message: Any) -> Headers:
+def _headers_read(message: Any) -> Headers:
     try:
         return _headers_of(message) or ()
     except (SystemError, UnicodeDecodeError):  # of a name that is no text
@@ -333,7 +333,7 @@ class Producer:
         self._seconds = seconds
         self._producer = library.Producer(
             {
-                **_settings(connection),
+                **_settings_of(connection),
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
@@ -354,13 +354,13 @@ class Producer:
         self._connection = connection
 
     def partitions_of(self, topic: str) -> set[int]:
-        with _failing():
+        with _translating_errors():
             found = self._producer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
         if found.error is not None:
-            raise _translated(found.error)
+            raise _translated_error(found.error)
         return set(found.partitions)
 
-    @_failing()
+    @_translating_errors()
     def send(
         self,
         topic: str,
@@ -399,39 +399,39 @@ class Producer:
 
     def _failed(self, error: Any, _: Any) -> None:
         if error is not None:
-            self.lost = self.lost or _translated(error)
+            self.lost = self.lost or _translated_error(error)
 
     def flush(self, seconds: float) -> None:
-        with _failing():
+        with _translating_errors():
             left = self._producer.flush(seconds)
         if left:
             raise KafkaTimeoutError(f"{left} messages were not acknowledged in {seconds:g} s")
 
     def init_transactions(self) -> None:
-        with _failing():
+        with _translating_errors():
             self._producer.init_transactions(CONNECT_SECONDS)
 
     def begin(self) -> None:
-        with _failing():
+        with _translating_errors():
             self._producer.begin_transaction()
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         if group not in self._groups:  # a consumer that never reads knows what its group is called
-            self._groups[group] = library.Consumer({**_settings(self._connection), "group.id": group})
+            self._groups[group] = library.Consumer({**_settings_of(self._connection), "group.id": group})
         found = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        with _failing():
+        with _translating_errors():
             self._producer.send_offsets_to_transaction(found, self._groups[group].consumer_group_metadata(), seconds)
 
     def commit(self, seconds: float) -> None:
-        with _failing():
+        with _translating_errors():
             self._producer.commit_transaction(seconds)
 
     def abort(self, seconds: float) -> None:
-        with _failing():
+        with _translating_errors():
             self._producer.abort_transaction(seconds)
 
     def close(self, seconds: float) -> None:
-        with contextlib.suppress(KafkaError), _failing():  # of one that is fenced, too
+        with contextlib.suppress(KafkaError), _translating_errors():  # of one that is fenced, too
             self._producer.purge()
             self._producer.flush(seconds)
         for each in self._groups.values():

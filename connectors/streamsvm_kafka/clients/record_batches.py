@@ -46,13 +46,13 @@ def messages_of(records: Iterable[Any]) -> Messages:
             single.append(record)
             continue
         if single:
-            parts.append(_columns(single))
+            parts.append(_record_columns(single))
             single = []
         parts.append(record.value)
-    return joined([*parts, _columns(single)] if single else parts)
+    return joined([*parts, _record_columns(single)] if single else parts)
 
 
-def _columns(records: list[Any]) -> Messages:
+def _record_columns(records: list[Any]) -> Messages:
     try:
         offsets, times = (np.array([getattr(each, name) for each in records], dtype=np.int64) for name in ("offset", "timestamp"))
     except OverflowError:
@@ -93,12 +93,12 @@ def _at_once(own: Any) -> Any:
     builder.append(0, 1, b"key", b"value", [])
     builder.append(1, 2, None, None, [])
     batch = bytes(builder.build())
-    if _taken(own, batch) != _taken(PartitionRecords, batch):
+    if _numbers_taken(own, batch) != _numbers_taken(PartitionRecords, batch):
         raise ValueError("another version of kafka-python reads records otherwise")
     return PartitionRecords
 
 
-def _taken(kind: Any, data: bytes) -> tuple[Any, ...]:
+def _numbers_taken(kind: Any, data: bytes) -> tuple[Any, ...]:
     fetch = kind(0, TopicPartition("topic", 0), MemoryRecords(data))
     return [*messages_of(fetch.take())], fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
 
@@ -141,14 +141,16 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
         is_log_time = self.timestamp_type == self.LOG_APPEND_TIME
         times = np.zeros(n, dtype=np.int64) if is_log_time else columns[:, TIME]
         first_time = self.max_timestamp if is_log_time else self.first_timestamp
-        if not (_fits(self.base_offset, columns[:, OFFSET]) and _fits(first_time, times)):
+        if not (_fits_int64(self.base_offset, columns[:, OFFSET]) and _fits_int64(first_time, times)):
             return None
         offsets, times = self.base_offset + columns[:, OFFSET], first_time + times
         if not (offsets[1:] > offsets[:-1]).all():
             return None
         fields = columns[:, KEY], columns[:, KEY + 1], columns[:, VALUE], columns[:, VALUE + 1]
         keys, key_sizes, values, value_sizes = (np.ascontiguousarray(each) for each in fields)
-        messages = Messages(self._key.partition, offsets, times, _parts(data, keys, key_sizes), None, (data, values, value_sizes))
+        messages = Messages(
+            self._key.partition, offsets, times, _parts_of(data, keys, key_sizes), None, (data, values, value_sizes)
+        )
         return DefaultRecord(size, int(offsets[-1]), -1, 0, None, messages, [])
 
     def _read_msg(self) -> Any:
@@ -159,12 +161,12 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
             return super()._read_msg()
 
 
-def _fits(first: int, beyond: np.ndarray) -> bool:
+def _fits_int64(first: int, beyond: np.ndarray) -> bool:
     """Whether sums are integers of 64 bits; others are left to Python, whose integers have no end."""
     return first + int(beyond.min()) >= -(1 << 63) and first + int(beyond.max()) < 1 << 63
 
 
-def _parts(data: bytes, begins: np.ndarray, sizes: np.ndarray) -> list[bytes | None] | None:
+def _parts_of(data: bytes, begins: np.ndarray, sizes: np.ndarray) -> list[bytes | None] | None:
     """Return parts of data, with None for those with a size of -1; None if all are."""
     if sizes.max() < 0:
         return None

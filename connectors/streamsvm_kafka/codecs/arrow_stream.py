@@ -51,35 +51,35 @@ class _Table:
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self._at = data, at
-        self._fields = at - _number(_INT, data, at)
-        self._size = _number(_UNSIGNED_SHORT, data, self._fields)
+        self._fields = at - _number_at(_INT, data, at)
+        self._size = _number_at(_UNSIGNED_SHORT, data, self._fields)
 
     def _where(self, field: int) -> int:
         """Where a field is; 0 if the table does not have it."""
         place = 4 + 2 * field
-        offset = _number(_UNSIGNED_SHORT, self._data, self._fields + place) if place + 2 <= self._size else 0
+        offset = _number_at(_UNSIGNED_SHORT, self._data, self._fields + place) if place + 2 <= self._size else 0
         return offset and self._at + offset
 
     def number(self, field: int, kind: struct.Struct) -> int:
         at = self._where(field)
-        return _number(kind, self._data, at) if at else 0
+        return _number_at(kind, self._data, at) if at else 0
 
     def table(self, field: int) -> _Table | None:
         at = self._where(field)
-        return _Table(self._data, at + _number(_UNSIGNED, self._data, at)) if at else None
+        return _Table(self._data, at + _number_at(_UNSIGNED, self._data, at)) if at else None
 
     def vector(self, field: int) -> tuple[int, int]:
         """Where the items of a vector begin, and how many they are."""
         at = self._where(field)
         if not at:
             return 0, 0
-        at += _number(_UNSIGNED, self._data, at)
-        return at + 4, _number(_UNSIGNED, self._data, at)
+        at += _number_at(_UNSIGNED, self._data, at)
+        return at + 4, _number_at(_UNSIGNED, self._data, at)
 
     def tables(self, field: int) -> Iterator[_Table]:
         begin, count = self.vector(field)
         for at in range(begin, begin + 4 * count, 4):
-            yield _Table(self._data, at + _number(_UNSIGNED, self._data, at))
+            yield _Table(self._data, at + _number_at(_UNSIGNED, self._data, at))
 
     def text(self, field: int) -> bytes:
         begin, count = self.vector(field)
@@ -111,10 +111,10 @@ def survey(value: bytes) -> Survey:
     schema: bytes | None = None
     rows = entries = size = 0
     texts = _Texts()
-    for number, (metadata, body) in enumerate(_parts(value)):
+    for number, (metadata, body) in enumerate(_stream_parts(value)):
         if number > MAX_PARTS:
             raise ValueError(f"it has more than {MAX_PARTS} batches: make them larger")
-        message = _root(metadata)
+        message = _root_table(metadata)
         if message.number(0, _SHORT) != _VERSION_5:
             raise ValueError("its metadata are of a version before Arrow 1.0")
         kind, header = message.number(1, _BYTE), message.table(2)
@@ -145,7 +145,7 @@ def columns_of(schema: bytes) -> list[Column]:
 
     A ValueError says that there are too many, one holds others, or two have one name.
     """
-    header = _root(schema).table(2)
+    header = _root_table(schema).table(2)
     if header is None or header.vector(1)[1] > MAX_COLUMNS:
         raise ValueError(f"it has no columns, or more than {MAX_COLUMNS}")
     texts = _Texts()
@@ -165,13 +165,13 @@ def columns_of(schema: bytes) -> list[Column]:
     return list(columns.values())
 
 
-def _parts(value: bytes) -> Iterator[tuple[bytes, tuple[int, int]]]:
+def _stream_parts(value: bytes) -> Iterator[tuple[bytes, tuple[int, int]]]:
     """The metadata of each message of the stream, and where its body begins and ends."""
     at = 0
     while at < len(value):
         if value[at : at + 4] != _CONTINUES:
             raise ValueError("it is damaged, or written by Arrow before 0.15")
-        length = _number(_INT, value, at + 4)
+        length = _number_at(_INT, value, at + 4)
         if length == 0:
             if at + 8 < len(value):
                 raise ValueError(f"{len(value) - at - 8} bytes follow its end: send one stream a message")
@@ -181,7 +181,7 @@ def _parts(value: bytes) -> Iterator[tuple[bytes, tuple[int, int]]]:
             raise ValueError("it ends too early")
         metadata = value[at : at + length]
         begin = at + length
-        at = begin + _root(metadata).number(3, _LONG)
+        at = begin + _root_table(metadata).number(3, _LONG)
         if not begin <= at <= len(value):
             raise ValueError("it ends too early")
         yield metadata, (begin, at)
@@ -199,18 +199,18 @@ def _unpacked_size(batch: _Table, metadata: bytes, value: bytes, begin: int, end
             continue
         if offset < 0 or length < 8 or begin + offset + length > end:
             raise ValueError("a buffer lies outside its batch")
-        unpacked = _number(_LONG, value, begin + offset)  # before the compressed bytes; -1: they are not compressed
+        unpacked = _number_at(_LONG, value, begin + offset)  # before the compressed bytes; -1: they are not compressed
         if unpacked < -1:
             raise ValueError(f"a buffer of {unpacked} bytes")
         size += length if unpacked == -1 else unpacked
     return size
 
 
-def _root(metadata: bytes) -> _Table:
-    return _Table(metadata, _number(_UNSIGNED, metadata, 0))
+def _root_table(metadata: bytes) -> _Table:
+    return _Table(metadata, _number_at(_UNSIGNED, metadata, 0))
 
 
-def _number(kind: struct.Struct, data: bytes, at: int) -> int:
+def _number_at(kind: struct.Struct, data: bytes, at: int) -> int:
     if at < 0:  # struct counts from the end
         raise struct.error("it points beyond its beginning")
     number: int = kind.unpack_from(data, at)[0]

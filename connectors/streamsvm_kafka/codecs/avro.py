@@ -136,7 +136,7 @@ class AvroCodec(Codec):
 
     def _parsed(self, given: Any) -> _Flat | str:
         try:
-            parsed = self._avro.parse_schema(_plain(given))
+            parsed = self._avro.parse_schema(_plain_schema(given))
         except (*_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:
             return f"fastavro does not read it ({error or type(error).__name__})"
         return _Flat(parsed, frozenset(field["name"] for field in given["fields"]))
@@ -157,7 +157,7 @@ def _not_flat(schema: Any) -> str:
     return ""
 
 
-def _plain(schema: Any) -> dict[str, Any]:
+def _plain_schema(schema: Any) -> dict[str, Any]:
     """A flat record's schema with what is needed to read it, and of logical types only times: no model takes the others."""
     numbers = itertools.count()
     fields = [{"name": field["name"], "type": _plain_type(field["type"], numbers)} for field in schema["fields"]]

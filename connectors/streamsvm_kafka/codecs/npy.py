@@ -64,7 +64,7 @@ class NpyCodec(TableCodec):
     def decode_rows(self, value: bytes) -> Table:
         """Decode an array; raise a ValueError if the message does not have the class's form."""
         check_length(value)
-        dtype, order, rows, columns, begin = _header(value)
+        dtype, order, rows, columns, begin = _header_of(value)
         if columns != self.n_features + 1:
             raise ValueError(f"an array of {columns} columns; {self.n_features} features and a label are {self.n_features + 1}")
         if len(value) - begin != rows * columns * dtype.itemsize:
@@ -96,7 +96,7 @@ class NpyCodec(TableCodec):
         return _MAGIC + bytes((1, 0)) + len(header).to_bytes(2, "little") + header + table.tobytes()
 
 
-def _header(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
+def _header_of(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
     """The type, the order of rows and columns, their numbers, and where the numbers begin."""
     mistake = "not an array in NumPy's format (.npy): "
     if value[:6] != _MAGIC:

@@ -132,9 +132,9 @@ class SchemaRegistry:
                 schema = json.loads(answer["schema"])
             except (KeyError, TypeError, ValueError, RecursionError):
                 raise self._wrong("its answer holds no schema") from None
-            _remember(self._schemas, number, schema)
+            _remember_schema(self._schemas, number, schema)
             return schema
-        _remember(self._refused, number, (time.monotonic(), reason))
+        _remember_schema(self._refused, number, (time.monotonic(), reason))
         raise ValueError(reason)
 
     def _asked(self, number: int) -> dict[str, Any] | None:
@@ -192,7 +192,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _remember(known: dict[int, Any], number: int, what: Any) -> None:
+def _remember_schema(known: dict[int, Any], number: int, what: Any) -> None:
     if len(known) >= _REMEMBERED:
         del known[next(iter(known))]
     known[number] = what

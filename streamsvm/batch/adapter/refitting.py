@@ -43,7 +43,9 @@ class BackgroundFit:
         self.begun_at: int = begun_at
         self._asked, self._outcomes = threading.Event(), list[Outcome]()
         # The thread refers to what it needs, not to this object, which can go while it runs.
-        self._thread = threading.Thread(target=_run, args=(job, self._asked, self._outcomes), name="streamsvm-fit", daemon=False)
+        self._thread = threading.Thread(
+            target=_run_job, args=(job, self._asked, self._outcomes), name="streamsvm-fit", daemon=False
+        )
         self._thread.start()
 
     def __del__(self) -> None:
@@ -65,7 +67,7 @@ class BackgroundFit:
         self._asked.set()
 
 
-def _run(job: Job, asked: threading.Event, outcomes: list[Outcome]) -> None:
+def _run_job(job: Job, asked: threading.Event, outcomes: list[Outcome]) -> None:
     with stoppable(asked), kept_warnings() as warnings:
         try:
             outcome = Outcome(job.run(), None, warnings)

@@ -144,7 +144,7 @@ def collect(
     if isinstance(source, str | Path):
         source = opened = open_source(str(source), label=label, format=format, stop_at_end=True)
     elif not isinstance(source, Source):
-        source = IterableSource(_pairs(source), type(source).__name__)
+        source = IterableSource(_labelled_pairs(source), type(source).__name__)
     read = learned = 0
     try:
         while learned != limit and (chunk := source.read(1)) is not None:
@@ -183,7 +183,7 @@ def without_label(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
     return whole.drop(label).to_native(), labels.to_list(), 1.0 - labels.is_null().to_numpy()
 
 
-def _pairs(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def _labelled_pairs(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     for number, row in enumerate(rows):
         if not isinstance(row, tuple | list) or len(row) != 2:
             raise ValueError(f"row {number} is not a pair (x, y)")

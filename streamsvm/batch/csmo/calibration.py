@@ -38,11 +38,11 @@ def fitted_sigmoids(machine: Any, training: Training, weights: np.ndarray, rando
     found = []
     for values, (first, second) in zip(f.T, combinations(range(len(sizes)), 2), strict=True):
         either = np.flatnonzero((labels == first) | (labels == second))
-        found.append(_sigmoid(values[either], labels[either] == second, weights[counted[either]]))
+        found.append(_platt_sigmoid(values[either], labels[either] == second, weights[counted[either]]))
     return np.array(found)
 
 
-def _sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+def _platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Return Platt's sigmoid of decision values float64 [n]: a logistic regression whose labels are not quite 0 and 1."""
     ones, zeros = weights[positive].sum(), weights[~positive].sum()
     share = np.where(positive, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
@@ -61,10 +61,10 @@ def probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarr
     if classes == 2:
         return np.hstack([1.0 - second, second])
     size = max(_VALUES // (classes + 1) ** 2, 1)
-    return np.concatenate([_coupled(second[begin : begin + size], classes) for begin in range(0, len(f), size)])
+    return np.concatenate([_coupled_probabilities(second[begin : begin + size], classes) for begin in range(0, len(f), size)])
 
 
-def _coupled(second: np.ndarray, classes: int) -> np.ndarray:
+def _coupled_probabilities(second: np.ndarray, classes: int) -> np.ndarray:
     """Return the probabilities p, float64 [n, classes], that fit those of the pairs' second classes best.
 
     They minimise sum_ij (r_ji p_i - r_ij p_j)^2 subject to sum_i p_i = 1, where r_ij is the probability of class i among i and j:

@@ -94,11 +94,11 @@ def csr(rows: Rows) -> Any:
 def cost(rows: Rows) -> float:
     """Return about how many operations a kernel value takes, counted in dense features."""
     if rows.kind == SPARSE:
-        return 8.0 + _SPARSE_COST * _shared(np.diff(rows.lists), len(rows.squares))
+        return 8.0 + _SPARSE_COST * _shared_features(np.diff(rows.lists), len(rows.squares))
     return 4.0 + rows.features
 
 
-def _shared(counts: np.ndarray, n: int) -> float:
+def _shared_features(counts: np.ndarray, n: int) -> float:
     """The mean number of features that two of n rows share, where ``counts`` rows have each feature."""
     return float(np.square(counts / n).sum())
 
@@ -124,10 +124,10 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     factors = np.random.default_rng(0).integers(0, 2**63, X.shape[1] + 1, dtype=np.uint64) | np.uint64(1)
     bits, hashes = X.view(np.uint64), np.zeros(len(X), np.uint64)
     if values is not None:
-        hashes += _mixed(values.view(np.uint64)) * factors[-1]
+        hashes += _mixed_bits(values.view(np.uint64)) * factors[-1]
     size = max(_HASHED // max(X.shape[1], 1), 1)
     for begin in range(0, len(X), size):
-        hashes[begin : begin + size] += _mixed(bits[begin : begin + size]) @ factors[:-1]
+        hashes[begin : begin + size] += _mixed_bits(bits[begin : begin + size]) @ factors[:-1]
     order = np.argsort(hashes, kind="stable")
     new = np.ones(len(order), bool)
     new[1:] = hashes[order[1:]] != hashes[order[:-1]]
@@ -140,7 +140,7 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     return groups
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
+def _mixed_bits(bits: np.ndarray) -> np.ndarray:
     """Return 64-bit words whose low bits depend on the high ones, too: of short numbers, all bits are high ones."""
     return bits ^ (bits >> np.uint64(32))
 
@@ -291,7 +291,7 @@ class ColumnCache:
 
     def put(self, which: np.ndarray, values: np.ndarray) -> None:
         """Write some columns, values float32 [m, n], over those that were used longest ago."""
-        _put(self.slots, which, values)
+        _put_columns(self.slots, which, values)
 
     @property
     def has_room_for_all(self) -> bool:
@@ -319,13 +319,13 @@ class ColumnCache:
         new = self.slots
         cached = np.flatnonzero(slot_of >= 0)
         cached = cached[np.argsort(slot_of[cached])]  # columns move towards the beginning of the buffer, one after the other
-        _move(self.buffer, n, slot_of[cached].astype(np.int64), rows)
+        _move_columns(self.buffer, n, slot_of[cached].astype(np.int64), rows)
         new.slot_of[cached] = np.arange(len(cached))
         new.owner[: len(cached)] = cached
 
 
 @compiled(nogil=True)
-def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
+def _move_columns(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
     """Move the columns of n values in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
     m = len(rows)
     for s in range(len(slots)):
@@ -356,7 +356,7 @@ def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.nd
 
 
 @compiled(nogil=True)
-def _put(slots: Slots, which: np.ndarray, values: np.ndarray) -> None:
+def _put_columns(slots: Slots, which: np.ndarray, values: np.ndarray) -> None:
     """Write columns, float32 [m, n], into the slots of their numbers, int64 [m]."""
     m, n = values.shape
     for t in range(m):

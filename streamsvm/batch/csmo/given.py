@@ -120,7 +120,7 @@ def _check_size(largest: float) -> None:
 
 def _check_square(K: np.ndarray) -> None:
     """Raise a ValueError where kernel values of rows with each other, float64 [n, n], are too large or not symmetric."""
-    largest, off, i, j = _asymmetry(K)
+    largest, off, i, j = _find_asymmetry(K)
     _check_size(largest)
     if off > _ASYMMETRY * largest:
         raise ValueError(
@@ -130,7 +130,7 @@ def _check_square(K: np.ndarray) -> None:
 
 
 @compiled(nogil=True)
-def _asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
+def _find_asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
     """Return the largest size of a value, by how much two values that should be equal differ, and where they are.
 
     Tiles of both lie in the processor's cache.

@@ -230,7 +230,7 @@ class CSMO(KernelMachine):
         n, counted = len(training.weights), training.counted
         parts = self._parts(training)
         start = _checked_start(dual_coef_init, n, len(parts))
-        C = _finite(self.C) * training.weights
+        C = _finite_cost(self.C) * training.weights
         check_bounds(C[counted])
         rows = self._solver_rows(training.X, n)
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
@@ -302,7 +302,7 @@ class CSMO(KernelMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         thread_count(self.n_jobs)
-        super()._check_parameters(map(_finite, Cs))
+        super()._check_parameters(map(_finite_cost, Cs))
         if not callable(self.kernel):  # a function may be given, too
             check_one_of("kernel", self.kernel, self._kernels)
 
@@ -403,7 +403,7 @@ class CSMO(KernelMachine):
             raise ValueError("the saved model is corrupt: it has support vectors that are not among its rows")
 
 
-def _finite(C: float) -> float:
+def _finite_cost(C: float) -> float:
     return _NO_BOUND if float("inf") == C else C
 
 

@@ -44,14 +44,14 @@ class NewtonSteps:
         rises, falls, gap = state.derivatives()
         free = int(np.count_nonzero(rises == falls))
         wait = self._patience * (_CUBE * free**3 + _SQUARE * free**2)
-        if gap > _NEAR * self._tol or not 2 <= free <= _most(state) or self.spent < wait:
+        if gap > _NEAR * self._tol or not 2 <= free <= _most_equations(state) or self.spent < wait:
             return
         self.spent = 0.0
         newton_step(state, _BLUR * self._tol, exactly=state.precise)
         self._patience = _PATIENCE if state.derivatives()[2] < 0.5 * gap else 2.0 * self._patience
 
 
-def _most(state: State) -> int:
+def _most_equations(state: State) -> int:
     """Return of how many variables the equations may be."""
     return min(_MOST, math.isqrt(int(_MEMORY * state.cache.buffer.nbytes) // 8))
 
@@ -62,13 +62,13 @@ def newton_step(state: State, blur: float, exactly: bool) -> bool:
     Slopes at the minimum are 0 to ``blur``; ``exactly``: gradients take the changes in float64. For m variables, O(m^3), O(m^2)
     for each that reaches a bound, and O(n m d).
     """
-    a, room = state.working, _room(state)
-    change = _change(kernel_matrix(state, state.which[room.which]), state, room, blur)
+    a, room = state.working, _room_to_move(state)
+    change = _newton_change(kernel_matrix(state, state.which[room.which]), state, room, blur)
     gradient, add = a.gradient.copy(), state.add_exactly if exactly else state.add
     add(change, state.which[room.which], state.which, gradient)
     gains = bool(change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0)  # else rounding decides the equations
     if gains:
-        state.working = a._replace(b=_moved(a, room, change), gradient=gradient)
+        state.working = a._replace(b=_moved_variables(a, room, change), gradient=gradient)
     return gains
 
 
@@ -82,23 +82,23 @@ def exact_steps(state: State, gap: float, tol: float) -> float:
         stop_if_asked()
         rises, falls, _ = state.derivatives()
         free = np.count_nonzero(rises == falls)
-        if gap <= tol or not 2 <= free <= _most(state) or not newton_step(state, 0.0, exactly=True):
+        if gap <= tol or not 2 <= free <= _most_equations(state) or not newton_step(state, 0.0, exactly=True):
             break
         gap = state.derivatives()[2]
     return state.check()
 
 
-def _change(M: np.ndarray, state: State, room: _Room, blur: float) -> np.ndarray:
+def _newton_change(M: np.ndarray, state: State, room: _Room, blur: float) -> np.ndarray:
     """Return the changes of the variables that may move, float64 [m]; 0 where there are none. Destroys their kernel matrix M."""
     M[np.diag_indices(len(M))] += RIDGE * M.diagonal().mean() + blur / state.problem.largest_bound
     try:
-        change = _descend(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
+        change = _descend_model(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
     except LinAlgError:  # the kernel is not positive definite
         return np.zeros(len(M))
     return change if np.isfinite(change).all() else np.zeros(len(M))
 
 
-def _moved(a: WorkingSet, room: _Room, change: np.ndarray) -> np.ndarray:
+def _moved_variables(a: WorkingSet, room: _Room, change: np.ndarray) -> np.ndarray:
     """Return the variables after the change, exactly on the bounds and kinks that they reach."""
     b = a.b.copy()
     b[room.which] += change
@@ -118,12 +118,12 @@ class _Room(NamedTuple):
     up: np.ndarray
 
 
-def _room(state: State) -> _Room:
+def _room_to_move(state: State) -> _Room:
     """Return the variables between their bounds, and those at a bound or kink that violate optimality most."""
     a, (rises, falls, _) = state.working, state.derivatives()
     free = rises == falls
     middle, some = float(np.median(rises[free])), int(np.count_nonzero(free))
-    most = min(int(_SHARE * some), _most(state) - some)
+    most = min(int(_SHARE * some), _most_equations(state) - some)
     to_rise, to_fall = np.where(free, 0.0, middle - rises), np.where(free, 0.0, falls - middle)
     violation = np.maximum(to_rise, to_fall)
     least = max(_WORST * violation.max(), np.partition(violation, -most - 1)[-most - 1], 0.0)
@@ -136,7 +136,7 @@ def _room(state: State) -> _Room:
     return _Room(which, np.where(falling, falls, rises)[which], down, up)
 
 
-def _descend(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
+def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
     """Return the changes of m variables, float64 [m], whose sum is 0: down to the minimum of the quadratic model.
 
     Where a variable reaches the end of its room on the way, it stays there, and the way goes on without it. ``factor`` is the

@@ -66,11 +66,13 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
             break
         free = np.flatnonzero(ascents == descents)
         new = min(_NEW, largest - len(free))
-        middle = _middle(ascents, descents, free)
+        middle = _middle_slope(ascents, descents, free)
         wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
         if new < _LEAST or (len(free) > _FREE * n and _ROOM * wanted < len(buffer) / n):
             break
-        which = _block(ascents, descents, middle, free, _places(before, state.which), new, min(_BLOCK, largest), number)
+        which = _block_variables(
+            ascents, descents, middle, free, _places_of(before, state.which), new, min(_BLOCK, largest), number
+        )
         a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
         start, columns = block.b.copy(), ColumnCache(buffer, m)
@@ -92,21 +94,21 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
             sys.stderr.write(f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {n:,} rows in the working set\n")
 
 
-def _places(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
+def _places_of(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Return where those of the ``rows`` that are still in the working set ``which``, ascending, lie in it."""
     places = np.searchsorted(which, rows)
     places[places == len(which)] = 0
     return places[which[places] == rows]
 
 
-def _middle(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> float:
+def _middle_slope(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> float:
     """Return about where ascents and descents will meet: where those of the ``free`` variables do."""
     least, most = ascents.min(), descents.max()
     middle = float(np.median(ascents[free])) if len(free) else 0.5 * (least + most)
     return float(np.clip(middle, least + _WORST * (most - least), most - _WORST * (most - least)))
 
 
-def _block(
+def _block_variables(
     ascents: np.ndarray,
     descents: np.ndarray,
     middle: float,
@@ -190,7 +192,7 @@ def solve(
         state.unshrink()
         gap = state.check()
     state.unshrink()
-    return _solution(problem, state, gap, interrupted)
+    return _solution_at(problem, state, gap, interrupted)
 
 
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
@@ -208,7 +210,7 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
         m = len(state.which)
         if status != WANTED:
             ascents, descents, gap = state.derivatives()
-            spread = max(_spread(ascents), _spread(descents))
+            spread = max(_finite_spread(ascents), _finite_spread(descents))
             scratch = Scratch.of(m, np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64)
         status, done, wanted = steps(
             state.working, scratch, state.cache.slots, p.epsilon, goal, options.conjugate,
@@ -229,12 +231,12 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             state.shrink(_LEFT_OF_COLUMNS)
 
 
-def _spread(slopes: np.ndarray) -> float:
+def _finite_spread(slopes: np.ndarray) -> float:
     finite = slopes[np.isfinite(slopes)]
     return float(finite.max() - finite.min()) if len(finite) else 0.0
 
 
-def _solution(p: Problem, state: State, gap: float, interrupted: bool) -> Solution:
+def _solution_at(p: Problem, state: State, gap: float, interrupted: bool) -> Solution:
     a = state.working
     rises, falls, _ = state.derivatives()
     free = rises == falls

@@ -70,17 +70,17 @@ def quickest_form(X: Any, kernel: Kernel) -> Any:
     if isinstance(X, GivenRows):
         return X
     dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
-    if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _indicates(X[:100][X[:100] != 0.0]))):
+    if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _has_one_value(X[:100][X[:100] != 0.0]))):
         return X
     rows = csr_without_zeros(X)
     if size > _LARGEST_DENSE:
         return rows
-    if rows.nnz > _SPARSE * size or (kernel.kind == RBF and _indicates(rows.data)):
+    if rows.nnz > _SPARSE * size or (kernel.kind == RBF and _has_one_value(rows.data)):
         return X if dense else rows.toarray()
     return rows
 
 
-def _indicates(values: np.ndarray) -> bool:
+def _has_one_value(values: np.ndarray) -> bool:
     """Whether there is one value beside 0: rows may then be indicators, and equal ones are found where they are dense."""
     return len(values) > 0 and bool((values == values[0]).all())
 
@@ -284,7 +284,7 @@ class State:
             size = min(_BATCH, len(self.cache.slots.owner) // 4)
             for values in (ascents, -descents):
                 others = np.flatnonzero(absent & (values < np.inf))
-                some = np.union1d(some, others[_least(values[others], size // 2)])
+                some = np.union1d(some, others[_least_places(values[others], size // 2)])
         self._put(some)
 
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
@@ -389,6 +389,6 @@ class State:
         return gradient
 
 
-def _least(values: np.ndarray, n: int) -> np.ndarray:
+def _least_places(values: np.ndarray, n: int) -> np.ndarray:
     """Return the places of the n least values; of all, where there are no more."""
     return np.argpartition(values, n)[:n] if n < len(values) else np.arange(len(values))

@@ -61,14 +61,14 @@ class Scratch(NamedTuple):
 
 
 @compiled(nogil=True, forceinline=True)
-def _rise(b: float, upper: float, kink: float, epsilon: float) -> float:
+def _slope_upwards(b: float, upper: float, kink: float, epsilon: float) -> float:
     if b >= upper:
         return np.inf
     return epsilon if b >= kink else -epsilon
 
 
 @compiled(nogil=True, forceinline=True)
-def _fall(b: float, lower: float, kink: float, epsilon: float) -> float:
+def _slope_downwards(b: float, lower: float, kink: float, epsilon: float) -> float:
     if b <= lower:
         return -np.inf
     return epsilon if b > kink else -epsilon
@@ -83,8 +83,8 @@ def slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, des
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most = np.inf, -np.inf
     for k in range(len(b)):
-        up = gradient[k] + _rise(b[k], upper[k], kink[k], epsilon)
-        down = gradient[k] + _fall(b[k], lower[k], kink[k], epsilon)
+        up = gradient[k] + _slope_upwards(b[k], upper[k], kink[k], epsilon)
+        down = gradient[k] + _slope_downwards(b[k], lower[k], kink[k], epsilon)
         ascent[k], descent[k] = up - origin, down - origin
         least, most = min(least, up), max(most, down)
     return least, most
@@ -96,7 +96,7 @@ def slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, des
 
 
 @compiled(nogil=True, fastmath=FAST, forceinline=True)
-def _advance(
+def _advance_chunk(
     begin: int,
     end: int,
     columns: np.ndarray,
@@ -128,7 +128,7 @@ def _advance(
 
 
 @compiled(nogil=True, forceinline=True)
-def _extremes(begin: int, end: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
+def _chunk_extremes(begin: int, end: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
     """Return the least ascent and the largest descent of a chunk, as bits of float32."""
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
     for k in range(np.uint64(begin), np.uint64(end)):
@@ -139,7 +139,7 @@ def _extremes(begin: int, end: int, ascent: np.ndarray, descent: np.ndarray) -> 
 
 
 @compiled(nogil=True, forceinline=True)
-def _sweep(
+def _sweep_slopes(
     columns: np.ndarray,
     at_i: int,
     at_j: int,
@@ -158,10 +158,10 @@ def _sweep(
     for first in range(0, n, _CHUNK):
         last = min(first + _CHUNK, n)
         if keep_image:  # the flags are no literals of Python, which would be compiled one by one
-            _advance(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(True))
+            _advance_chunk(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(True))
         else:
-            _advance(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(False))
-        u, v = _extremes(first, last, ascent, descent)
+            _advance_chunk(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(False))
+        u, v = _chunk_extremes(first, last, ascent, descent)
         most = max(most, v)
         if u < least:
             least, at = u, first
@@ -169,7 +169,7 @@ def _sweep(
 
 
 @compiled(nogil=True, fastmath=FAST, forceinline=True)
-def _gains(
+def _chunk_gains(
     begin: int,
     end: int,
     descent: np.ndarray,
@@ -201,7 +201,7 @@ def _gains(
 
 
 @compiled(nogil=True, forceinline=True)
-def _largest(n: int, bits: np.ndarray) -> np.int32:
+def _largest_bits(n: int, bits: np.ndarray) -> np.int32:
     """Return the largest of n positive floats, given and returned as bits, which have their order."""
     most = np.int32(0)
     for k in range(np.uint64(n)):
@@ -210,7 +210,7 @@ def _largest(n: int, bits: np.ndarray) -> np.int32:
 
 
 @compiled(nogil=True, forceinline=True)
-def _place(bits: np.ndarray, value: np.int32) -> int:
+def _place_of_bits(bits: np.ndarray, value: np.int32) -> int:
     """Return the first place of a value that is there."""
     k = 0
     while bits[k] != value:
@@ -235,15 +235,17 @@ def _best_partner(
     most, j = np.int32(0), -1
     for first in range(0, n, _CHUNK):
         last = min(first + _CHUNK, n)
-        _gains(first, last, descent, columns, at_i, diagonal, diagonal_i, least, image, image_i, inverse, gains)
-        found = _largest(last - first, bits)
+        _chunk_gains(first, last, descent, columns, at_i, diagonal, diagonal_i, least, image, image_i, inverse, gains)
+        found = _largest_bits(last - first, bits)
         if found > most:
-            most, j = found, first + _place(bits, found)
+            most, j = found, first + _place_of_bits(bits, found)
     return j
 
 
 @compiled(nogil=True)
-def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int) -> int:
+def _point_direction(
+    direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int
+) -> int:
     """Replace the direction by e_i - e_j + beta direction; return the length of its support."""
     size = 0
     for t in range(length):
@@ -266,7 +268,7 @@ def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, lengt
 
 
 @compiled(nogil=True, forceinline=True)
-def _target(b: float, d: float, lower: float, upper: float, kink: float) -> float:
+def _coordinate_stop(b: float, d: float, lower: float, upper: float, kink: float) -> float:
     """Return where a coordinate has to stop: at a bound, or at its kink, where the objective bends."""
     if d > 0.0:
         return kink if b < kink else upper
@@ -274,7 +276,7 @@ def _target(b: float, d: float, lower: float, upper: float, kink: float) -> floa
 
 
 @compiled(nogil=True)
-def _room(
+def _room_ahead(
     b: np.ndarray, lower: np.ndarray, upper: np.ndarray, kink: np.ndarray, direction: np.ndarray, support: np.ndarray, length: int
 ) -> float:
     """Return the largest step before a coordinate of the support has to stop."""
@@ -283,12 +285,12 @@ def _room(
         k = support[t]
         d = direction[k]
         if d != 0.0:
-            room = min(room, (_target(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
+            room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
     return room
 
 
 @compiled(nogil=True)
-def _walk(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -> bool:
+def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -> bool:
     """Add step direction to b, exactly onto the bounds and kinks that are reached; return whether anything moved.
 
     The slopes of coordinates that reach or leave one change by what the objective bends there.
@@ -301,14 +303,14 @@ def _walk(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -
         d, old = direction[k], b[k]
         if d == 0.0:
             continue
-        target = _target(old, d, lower[k], upper[k], kink[k])
+        target = _coordinate_stop(old, d, lower[k], upper[k], kink[k])
         reached = target - old <= step * _SNAP * d if d > 0.0 else target - old >= step * _SNAP * d
         new = target if reached else old + step * d
         if new == old:
             continue
         b[k], moved = new, True
-        rise, fall = _rise(old, upper[k], kink[k], epsilon), _fall(old, lower[k], kink[k], epsilon)
-        new_rise, new_fall = _rise(new, upper[k], kink[k], epsilon), _fall(new, lower[k], kink[k], epsilon)
+        rise, fall = _slope_upwards(old, upper[k], kink[k], epsilon), _slope_downwards(old, lower[k], kink[k], epsilon)
+        new_rise, new_fall = _slope_upwards(new, upper[k], kink[k], epsilon), _slope_downwards(new, lower[k], kink[k], epsilon)
         if rise != new_rise or fall != new_fall:
             gradient = np.float64(ascent[k]) - rise if rise < np.inf else np.float64(descent[k]) - fall
             ascent[k], descent[k] = gradient + new_rise, gradient + new_fall
@@ -316,7 +318,7 @@ def _walk(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -
 
 
 @compiled(nogil=True, forceinline=True)
-def _first(values: np.ndarray, begin: int, bits: np.int32) -> int:
+def _first_with_bits(values: np.ndarray, begin: int, bits: np.int32) -> int:
     """Return the first row from ``begin`` on whose value has the bits, in float32."""
     bits = bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)
     for k in range(begin, len(values)):
@@ -326,7 +328,7 @@ def _first(values: np.ndarray, begin: int, bits: np.int32) -> int:
 
 
 @compiled(nogil=True, forceinline=True)
-def _last(values: np.ndarray) -> int:
+def _place_of_largest(values: np.ndarray) -> int:
     """Return the row of the largest value."""
     j = 0
     for k in range(len(values)):
@@ -354,19 +356,19 @@ def steps(
         s.direction[:] = 0.0
         s.listed[:] = False
         slopes(a, epsilon, s.last[0], s.ascent, s.descent)
-    status, done, wanted = _steps(a, s, slots, epsilon, tol, conjugate, limit)
+    status, done, wanted = _do_steps(a, s, slots, epsilon, tol, conjugate, limit)
     origin = s.last[0]
     for k in range(len(a.b)):
-        rise = _rise(a.b[k], a.upper[k], a.kink[k], epsilon)
+        rise = _slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon)
         if rise < np.inf:
             a.gradient[k] = origin + (np.float64(s.ascent[k]) - rise)
         else:
-            a.gradient[k] = origin + (np.float64(s.descent[k]) - _fall(a.b[k], a.lower[k], a.kink[k], epsilon))
+            a.gradient[k] = origin + (np.float64(s.descent[k]) - _slope_downwards(a.b[k], a.lower[k], a.kink[k], epsilon))
     return status, done, wanted
 
 
 @compiled(nogil=True)
-def _steps(
+def _do_steps(
     a: WorkingSet, s: Scratch, slots: Slots, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int, int]:
     # Local names, since each access to a field of a tuple counts a reference, atomically: in a loop over few numbers, most of its
@@ -379,11 +381,11 @@ def _steps(
     curvature, length, follow = s.last[1], np.int64(s.last[2]), s.last[3] != 0.0
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, _CHUNK):
-        u, _ = _extremes(first, min(first + _CHUNK, n), ascent, descent)
+        u, _ = _chunk_extremes(first, min(first + _CHUNK, n), ascent, descent)
         if u < low:
             low, at = u, first
-    i = _first(ascent, at, low)
-    most = np.float64(descent[_last(descent)])
+    i = _first_with_bits(ascent, at, low)
+    most = np.float64(descent[_place_of_largest(descent)])
     done, status, wanted = 0, RUNNING, -1
     while done < limit:
         if not most - np.float64(ascent[i]) >= tol:
@@ -410,27 +412,27 @@ def _steps(
         beta = -image_ij * inverse
         plain = np.float64(columns[at_i + i]) + np.float64(columns[at_j + j]) - 2.0 * np.float64(columns[at_i + j])
         curvature = max(plain + beta * image_ij, _TAU)
-        length = _point(direction, support, listed, length, beta, i, j)
-        room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
+        length = _point_direction(direction, support, listed, length, beta, i, j)
+        room, step = _room_ahead(b, lower, upper, kink, direction, support, length), gain / curvature
         if room <= 0.0:  # by rounding alone: along the pair there is room
             beta, curvature = 0.0, max(plain, _TAU)
-            length = _point(direction, support, listed, length, beta, i, j)
-            room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
+            length = _point_direction(direction, support, listed, length, beta, i, j)
+            room, step = _room_ahead(b, lower, upper, kink, direction, support, length), gain / curvature
         clipped = room <= step * _SNAP
         step = min(room, step)
-        if not gain > 0.0 or not _walk(a, s, length, step, epsilon):
+        if not gain > 0.0 or not _walk_along(a, s, length, step, epsilon):
             status = STALLED
             break
         follow = conjugate and not clipped
-        low, high, at = _sweep(
+        low, high, at = _sweep_slopes(
             columns, at_i, at_j, precision(beta), image, precision(step), ascent, descent, follow or beta != 0.0
         )
-        i, most = _first(ascent, at, low), _float(high)
+        i, most = _first_with_bits(ascent, at, low), _float_of_bits(high)
         done += 1
     s.last[1], s.last[2], s.last[3] = curvature, length, follow
     return status, done, wanted
 
 
 @compiled(nogil=True, forceinline=True)
-def _float(bits: np.int32) -> float:
+def _float_of_bits(bits: np.int32) -> float:
     return np.float64(np.int32(bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32))

@@ -144,7 +144,7 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = No
         for rows, first, tile in product_tiles(left, others, start, start + _SHARE):
             _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), rows.start, first, out)
 
-    (each or _alone)(write, range(0, left.n, _SHARE))
+    (each or _each_alone)(write, range(0, left.n, _SHARE))
 
 
 def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each | None = None) -> None:
@@ -162,10 +162,10 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
             else:
                 _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[rows])
 
-    (each or _alone)(add, range(0, left.n, _SHARE))
+    (each or _each_alone)(add, range(0, left.n, _SHARE))
 
 
-def _alone(do: Callable[[int], None], items: Iterable[int]) -> None:
+def _each_alone(do: Callable[[int], None], items: Iterable[int]) -> None:
     for item in items:
         do(item)
 
@@ -185,11 +185,11 @@ def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Itera
     """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these."""
     for begin in range(start, min(stop, left.n), ROWS):
         rows = slice(begin, min(begin + ROWS, stop, left.n))
-        for first, tile in _products(left, right, rows.start, rows.stop):
+        for first, tile in _tile_products(left, right, rows.start, rows.stop):
             yield rows, first, tile
 
 
-def _products(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+def _tile_products(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the number of the first of some other rows, and their products with the rows from ``begin`` to ``end``."""
     dtype = left.values.dtype
     if left.dense.shape[1]:

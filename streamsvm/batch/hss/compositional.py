@@ -49,7 +49,7 @@ class CompositionalMatrix(NamedTuple):
         return int(sum(array.nbytes for array in self))
 
 
-def _sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+def _node_sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
     """Return for each node its rank, and how many numbers its block, interpolation and inverse have."""
     sizes, leaf, number = end - begin, right < 0, np.arange(len(begin))
     ranks = np.minimum(sizes, rank)
@@ -60,7 +60,7 @@ def _sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int) -> 
     return ranks, blocks, interpolations, np.where(leaf, ranks * ranks, 0)
 
 
-def _places(sizes: np.ndarray) -> np.ndarray:
+def _starts_of(sizes: np.ndarray) -> np.ndarray:
     return np.cumsum(sizes) - sizes
 
 
@@ -73,18 +73,18 @@ def floats_needed(n: int, leaf_size: int, rank: int) -> int:
 
 def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
-    ranks, blocks, interpolations, inverses = _sizes(cuts.begin, cuts.end, cuts.right, rank)
+    ranks, blocks, interpolations, inverses = _node_sizes(cuts.begin, cuts.end, cuts.right, rank)
     keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)
     sizes = ranks, blocks, interpolations, inverses
     kinds = np.int64, np.float32, np.float32, np.float64
-    at, flat = [_places(some) for some in sizes], [np.empty(int(n.sum()), kind) for n, kind in zip(sizes, kinds, strict=True)]
+    at, flat = [_starts_of(some) for some in sizes], [np.empty(int(n.sum()), kind) for n, kind in zip(sizes, kinds, strict=True)]
     matrix = CompositionalMatrix(ranks, at[0], flat[0], at[1], flat[1], at[2], flat[2], flat[3], at[3])
-    _compose(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
+    _fill_matrix(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
     return matrix
 
 
 @compiled(nogil=True)
-def _compose(
+def _fill_matrix(
     X: np.ndarray, begin: np.ndarray, end: np.ndarray, right: np.ndarray, keys: np.ndarray, kernel: Kernel, M: CompositionalMatrix
 ) -> None:
     """Fill a matrix, children before their parents. ``keys`` are different numbers, one for each row."""
@@ -100,37 +100,37 @@ def _compose(
                 rows[i] = M.skeletons[M.places[a] + i]
             for i in range(second):
                 rows[first + i] = M.skeletons[M.places[b] + i]
-        Z = _taken(X, rows)
+        Z = _taken_values(X, rows)
         if not leaf:
-            _put(block_between(Z[:first], Z[first:], kernel), M.blocks, M.block_places[node])
+            _put_matrix(block_between(Z[:first], Z[first:], kernel), M.blocks, M.block_places[node])
         if not leaf and rank == 0:
             continue
         values = block_between(Z, Z, kernel)
         if leaf:
-            _put(values, M.blocks, M.block_places[node])
+            _put_matrix(values, M.blocks, M.block_places[node])
             if rank == 0:
                 continue
-        some_keys, chosen = _taken(keys, rows), np.arange(len(rows))
+        some_keys, chosen = _taken_values(keys, rows), np.arange(len(rows))
         if rank < len(rows):
             select(some_keys, chosen, 0, len(rows), rank)
         chosen = chosen[:rank]
         for i in range(rank):
             M.skeletons[place + i] = rows[chosen[i]]
-        columns = _taken(values, chosen).T.copy()  # as values are symmetric
-        matrix = _taken(columns, chosen)
+        columns = _taken_values(values, chosen).T.copy()  # as values are symmetric
+        matrix = _taken_values(columns, chosen)
         largest = 0.0
         for i in range(rank):
             largest = max(largest, matrix[i, i])
         for i in range(rank):
             matrix[i, i] += RIDGE * largest if largest > _SMALLEST else 1.0
         inverse = np.linalg.inv(matrix)
-        _put(np.dot(columns, inverse), M.interpolations, M.interpolation_places[node])
+        _put_matrix(np.dot(columns, inverse), M.interpolations, M.interpolation_places[node])
         if leaf:
-            _put(inverse, M.inverses, M.inverse_places[node])
+            _put_matrix(inverse, M.inverses, M.inverse_places[node])
 
 
 @compiled(nogil=True)
-def _taken(values: np.ndarray, which: np.ndarray) -> np.ndarray:
+def _taken_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Return ``values[which]``, which takes long to compile in that form."""
     out = np.empty((len(which), *values.shape[1:]), values.dtype)
     for i in range(len(which)):
@@ -139,7 +139,7 @@ def _taken(values: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 @compiled(nogil=True)
-def _put(values: np.ndarray, into: np.ndarray, place: int) -> None:
+def _put_matrix(values: np.ndarray, into: np.ndarray, place: int) -> None:
     """Store a matrix in a flat array, from ``place`` on."""
     m, k = values.shape
     for i in range(m):

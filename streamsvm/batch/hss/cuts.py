@@ -51,12 +51,12 @@ def grow(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) ->
     axes, thresholds = np.empty((largest // 2 + 1, d)), np.empty(largest // 2 + 1)
     tree = Cuts(np.random.default_rng(seed).permutation(n), begin, end, right, cut, axes, thresholds)
     state = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
-    nodes, cuts = _grow(X, leaf_size, steps, state, tree)
+    nodes, cuts = _grow_nodes(X, leaf_size, steps, state, tree)
     return Cuts(tree.order, *(array[:nodes].copy() for array in tree[1:5]), *(array[:cuts].copy() for array in tree[5:]))
 
 
 @compiled(nogil=True)
-def _grow(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cuts) -> tuple[int, int]:
+def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cuts) -> tuple[int, int]:
     """Fill the arrays of a tree; return the numbers of nodes and cuts."""
     order, begin, end, right, cut, axes, thresholds = tree
     values = np.empty(len(order))
@@ -75,7 +75,7 @@ def _grow(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cu
             _choose_axis(X, order, first, last, steps, state, axes[cuts])
             for i in range(first, last):
                 values[i] = dot(X[order[i]], axes[cuts])
-            middle, thresholds[cuts] = _part(values, order, first, last)
+            middle, thresholds[cuts] = _part_rows(values, order, first, last)
             cut[nodes] = cuts
             cuts += 1
             parents.append(nodes)
@@ -89,7 +89,7 @@ def _grow(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cu
 
 
 @compiled(nogil=True)
-def _random(state: np.ndarray) -> np.uint64:
+def _random_bits(state: np.ndarray) -> np.uint64:
     """Return 64 random bits, by Marsaglia's xorshift."""
     z = state[0]
     z ^= z << np.uint64(13)
@@ -108,18 +108,18 @@ def _choose_axis(
     m = min(n, _SAMPLE_ROWS)
     sample, mean = np.empty((m, d)), np.zeros(d)
     for i in range(m):
-        row = order[first + (i if n <= _SAMPLE_ROWS else np.int64(_random(state) % np.uint64(n)))]
+        row = order[first + (i if n <= _SAMPLE_ROWS else np.int64(_random_bits(state) % np.uint64(n)))]
         for j in range(d):
             sample[i, j] = X[row, j]
             mean[j] += X[row, j] / m
     for j in range(d):
         axis[j] = 0.0
     for i in range(m):
-        sign = 1.0 if _random(state) >> np.uint64(63) else -1.0
+        sign = 1.0 if _random_bits(state) >> np.uint64(63) else -1.0
         for j in range(d):
             sample[i, j] -= mean[j]
             axis[j] += sign * sample[i, j]
-    _normalise(axis)
+    _normalise_axis(axis)
     for _ in range(steps):
         for j in range(d):
             mean[j] = 0.0  # from here on, the next axis
@@ -129,11 +129,11 @@ def _choose_axis(
                 mean[j] += length * sample[i, j]
         for j in range(d):
             axis[j] = mean[j]
-        _normalise(axis)
+        _normalise_axis(axis)
 
 
 @compiled(nogil=True)
-def _normalise(axis: np.ndarray) -> None:
+def _normalise_axis(axis: np.ndarray) -> None:
     """Divide an axis by its length, or leave it where that is 0."""
     largest, total = 0.0, 0.0
     for value in axis:
@@ -146,11 +146,11 @@ def _normalise(axis: np.ndarray) -> None:
 
 
 @compiled(nogil=True)
-def _part(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
+def _part_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
     """Order rows by their values so that small ones come before the cut; return its place and the threshold."""
     middle = (first + last) // 2
     select(values, order, first, last, middle)
-    low, high = _largest(values, first, middle), values[middle]
+    low, high = _largest_value(values, first, middle), values[middle]
     if low == high:  # equal values on both sides: cut before or after them
         below, above = first, last
         for i in range(first, last):
@@ -164,13 +164,13 @@ def _part(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple
             middle = above
         if before or after:
             select(values, order, first, last, middle)
-            low, high = _largest(values, first, middle), values[middle]
+            low, high = _largest_value(values, first, middle), values[middle]
     threshold = 0.5 * (low + high)
     return middle, threshold if low <= threshold < high else low
 
 
 @compiled(nogil=True)
-def _largest(values: np.ndarray, first: int, last: int) -> float:
+def _largest_value(values: np.ndarray, first: int, last: int) -> float:
     largest = values[first]
     for i in range(first, last):
         largest = max(largest, values[i])
@@ -314,12 +314,14 @@ def pack(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
     single = 1.0 / _LARGEST_SINGLE <= kernel.gamma <= _LARGEST_SINGLE and np.abs(X).max(initial=0.0) <= _LARGEST_SINGLE
     kind = np.float32 if gaussian and single else np.float64
     centres, rows = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d, kind)
-    _pack(X, forest.starts, forest.rows, gaussian, centres, rows)
+    _pack_rows(X, forest.starts, forest.rows, gaussian, centres, rows)
     return PackedForest(forest, centres, rows, int(np.diff(forest.starts).max()))
 
 
 @compiled(nogil=True)
-def _pack(X: np.ndarray, starts: np.ndarray, which: np.ndarray, centred: bool, centres: np.ndarray, rows: np.ndarray) -> None:
+def _pack_rows(
+    X: np.ndarray, starts: np.ndarray, which: np.ndarray, centred: bool, centres: np.ndarray, rows: np.ndarray
+) -> None:
     d = X.shape[1]
     for leaf in range(len(starts) - 1):
         begin, m = starts[leaf], starts[leaf + 1] - starts[leaf]

@@ -53,7 +53,7 @@ class HSSFactorization:
 
         Rows of B and X are ``ordered`` as in the matrix's ``order``, which is quicker, or not. Another shape is a ValueError.
         """
-        return self._tree.in_order(lambda rows: _solve(self._tree, self._factors, rows), B, ordered)
+        return self._tree.in_order(lambda rows: _solve_system(self._tree, self._factors, rows), B, ordered)
 
 
 def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
@@ -78,20 +78,20 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
         r = len(node.places)
         skeleton_first = np.concatenate([node.places, np.delete(np.arange(len(S)), node.places)])
         original_order = np.argsort(skeleton_first)
-        S, T = _reordered(S, skeleton_first), node.interpolation[skeleton_first[r:]]
+        S, T = _reordered_matrix(S, skeleton_first), node.interpolation[skeleton_first[r:]]
         NS = S[r:] - T @ S[:r]
-        inner, log_inner = _inverse(NS[:, r:] - NS[:, :r] @ T.T, shift)
+        inner, log_inner = _inverse_and_logdet(NS[:, r:] - NS[:, :r] @ T.T, shift)
         inner_T, answer = inner @ T, inner @ NS[:, :r]
         E = S[:r, :r] - NS[:, :r].T @ answer
         inverse = np.block([[T.T @ inner_T, -inner_T.T], [-inner_T, inner]])
         exchange = np.concatenate([np.eye(r) + T.T @ answer, -answer])
         log_determinant += log_inner
-        factors.append(Factor(_reordered(inverse, original_order), exchange[original_order]))
+        factors.append(Factor(_reordered_matrix(inverse, original_order), exchange[original_order]))
         reduced.append(0.5 * (E + E.T))
     return factors, log_determinant
 
 
-def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
+def _inverse_and_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
     """The inverse of a positive definite matrix, of which one triangle is read, and its log-determinant. Destroys A."""
     if not len(A):
         return A, 0.0
@@ -100,26 +100,26 @@ def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
         raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: raise the shift")
     log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
     inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
-    _mirror(inverse)
+    _mirror_triangle(inverse)
     return inverse, log_determinant
 
 
 @compiled(nogil=True)
-def _mirror(A: np.ndarray) -> None:
+def _mirror_triangle(A: np.ndarray) -> None:
     """Copy the upper triangle to the lower one."""
     for i in range(len(A)):
         for j in range(i):
             A[i, j] = A[j, i]
 
 
-def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
+def _reordered_matrix(A: np.ndarray, order: np.ndarray) -> np.ndarray:
     """A[order][:, order] in one step."""
     out = np.empty_like(A)
     gather(A, order, order, out)
     return out
 
 
-def _solve(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
+def _solve_system(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
     """X float64 [n, k] with (K~ + shift I) X = B, rows of both in the tree's order. O(n (m + r) k)."""
     upward: list[np.ndarray] = []
     inner: list[np.ndarray] = []

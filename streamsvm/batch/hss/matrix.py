@@ -141,7 +141,7 @@ class HSSMatrix:
             check_number("seed", seed, 0, inclusive=True, integer=True)
         if memory_limit is not None:
             check_number("memory_limit", memory_limit, 0.0)
-        X = _rows(X)
+        X = _checked_rows(X)
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
         with one_blas_thread():  # products are small
@@ -202,7 +202,7 @@ class HSSMatrix:
         Z is float64 [m, d], and the coefficients are those of the compressed rows, float64 [n] or [n, k]; else there is a
         ValueError.
         """
-        Z, coefficients = _rows(Z), self._tree.columns(coefficients)
+        Z, coefficients = _checked_rows(Z), self._tree.columns(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:
             raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
         return self._blocks.expand(Z, coefficients[self.order])
@@ -224,7 +224,7 @@ class HSSMatrix:
         return self @ np.eye(len(self.order))
 
 
-def _rows(X: Any) -> np.ndarray:
+def _checked_rows(X: Any) -> np.ndarray:
     if sparse.issparse(X):
         raise ValueError("X must be a dense array: of a sparse matrix take X.toarray(), if it fits in memory")
     if np.iscomplexobj(X) or (np.ma.isMaskedArray(X) and np.ma.is_masked(X)):

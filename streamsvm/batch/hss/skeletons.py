@@ -201,7 +201,7 @@ def compress(
         columns, weights = _outside_columns(neighbors[rows], begin, end, outside[number], node_precision.columns, rng)
         F = selection_blocks(rows, columns)
         F *= weights.astype(F.dtype)
-        places, interpolation = _skeleton(blocks, rows, F, node_precision)
+        places, interpolation = _choose_skeleton(blocks, rows, F, node_precision)
         nodes.append(Node(rows[places], places, interpolation, block))
     return nodes
 
@@ -225,7 +225,9 @@ def _outside_columns(
     return np.concatenate([columns, random]), np.concatenate([np.ones(len(columns)), np.sqrt(stride)])
 
 
-def _skeleton(blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
+def _choose_skeleton(
+    blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: Precision
+) -> tuple[np.ndarray, np.ndarray]:
     """The places of a skeleton among the rows, and its interpolation, so that F [m, columns] is interpolated to the threshold."""
     places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
     for number in range(precision.rounds if F.size else 0):
@@ -240,11 +242,11 @@ def _skeleton(blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: 
         new = pivots[: min(rank, precision.max_rank - len(places))] - 1
         if not len(new):
             break
-        places, interpolation = _interpolation(blocks, rows, np.unique(np.concatenate([places, new])))
+        places, interpolation = _interpolation_from(blocks, rows, np.unique(np.concatenate([places, new])))
     return places, interpolation
 
 
-def _interpolation(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _interpolation_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The interpolation K_IJ K_JJ^-1, with J the places whose rows are not, but for rounding, interpolated from each other.
 
     A row that would be extrapolated is exchanged for the one with the largest weight, by which the determinant of K_JJ grows.

@@ -89,15 +89,15 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
             x = factor.solve(right_side, ordered=True)
             bias = x.sum(axis=0) / ones.sum()  # the multiplier of the sum
             moved, size = np.zeros((2, len(running)))
-            _advance(x, ones, bias, z, u, right_side, Kx, beta, options.relaxation, bounds, moved, size)
+            _advance_iterate(x, ones, bias, z, u, right_side, Kx, beta, options.relaxation, bounds, moved, size)
             found.bias[running], found.n_iter[running] = bias, done
             if done % _CHECK_EVERY and done < options.max_iter:
                 continue
             apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
-            primal = _relative(np.linalg.norm(apart, axis=0), values)
-            dual = _relative(beta * moved, np.maximum(beta * size, values))
+            primal = _relative_size(np.linalg.norm(apart, axis=0), values)
+            dual = _relative_size(beta * moved, np.maximum(beta * size, values))
             gap = np.zeros(len(running))
-            _gap(Kx - apart, z, bias, bounds, gap)
+            _duality_gap(Kx - apart, z, bias, bounds, gap)
             found.primal[running], found.dual[running], found.gap[running] = primal, dual, gap
             going = residual(primal, dual, gap) > options.tol
             if not going.all():
@@ -108,7 +108,7 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
                     break
             if options.balance and done == due:
                 due *= 2
-                change = max(_change(primal, dual), min(least / beta, 1.0))
+                change = max(_beta_factor(primal, dual), min(least / beta, 1.0))
                 if change != 1.0:
                     beta, u, factor = beta * change, u / change, None
                     right_side = beta * (z - u)
@@ -123,7 +123,7 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
 
 
 @compiled(nogil=True)
-def _advance(
+def _advance_iterate(
     x: np.ndarray,
     ones: np.ndarray,
     bias: np.ndarray,
@@ -163,7 +163,7 @@ def _advance(
 
 
 @compiled(nogil=True)
-def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
+def _duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
     """Write the duality gap of each problem at z, relative to the primal objective, into ``gap``, zeros [problems].
 
     It is the sum over rows of the slack in Fenchel's inequality, which is never below 0. The loss of a row is the largest of
@@ -182,12 +182,12 @@ def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: n
         gap[k] /= max(primal[k], 1e-300)
 
 
-def _relative(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _relative_size(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # if the whole is almost 0
         return np.where(part > 0.0, part / np.maximum(whole, np.finfo(np.float64).tiny), 0.0)
 
 
-def _change(primal: np.ndarray, dual: np.ndarray) -> float:
+def _beta_factor(primal: np.ndarray, dual: np.ndarray) -> float:
     """Return the factor for beta: a larger beta makes x and z agree sooner, a smaller one lets them move.
 
     The slowest problems determine it: to go on with the others costs little.

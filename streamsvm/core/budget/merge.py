@@ -30,7 +30,7 @@ _tables = Intrinsic(
 
 
 @compiled
-def _first(block: np.ndarray) -> int:
+def _first_to_merge(block: np.ndarray) -> int:
     # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
     slot = smallest_coefficient(block)
     kernel_row_of(block, slot)
@@ -40,7 +40,7 @@ def _first(block: np.ndarray) -> int:
 @compiled
 def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
-    v, first = views(block), _first(block)
+    v, first = views(block), _first_to_merge(block)
     tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
     partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, gamma, first, n, v.degradations)
@@ -56,7 +56,7 @@ def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 @compiled
 def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
-    v, first = views(block), _first(block)
+    v, first = views(block), _first_to_merge(block)
     h, tables, search = v.header[0], _tables(v.cache[2]), np.int64(v.cache[3])
     n, gamma, distances = h["n_support"], h["gamma"], v.kernel_rows[3]
     lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector

@@ -93,7 +93,7 @@ def _relative_lengths(a: float, b: float) -> tuple[float, float]:
 
 
 @compiled
-def _degradation(m: float, rest: float, q: float, h: float) -> float:
+def _degradation_at(m: float, rest: float, q: float, h: float) -> float:
     # The squared weight degradation over the square of the smaller coefficient; ``rest`` is 1 - m.
     ratio = m / rest
     return compiled_degradation(1.0, ratio**2, ratio, q, h)
@@ -120,7 +120,7 @@ def _squared_positions(
 
 
 @compiled
-def _farthest(ratios: np.ndarray, degradation: float) -> np.float32:
+def _farthest_ratio(ratios: np.ndarray, degradation: float) -> np.float32:
     # Candidates at a larger u^2 degrade more than this: the least degradation at any u is that for m = 1/2, which grows with u.
     low, high = 0, GRID - 1
     degradation *= _SLACK
@@ -163,7 +163,7 @@ def _look_up(
     if out[nearest] == np.float32(np.inf):
         return -1
     larger = max(abs(coefficients[nearest]), smallest)
-    limit = _farthest(ratios, out[nearest] * interpolate(ratios, larger / (larger + smallest), gamma * distances[nearest]))
+    limit = _farthest_ratio(ratios, out[nearest] * interpolate(ratios, larger / (larger + smallest), gamma * distances[nearest]))
     if _drop_beyond(out, limit, n) == 1:
         return nearest
     for k in range(n):
@@ -178,7 +178,7 @@ def _look_up(
         if out[k] < np.float32(np.inf):
             m, rest = _relative_lengths(coefficients[k], smallest)
             q = gamma * distances[k]
-            out[k] = np.float32(_degradation(m, rest, q, interpolate(positions, m, q)))
+            out[k] = np.float32(_degradation_at(m, rest, q, interpolate(positions, m, q)))
     return oldest_argmin(out, stamps, n)
 
 
@@ -209,7 +209,7 @@ def find_partner(
         if k != first and coefficients[k] * smallest > 0.0:
             m, rest = _relative_lengths(coefficients[k], smallest)
             q = gamma * distances[k]
-            degradation = _degradation(m, rest, q, best_position(search, tables, m, q))
+            degradation = _degradation_at(m, rest, q, best_position(search, tables, m, q))
             out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
     partner = oldest_argmin(out, stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1
@@ -268,7 +268,7 @@ def shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: flo
 
 
 @compiled(fastmath=FAST)
-def _products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
+def _coefficient_products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
     # The products a.b of the first's coefficients with all, into ``out`` float32 [n].
     for i in range(n):
         out[i] = np.float32(0.0)
@@ -280,7 +280,7 @@ def _products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.n
 
 
 @compiled(fastmath=FAST)
-def _estimate(
+def _estimate_degradations(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
     # The limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, and the u^2 |a|^2 of one output beyond it; at most |a|^2,
@@ -318,7 +318,7 @@ def find_shared_partner(
     iterate. ``lengths`` float32 [n] are the `squared_coefficients`; ``products`` float32 [n] receives the products of the
     coefficients with the first's.
     """
-    _products(coefficients, live, first, n, products)
+    _coefficient_products(coefficients, live, first, n, products)
     a = np.float64(lengths[first])
     best, partner = np.inf, -1
     if search != LOOKUP_WD:
@@ -329,7 +329,7 @@ def find_shared_partner(
                 out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
         partner = oldest_argmin(out, stamps, n)
         return partner if out[partner] < np.float32(np.inf) else -1
-    _estimate(lengths[first], lengths, products, distances, np.float32(gamma), n, out)
+    _estimate_degradations(lengths[first], lengths, products, distances, np.float32(gamma), n, out)
     out[first] = np.float32(np.inf)
     for _ in range(min(_CANDIDATES, n)):
         k = oldest_argmin(out, stamps, n)

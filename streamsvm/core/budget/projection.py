@@ -22,7 +22,7 @@ _LARGEST_PROJECTION = 1e3
 
 
 @compiled(fastmath=FAST)
-def _project(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     slot = smallest_coefficient(block)
     v = views(block)
     h = v.header[0]
@@ -88,4 +88,4 @@ class Projection(Strategy):
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
         """Return the compiled projection."""
-        return _project
+        return _project_smallest

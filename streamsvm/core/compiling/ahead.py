@@ -30,19 +30,19 @@ _Entry = tuple[Any, tuple[Any, ...]]
 
 
 @cache
-def _table() -> dict[str, Any]:
+def _entries_table() -> dict[str, Any]:
     table: dict[str, Any] = json.loads(ENTRIES.read_bytes())
     return table
 
 
 def names() -> list[str]:
     """Return what can be compiled: the names of estimators, and of learners of the command line."""
-    return list(_table()["uses"])
+    return list(_entries_table()["uses"])
 
 
 def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
     """Return the places and signatures of the functions that uses need."""
-    used = (_table()["uses"][use].items() for use in uses)
+    used = (_entries_table()["uses"][use].items() for use in uses)
     return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
 
 
@@ -52,7 +52,7 @@ def _functions_of(uses: Iterable[str]) -> list[_Entry]:
     return [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
 
 
-def _share(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
+def _share_of_work(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
     """Return which functions a process compiles, in order, of what each is made from: its own, and then what others may not have
     got to.
 
@@ -75,7 +75,7 @@ def _share(parts: list[dict[Any, int]], process: int, processes: int) -> list[in
 
 def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_Entry]:
     """Return functions in the order in which a process compiles them."""
-    return [functions[number] for number in _share([parts_of(function) for function, _ in functions], process, processes)]
+    return [functions[number] for number in _share_of_work([parts_of(function) for function, _ in functions], process, processes)]
 
 
 def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
@@ -93,7 +93,7 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
     missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
     n = max(1, min(processes or len(os.sched_getaffinity(0)), len(missing)))
     waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
-    helpers = [_helper(process, n, uses) for process in range(1, n)]
+    helpers = [_start_helper(process, n, uses) for process in range(1, n)]
     try:
         for number, (function, kinds) in enumerate(waiting):
             if say is not None:
@@ -111,7 +111,7 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
     return len(waiting)
 
 
-def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
+def _start_helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
     code = "import sys; from streamsvm.core.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
     words = [sys.executable, "-P", "-c", code, str(process), str(processes), *uses]
     # It imports what this process imports: -P, for files of the folder where it was started are not among that.

@@ -62,7 +62,7 @@ def array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return function
 
 
-def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _word_address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Return the address of a word of a two-dimensional array."""
     kind = signature.args[0]
     array = context.make_array(kind)(context, builder, args[0])
@@ -74,7 +74,7 @@ def load_word(typingctx: Any, words: Any, i: Any, j: Any) -> Any:
     """Return a word that another thread may have written, and see what it wrote before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_word(context, builder, signature, args), "acquire", 8)
+        return builder.load_atomic(_word_address(context, builder, signature, args), "acquire", 8)
 
     return types.int64(words, types.int64, types.int64), generate
 
@@ -84,7 +84,7 @@ def store_word(typingctx: Any, words: Any, i: Any, j: Any, value: Any) -> Any:
     """Write a word for other threads, after all that was written before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[3], _word(context, builder, signature, args), "release", 8)
+        builder.store_atomic(args[3], _word_address(context, builder, signature, args), "release", 8)
         return context.get_dummy_value()
 
     return types.none(words, types.int64, types.int64, types.int64), generate
@@ -95,13 +95,13 @@ def exchange_word(typingctx: Any, words: Any, i: Any, j: Any, old: Any, new: Any
     """Replace a word if it is ``old``, and return whether it was."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _word(context, builder, signature, args)
+        address = _word_address(context, builder, signature, args)
         return builder.extract_value(builder.cmpxchg(address, args[3], args[4], "acq_rel", "acquire"), 1)
 
     return types.boolean(words, types.int64, types.int64, types.int64, types.int64), generate
 
 
-def _data(context: Any, builder: Any, block_type: Any, block: Any) -> Any:
+def _data_address(context: Any, builder: Any, block_type: Any, block: Any) -> Any:
     # The pointer to the bytes of a block.
     return context.make_array(block_type)(context, builder, block).data
 
@@ -115,7 +115,7 @@ def record(function: Any) -> Any:
 
     @lower_builtin(function, types.Array, types.Integer, types.DType)
     def compiled_record(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = builder.gep(_data(context, builder, signature.args[0], args[0]), [args[1]])
+        address = builder.gep(_data_address(context, builder, signature.args[0], args[0]), [args[1]])
         return builder.bitcast(address, context.get_value_type(signature.return_type))
 
     return function
@@ -134,7 +134,7 @@ def opener(function: Any, layout: Any, name: str) -> Any:
     @lower_builtin(function, types.Array)
     def compiled_views(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = cgutils.create_struct_proxy(opened)(context, builder)
-        value.data = _data(context, builder, signature.args[0], args[0])
+        value.data = _data_address(context, builder, signature.args[0], args[0])
         number = context.get_value_type(types.intp).as_pointer()
         for size in layout.sizes:
             address = builder.gep(value.data, [context.get_constant(types.intp, layout.header.fields[size][1])])

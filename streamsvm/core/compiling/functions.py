@@ -34,9 +34,9 @@ def with_numba() -> Any:
         with _telling:
             from streamsvm.core.compiling import numba_functions  # noqa: PLC0415 - half a second, which machine code saves
 
-            _tell()
+            _tell_once()
             _numba = numba_functions
-            _tell()  # what another thread has added meanwhile
+            _tell_once()  # what another thread has added meanwhile
     return _numba
 
 
@@ -46,10 +46,10 @@ def tell_numba(tell: Callable[[], object]) -> None:
         return
     _untold.append(tell)
     if _numba is not None:
-        _tell()
+        _tell_once()
 
 
-def _tell() -> None:
+def _tell_once() -> None:
     while True:
         try:
             tell = _untold.popleft()

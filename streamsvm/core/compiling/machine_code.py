@@ -43,18 +43,18 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _lacking(processor: str) -> list[str]:
+def _lacking_features(processor: str) -> list[str]:
     """Return what this machine's processor lacks."""
-    return [name for name in _FEATURES.get(processor, (processor,)) if not _features().get(name)]
+    return [name for name in _FEATURES.get(processor, (processor,)) if not _processor_features().get(name)]
 
 
-def _features() -> dict[str, bool]:
+def _processor_features() -> dict[str, bool]:
     from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
     return dict(__cpu_features__)
 
 
-def _about() -> dict[str, str]:
+def _facts_of_library() -> dict[str, str]:
     """Return what is known of the library; nothing if the file is damaged."""
     with contextlib.suppress(ValueError, RecursionError):
         about = json.loads(ABOUT.read_bytes())
@@ -64,18 +64,18 @@ def _about() -> dict[str, str]:
 
 
 @cache
-def _load() -> tuple[Any, str]:
+def _load_library() -> tuple[Any, str]:
     """Return the module and where it is, or None and why it is not used."""
     if os.environ.get("STREAMSVM_MACHINE_CODE") == "0":
         return None, "STREAMSVM_MACHINE_CODE=0"
     if not ABOUT.is_file():
         return None, "this installation has none"
     try:
-        if not (about := _about()):
+        if not (about := _facts_of_library()):
             return None, f"{ABOUT} is damaged"
         if hashlib.sha256(LIBRARY.read_bytes()).hexdigest() != about["library"]:
             return None, f"{LIBRARY} is damaged"
-        if lacking := _lacking(about["processor"]):
+        if lacking := _lacking_features(about["processor"]):
             return None, f"the processor lacks {', '.join(lacking)}"
         if about["sources"] != sources_digest():
             return None, "the sources have changed since it was made"
@@ -90,18 +90,18 @@ def _load() -> tuple[Any, str]:
 
 def in_use() -> bool:
     """Return whether there is machine code that fits this machine and these sources."""
-    return _load()[0] is not None
+    return _load_library()[0] is not None
 
 
 def status() -> str:
     """Return which machine code is in use, or why there is none."""
     if INTERPRETED:
         return "machine code: none is in use, for NUMBA_DISABLE_JIT is set: nothing is compiled"
-    module, why = _load()
+    module, why = _load_library()
     return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
 
 
-class _Shipped(Placed, getattr(_load()[0], "Function", object)):  # type: ignore[misc]
+class _Shipped(Placed, getattr(_load_library()[0], "Function", object)):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:

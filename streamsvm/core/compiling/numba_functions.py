@@ -71,7 +71,7 @@ def _as_entry(function: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _compiling() -> Iterator[None]:
+def _counting_seconds() -> Iterator[None]:
     collects, began = gc.isenabled(), time.perf_counter()
     gc.disable()
     _state.depth += 1
@@ -115,7 +115,9 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         # A number that a caller writes out is a type of its own for numba, which would compile the function once more for it.
-        return super().get_call_template([_number(kind) for kind in args], {name: _number(kind) for name, kind in kws.items()})
+        return super().get_call_template(
+            [_number_type(kind) for kind in args], {name: _number_type(kind) for name, kind in kws.items()}
+        )
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         with _as_entry(self):
@@ -149,7 +151,7 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
             before, self._as_entry = self._as_entry, entry
             held = self._cache.held
             try:
-                with _compiling():
+                with _counting_seconds():
                     return super().compile(sig)
             finally:
                 self._as_entry = before
@@ -164,7 +166,7 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
             self.overloads[arguments] = cres
 
 
-def _number(kind: Any) -> Any:
+def _number_type(kind: Any) -> Any:
     return types.unliteral(kind) if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral) else kind
 
 
@@ -199,7 +201,7 @@ _RAISES = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value
 _OURS = "_ZN9streamsvm"  # as the names of compiled functions of the package begin
 
 
-def _copies(library: Any) -> list[Any]:
+def _copies_of_callees(library: Any) -> list[Any]:
     """Return the copies of callees in a library (numba's word for the code of one function), where one is of this package."""
     functions = [function for function in library._final_module.functions if not function.is_declaration]
     if not any(function.name.startswith(_OURS) for function in functions):
@@ -212,7 +214,7 @@ def _is_called_by_python(function: Any) -> bool:
     return isinstance(getattr(sys.modules.get(function.__module__), function.__name__, None), Dispatcher)
 
 
-def _defines(library: Any, name: str) -> bool:
+def _defines_name(library: Any, name: str) -> bool:
     return any(function.name == name and not function.is_declaration for function in library._final_module.functions)
 
 
@@ -223,7 +225,7 @@ def _change_numba() -> None:
     customize = _FunctionCompiler._customize_flags
 
     def finalize_with_local_copies(self: Any) -> None:
-        copies = _copies(self)
+        copies = _copies_of_callees(self)
         for function in copies:
             function.linkage = "internal"
         finalize(self)  # generates the machine code
@@ -241,7 +243,7 @@ def _change_numba() -> None:
     def get_pointer_to_function(self: Any, name: str) -> int:
         self._ensure_finalized()
         if getattr(self, "_waits", False):
-            if not _defines(self, name):
+            if not _defines_name(self, name):
                 return 0
             self._waits = False
             finalize_with_local_copies(self)
@@ -249,7 +251,7 @@ def _change_numba() -> None:
 
     def executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
         library._ensure_finalized()
-        if getattr(library, "_waits", False) and not _defines(library, fndesc.llvm_cpython_wrapper_name):
+        if getattr(library, "_waits", False) and not _defines_name(library, fndesc.llvm_cpython_wrapper_name):
             # Numba wants one all the same. Nobody calls it; it would raise a MemoryError.
             return _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", _RAISES, env, (library,))
         return get_executable(self, library, fndesc, env)

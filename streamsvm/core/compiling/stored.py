@@ -65,24 +65,24 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
         name = self._name(sig, target_context, self._function.is_entry)
-        found = _find(name)
+        found = _find_stored(name)
         if found is None and name is not None and (place := folder()) is not None:
             self._lock(place / name)
-            found = _find(name)  # by who had the lock
+            found = _find_stored(name)  # by who had the lock
         if found is not None:
             with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
-                return _rebuilt(target_context, pickle.loads(found))  # noqa: S301 - only this user or root could write it
+                return _rebuilt_function(target_context, pickle.loads(found))  # noqa: S301 - only this user or root could write it
         compiled_here.append(self._function.py_func.__qualname__)
         return None
 
     def has(self, sig: Any, target_context: Any) -> bool:
         """Return whether there is a file of the function as an entry, for types of arguments."""
-        return _find(self._name(sig, target_context, True)) is not None
+        return _find_stored(self._name(sig, target_context, True)) is not None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         name, place = self._name(sig, data.target_context, self._function.is_entry), folder()
         if name is not None and place is not None:
-            _write(place / name, _packed(data, self._function.is_entry))
+            _write_whole(place / name, _packed_function(data, self._function.is_entry))
 
     def release(self, held: int) -> None:
         """Let other processes go on that wait for what this one has compiled since it held so many locks."""
@@ -106,7 +106,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         except TypeError:  # a user's function, which refers to something that may be another in the next process
             return None
         arguments = "|".join(map(str, getattr(sig, "args", sig)))
-        parts = key, arguments, "entry" if entry else "callee", str(target_context.codegen().magic_tuple()), _surroundings()
+        parts = key, arguments, "entry" if entry else "callee", str(target_context.codegen().magic_tuple()), _surroundings_key()
         name = "".join(c if c.isalnum() or c in "._" else "-" for c in self._function.py_func.__qualname__)[:80]
         return f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
 
@@ -115,7 +115,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         lock, deadline = path.with_suffix(".lock"), time.monotonic() + _PATIENCE
         with contextlib.suppress(OSError):
             while True:
-                file = _open(lock, os.O_RDWR | os.O_CREAT)
+                file = _open_safely(lock, os.O_RDWR | os.O_CREAT)
                 try:
                     if locks(file) and _is_there(lock, file):
                         self._locked.append((lock, file))
@@ -152,28 +152,28 @@ def _is_there(path: Path, file: IO[bytes]) -> bool:
 
 
 @cache
-def _surroundings() -> str:
+def _surroundings_key() -> str:
     versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON
     options = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "USING_SVML", "DEBUGINFO_DEFAULT"
     return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
 
 
-def _find(name: str | None) -> bytes | None:
+def _find_stored(name: str | None) -> bytes | None:
     """Return the pickled function of a file of this name, in one of the folders; None if there is none that is whole."""
-    for place in _readable() if name is not None else ():
-        if (found := _read(place / str(name))) is not None:
+    for place in _readable_folders() if name is not None else ():
+        if (found := _read_whole(place / str(name))) is not None:
             return found
     return None
 
 
-def _read(path: Path) -> bytes | None:
+def _read_whole(path: Path) -> bytes | None:
     try:
-        with _open(path, os.O_RDONLY) as file:
+        with _open_safely(path, os.O_RDONLY) as file:
             age, content = time.time() - os.fstat(file.fileno()).st_mtime, file.read()
     except OSError:
         return None
     start = len(_MAGIC) + _DIGEST
-    if content[:start] != _MAGIC + _digest(path.name, content[start:]):
+    if content[:start] != _MAGIC + _digest_of_file(path.name, content[start:]):
         return None
     if age > _DAY:
         with contextlib.suppress(OSError):
@@ -181,12 +181,12 @@ def _read(path: Path) -> bytes | None:
     return content[start:]
 
 
-def _digest(name: str, content: bytes) -> bytes:
+def _digest_of_file(name: str, content: bytes) -> bytes:
     # With the name, lest a file is taken for that of another function.
     return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
-def _open(path: Path, flags: int) -> IO[bytes]:
+def _open_safely(path: Path, flags: int) -> IO[bytes]:
     """Open a file without following a link or waiting for a pipe; an OSError if others may have put it there."""
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags, 0o600), "r+b" if flags & os.O_RDWR else "rb")
@@ -202,14 +202,14 @@ def _is_trusted(about: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or (about.st_uid in {os.geteuid(), 0} and not about.st_mode & 0o022)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_whole(path: Path, content: bytes) -> None:
     part = path.with_name(f"{_PART}{secrets.token_hex(8)}")
     try:
         _delete_unused(path.parent)
         try:
             with part.open("xb") as file:
                 part.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o755)
-                file.write(_MAGIC + _digest(path.name, content) + content)
+                file.write(_MAGIC + _digest_of_file(path.name, content) + content)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -233,7 +233,7 @@ def _delete_unused(place: Path) -> None:
                     path.unlink()
 
 
-def _packed(result: Any, entry: bool) -> bytes:
+def _packed_function(result: Any, entry: bool) -> bytes:
     """Return a compiled function as bytes. Only an entry has machine code; both have LLVM code, for callers."""
     library, fndesc = result.library, result.fndesc
     shared = library._get_module_for_linking()
@@ -248,7 +248,7 @@ def _packed(result: Any, entry: bool) -> bytes:
     )
 
 
-def _rebuilt(target_context: Any, found: Any) -> Any:
+def _rebuilt_function(target_context: Any, found: Any) -> Any:
     """Return numba's result for a compiled function. Its LLVM code is read when a caller is compiled."""
     (name, machine_code, symbols, bitcode), (fndesc, environment, signature, reload_init) = found
     for function in reload_init:
@@ -296,13 +296,13 @@ def folder() -> Path | None:
     """Return the folder that compiled functions are written to; None if there is none, of which a warning tells."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     try:
-        return _usable(_preferred())
+        return _usable_folder(_preferred_folder())
     except (OSError, RuntimeError) as error:
         why = error
     place, effect = None, "is not kept: every process compiles it again"
     for make in (_folder_of_user, _folder_of_process) if hasattr(os, "geteuid") else (_folder_of_process,):
         with contextlib.suppress(OSError):
-            place = _usable(make())
+            place = _usable_folder(make())
             effect = f"is kept in {place}"
             break
     wanted = f"NUMBA_CACHE_DIR={given}" if given else "the user's cache directory"
@@ -314,12 +314,12 @@ def folder() -> Path | None:
     return place
 
 
-def _readable() -> Iterator[Path]:
+def _readable_folders() -> Iterator[Path]:
     """Yield the folders where compiled functions may be: first one that perhaps is there to be read only, as in an image."""
     first = None
     with contextlib.suppress(OSError, RuntimeError):
-        if _is_trusted(_preferred().stat()):
-            first = _preferred()
+        if _is_trusted(_preferred_folder().stat()):
+            first = _preferred_folder()
             yield first
     second = folder()
     if second is not None and second != first:
@@ -328,7 +328,7 @@ def _readable() -> Iterator[Path]:
                 yield second
 
 
-def _preferred() -> Path:
+def _preferred_folder() -> Path:
     # Not NUMBA_CACHE_DIR itself: who set it may have other files there, and so has numba.
     given, cache = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
     if given:
@@ -336,7 +336,7 @@ def _preferred() -> Path:
     return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "streamsvm"
 
 
-def _usable(place: Path) -> Path:
+def _usable_folder(place: Path) -> Path:
     """Return a folder, which is made if it is not there; OSError if it cannot be written to, or others could write to it."""
     place.mkdir(0o755, parents=True, exist_ok=True)
     above = place.parent.stat().st_mode  # who can write there, can put another folder in its place

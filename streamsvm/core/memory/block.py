@@ -79,12 +79,12 @@ def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.ty
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-def _record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
+def _record_at(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
     """Return the record of a block that begins at byte ``start``, to read and write, in Python and in compiled code."""
     return array_at(block, start, (1,), dtype)[0]
 
 
-record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.record(_record), interpreted=_record)
+record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.record(_record_at), interpreted=_record_at)
 
 
 V = TypeVar("V", bound=NamedTuple)

@@ -217,8 +217,8 @@ class CommitteeStore(Store[CommitteeViews]):
             "side": min(4 * min(columns, int(max_features)), MOST_SQUARED) + 1,
             "targets": int(targets),
         }
-        end = _lines(_LAYOUT.end({**sizes, "columns": columns}))
-        stores = [place.stores(outputs) * _lines(place.nbytes(columns, outputs)) for place in places]
+        end = _rounded_to_lines(_LAYOUT.end({**sizes, "columns": columns}))
+        stores = [place.stores(outputs) * _rounded_to_lines(place.nbytes(columns, outputs)) for place in places]
         what = f"max_features={max_features} and outputs={outputs}"
         block = allocate(end + sum(stores), what)
         super().__init__(_LAYOUT, max_features, sizes, what, block, columns)
@@ -229,7 +229,7 @@ class CommitteeStore(Store[CommitteeViews]):
         first, newton = 2, 0
         first_of: dict[int | None, int] = {None: 0}
         for number, place in enumerate(places):
-            size = _lines(place.nbytes(columns, outputs))
+            size = _rounded_to_lines(place.nbytes(columns, outputs))
             self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
             first_of.setdefault(place.kind, first)
             part = block[end : end + stores[number]]
@@ -276,7 +276,7 @@ class CommitteeStore(Store[CommitteeViews]):
 
     def restore(self, snapshot: bytes) -> None:
         """Restore a `snapshot`, as `VectorStore.restore` does."""
-        parts = _parts(snapshot, 1 + len(self._all))
+        parts = _snapshot_parts(snapshot, 1 + len(self._all))
         before = self.block.copy()
         try:
             self._restore_own(parts[0])
@@ -302,16 +302,16 @@ class CommitteeStore(Store[CommitteeViews]):
         check_moments(v.moments)
         check_moments(v.target_moments)
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
-            if not _positive(matrix):
+            if not _is_positive(matrix):
                 raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")
 
 
-def _lines(size: int) -> int:
+def _rounded_to_lines(size: int) -> int:
     # Bytes, rounded up so that the next array begins on a cache line.
     return (size + LINE - 1) // LINE * LINE
 
 
-def _parts(snapshot: bytes, n: int) -> list[bytes]:
+def _snapshot_parts(snapshot: bytes, n: int) -> list[bytes]:
     parts, at = [], 0
     while at < len(snapshot):
         size = int.from_bytes(snapshot[at : at + 8], "little")
@@ -327,7 +327,7 @@ def _parts(snapshot: bytes, n: int) -> list[bytes]:
     return parts
 
 
-def _positive(matrix: np.ndarray) -> bool:
+def _is_positive(matrix: np.ndarray) -> bool:
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-9):
         return False
     try:

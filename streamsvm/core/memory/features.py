@@ -184,7 +184,7 @@ class FeatureSpace:
         self._noted = names
         if not all(type(name) is int for name in names):
             plain = [_plain_name(name) for name in names]
-            if plain != sorted(plain, key=natural) and not _faults(plain):
+            if plain != sorted(plain, key=natural) and not _has_faults(plain):
                 self.order = plain
 
     def forget(self, known: int) -> None:
@@ -202,7 +202,7 @@ class FeatureSpace:
     def _new_names(self, x: Mapping[Any, Any]) -> list[Hashable]:
         # The names that get a column, in its order; the others are ignored or hashed.
         # Sorted, so that columns, and with them the order of every sum, do not depend on the order of a row's keys.
-        new = _sorted([name for each in x if (name := _plain_name(each)) not in self._columns])
+        new = _sorted_names([name for each in x if (name := _plain_name(each)) not in self._columns])
         room = self.max_features - len(self._columns)
         if len(new) > room:
             if self.overflow == "raise":
@@ -274,7 +274,7 @@ class FeatureSpace:
             if not isinstance(order, list):
                 raise ValueError(f"the order of columns is no list: {shown(order)}")
             check_hashes(order)
-            if len(order) > 2 * self.max_features or _faults(order):
+            if len(order) > 2 * self.max_features or _has_faults(order):
                 raise ValueError(f"the order of {len(order)} columns is none, for {self.max_features} features")
         self.order, self._noted = order, None
 
@@ -297,7 +297,7 @@ def natural(name: Hashable) -> tuple[Any, ...]:
 _DIGITS = re.compile("([0-9]+)")
 
 
-def _faults(names: Sequence[Hashable]) -> bool:
+def _has_faults(names: Sequence[Hashable]) -> bool:
     # Names that no features have: one twice, or one too long.
     return len(set(names)) < len(names) or any(len(n if isinstance(n, str | bytes) else repr(n)) > LONGEST_NAME for n in names)
 
@@ -319,7 +319,7 @@ def _plain_name(name: Hashable) -> Hashable:
     return found
 
 
-def _sorted(names: list[Hashable]) -> list[Hashable]:
+def _sorted_names(names: list[Hashable]) -> list[Hashable]:
     try:
         return sorted(names)  # type: ignore[type-var]
     except TypeError:

@@ -148,7 +148,7 @@ def tried_of(features: int) -> int:
     return min(features, root + 1)
 
 
-def _sizes(rows: int, columns: int, labels: int) -> dict[str, int]:
+def _array_sizes(rows: int, columns: int, labels: int) -> dict[str, int]:
     kept = min(columns, MOST_COLUMNS)
     places = min(int(rows), max(MOST_CELLS // kept, 1))
     return {"kept": kept, "places": places, "labels": labels, "tests": 2 * TESTS * tried_of(kept)}
@@ -175,7 +175,9 @@ class ForestStore(Store[ForestViews]):
         check_size("rows", rows, 12)
         check_size("max_features", max_features, 1)
         columns = room_for(max_features, columns)
-        super().__init__(_LAYOUT, max_features, _sizes(rows, columns, labels), f"max_features={max_features}", within, columns)
+        super().__init__(
+            _LAYOUT, max_features, _array_sizes(rows, columns, labels), f"max_features={max_features}", within, columns
+        )
         v = self.views
         v.slots[:] = np.arange(SLOTS)
         v.votes[:], v.errors[:] = 1.0, 0.5
@@ -190,7 +192,7 @@ class ForestStore(Store[ForestViews]):
     @staticmethod
     def nbytes_of(rows: int, columns: int, labels: int) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(rows, columns, labels), "columns": columns})
+        return _LAYOUT.end({**_array_sizes(rows, columns, labels), "columns": columns})
 
     @staticmethod
     def _thresholds(views: ForestViews) -> Any:

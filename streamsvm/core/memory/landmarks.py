@@ -114,7 +114,7 @@ _RANGES = {
 landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
 
 
-def _sizes(budget: int, outputs: int) -> dict[str, int]:
+def _array_sizes(budget: int, outputs: int) -> dict[str, int]:
     stride = odd_lines(max(budget + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
     return {
         "budget": budget,
@@ -154,13 +154,13 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
             check_size(name, size, 1)
         what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
-        super().__init__(_LAYOUT, max_features, _sizes(int(budget), int(outputs)), what, within, columns)
+        super().__init__(_LAYOUT, max_features, _array_sizes(int(budget), int(outputs)), what, within, columns)
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod
     def nbytes_of(budget: int, columns: int, outputs: int = 1) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(budget, outputs), "columns": columns})
+        return _LAYOUT.end({**_array_sizes(budget, outputs), "columns": columns})
 
     def _check(self, block: np.ndarray) -> None:
         h = self._checked_header(block, "landmarks", 1, _RANGES)

@@ -109,14 +109,14 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
     """
     count = int(moments[0])
     if count < N_FIRST:
-        _insert(first, count, value)
+        _insert_sorted(first, count, value)
         _learn_first(first, count + 1, bound, moments)
         return False
     reach = bound * math.sqrt(moments[2] / moments[0])
     if abs(value - moments[1]) > reach > 0.0 and not _is_constant(moments):
-        _add(moments, moments[1] + math.copysign(reach, value - moments[1]))
+        _add_value(moments, moments[1] + math.copysign(reach, value - moments[1]))
         return True
-    _add(moments, value)
+    _add_value(moments, value)
     return False
 
 
@@ -139,20 +139,20 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     if value != 0.0 and value != 1.0:  # noqa: PLR1714 - compiled
         moments[GRADED] = 1.0
     if count < N_FIRST:
-        _insert(first, count, value)
-        _begin(first, count + 1, bound, moments)
+        _insert_sorted(first, count, value)
+        _begin_moments(first, count + 1, bound, moments)
         return
     reach = bound * math.sqrt(moments[2] / moments[0])
     if abs(value - moments[1]) <= reach:
         _learn_held(moments, first, held, bound, horizon)
         _add_bounded(moments, value, bound, horizon)
         return
-    _insert(first, held, value)
+    _insert_sorted(first, held, value)
     moments[_HELD] = held = held + 1
     constant = _is_constant(moments)
     if constant and levels and held == 2:  # one may be a glitch
         moments[LAST_MEAN], moments[_LAST_REACH], moments[_HELD] = moments[1], _TINY, 0.0
-        _begin(first, 2, bound, moments)
+        _begin_moments(first, 2, bound, moments)
         return
     if constant and not levels and held == _LEAST and first[0] == first[_LEAST - 1]:  # a flag that is up
         _learn_held(moments, first, held, bound, horizon)
@@ -207,11 +207,11 @@ def _add_bounded(moments: np.ndarray, value: float, bound: float, horizon: float
     if moments[0] >= horizon:
         moments[2] *= (horizon - 1.0) / moments[0]
         moments[0], moments[_RENEWED] = horizon - 1.0, 0.0
-    _add(moments, value)
+    _add_value(moments, value)
 
 
 @compiled(inline=True)
-def _add(moments: np.ndarray, value: float) -> None:
+def _add_value(moments: np.ndarray, value: float) -> None:
     moments[0] += 1.0
     difference = value - moments[1]
     moments[1] += difference / moments[0]
@@ -219,13 +219,13 @@ def _add(moments: np.ndarray, value: float) -> None:
 
 
 @compiled
-def _begin(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
+def _begin_moments(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
     _learn_first(first, n, bound, moments)
     moments[RARE] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
 
 
 @compiled
-def _insert(values: np.ndarray, n: int, value: float) -> None:
+def _insert_sorted(values: np.ndarray, n: int, value: float) -> None:
     """Insert a value into n sorted ones."""
     while n > 0 and values[n - 1] > value:
         values[n] = values[n - 1]
@@ -243,7 +243,7 @@ def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> No
         n_different = 0
         for i in range(n):
             deviation = abs(np.float64(values[i]) - middle)
-            _insert(deviations, i, deviation)
+            _insert_sorted(deviations, i, deviation)
             if deviation > 0.0:
                 n_different += 1
         deviation = 0.5 * (deviations[(n - 1) // 2] + deviations[n // 2])

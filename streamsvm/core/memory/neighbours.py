@@ -74,7 +74,7 @@ def stride_of(cells: int, rows: int, laid: int) -> int:
     return min(rows, cells // laid // _LINE * _LINE) if laid > 0 else rows
 
 
-def _sizes(rows: int, columns: int) -> dict[str, int]:
+def _array_sizes(rows: int, columns: int) -> dict[str, int]:
     rows = rounded_up(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MOST_CELLS)}
 
@@ -99,12 +99,12 @@ class NeighbourStore(Store[NeighbourViews]):
         check_size("rows", rows, _LINE)
         check_size("max_features", max_features, 1)
         columns = room_for(max_features, columns)
-        super().__init__(_LAYOUT, max_features, _sizes(rows, columns), f"max_features={max_features}", within, columns)
+        super().__init__(_LAYOUT, max_features, _array_sizes(rows, columns), f"max_features={max_features}", within, columns)
 
     @staticmethod
     def nbytes_of(rows: int, columns: int) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(rows, columns), "columns": columns})
+        return _LAYOUT.end({**_array_sizes(rows, columns), "columns": columns})
 
     @property
     def held(self) -> int:

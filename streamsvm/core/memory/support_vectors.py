@@ -116,7 +116,7 @@ def odd_lines(n: int) -> int:
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
-def _sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> dict[str, int]:
+def _array_sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> dict[str, int]:
     stride = odd_lines(int(budget) + 1)
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
     return {name: int(size) for name, size in sizes.items()}
@@ -158,14 +158,14 @@ class SupportVectorStore(VectorStore[Views]):
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
         columns = room_for(max_features, columns)
-        sizes = {**_sizes(budget, outputs, gram, window), "scaled": columns if scaled else 0}
+        sizes = {**_array_sizes(budget, outputs, gram, window), "scaled": columns if scaled else 0}
         super().__init__(_LAYOUT, max_features, sizes, named, within, columns)
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod
     def nbytes_of(budget: int, columns: int, outputs: int = 1) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(budget, outputs), "columns": columns, "scaled": 0})
+        return _LAYOUT.end({**_array_sizes(budget, outputs), "columns": columns, "scaled": 0})
 
     @property
     def coefficients(self) -> np.ndarray:

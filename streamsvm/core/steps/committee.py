@@ -5,9 +5,9 @@ that are called by address.
 
 An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small. To add a kind
 is to add its number to `streamsvm.core.memory.committee`, its inputs to the stack (`_fill_inputs`), how it learns a row
-(`_learn_expert`), and what it does when the scale moves (`_rescale`). An expert of targets may correct another one: it learns by
-how much that misses the target, and its inputs are sums of both. Experts that begin anew at a drift have a detector: an error
-over the last rows that is above the one over many, by more than chance.
+(`_learn_expert`), and what it does when the scale moves (`_rescale_experts`). An expert of targets may correct another one: it
+learns by how much that misses the target, and its inputs are sums of both. Experts that begin anew at a drift have a detector: an
+error over the last rows that is above the one over many, by more than chance.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _call_inputs, _call_move, _call_rows, _call_block = (caller(of, "i8") for of in 
 
 
 @compiled(inline=True)
-def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
+def _expert_part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
     # The store of an expert, or of its output k.
     e = committee_views(block).experts[expert]
     begin = e[1] + k * e[2]
@@ -144,7 +144,7 @@ def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
     live = v.header[0]["live"]
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
     for k in range(live):
-        last, average = linear_step.decide_dense(_part(block, expert, k), v.scaled)
+        last, average = linear_step.decide_dense(_expert_part(block, expert, k), v.scaled)
         v.at_hand[k, first], v.at_hand[k, first + 1] = half * last, half * average
 
 
@@ -200,15 +200,15 @@ def _fill_inputs(block: np.ndarray) -> None:
     for e in range(h["experts"]):
         kind, first = v.experts[e, 0], v.experts[e, 3]
         if kind <= RESETTING:
-            _call_inputs(v.calls[_KERNEL_INPUTS], block, _part(block, e, 0), first)
+            _call_inputs(v.calls[_KERNEL_INPUTS], block, _expert_part(block, e, 0), first)
         elif kind == LINEAR:
             _linear_inputs(block, e, first)
         elif kind == LANDMARKS:
-            _call_inputs(v.calls[_LANDMARK_INPUTS], block, _part(block, e, 0), first)
+            _call_inputs(v.calls[_LANDMARK_INPUTS], block, _expert_part(block, e, 0), first)
         elif kind == NEIGHBOURS:
-            _call_inputs(v.calls[_NEIGHBOUR_INPUTS], block, _part(block, e, 0), first)
+            _call_inputs(v.calls[_NEIGHBOUR_INPUTS], block, _expert_part(block, e, 0), first)
         elif kind == FOREST:
-            _call_inputs(v.calls[_FOREST_INPUTS], block, _part(block, e, 0), first)
+            _call_inputs(v.calls[_FOREST_INPUTS], block, _expert_part(block, e, 0), first)
         elif kind == LAST_LABEL:
             s = state_of(block, STATE)
             say_last(v.follows, v.counts, s["rows"], s["last"], live, v.at_hand[:, first : first + 2])
@@ -267,18 +267,18 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
 
 
 @compiled(inline=True)
-def _rescale(block: np.ndarray, scaling: bool) -> None:
+def _rescale_experts(block: np.ndarray, scaling: bool) -> None:
     # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
     used = v.header[0]["used"]
     gamma = gamma_of(v.moments, v.spread, used, scaling, v.damping[:0])
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] == LANDMARKS:
-            _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
+            _call_move(v.calls[_MOVE_LANDMARKS], block, _expert_part(block, e, 0), v.widths[e] * gamma, scaling)
         elif v.experts[e, 0] == NEIGHBOURS and scaling:
-            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.MOVED)
+            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _expert_part(block, e, 0), neighbours.MOVED)
         elif v.experts[e, 0] == FOREST:
-            _call_inputs(v.calls[_ADAPT_FOREST], block, _part(block, e, 0), neighbours.MOVED)
+            _call_inputs(v.calls[_ADAPT_FOREST], block, _expert_part(block, e, 0), neighbours.MOVED)
     for j in range(used if len(v.damping) > 0 else 0):
         v.shift[j] *= 1.0 - v.damping[0, j]
     _move_kernels(block, scaling)
@@ -291,7 +291,7 @@ def _move_kernels(block: np.ndarray, scaling: bool) -> None:
     gamma = gamma_of(v.moments, v.spread, v.header[0]["used"], scaling, v.damping)
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] <= RESETTING:
-            s = views(_part(block, e, 0))
+            s = views(_expert_part(block, e, 0))
             h = s.header[0]
             h["gamma"] = v.widths[e] * gamma
             s.cache[0] = 0
@@ -351,16 +351,18 @@ def follow_scale(block: np.ndarray) -> None:
     v = committee_views(block)
     used, t = v.header[0]["used"], common(block)["t"]
     for e in range(v.header[0]["experts"]):
-        if v.experts[e, 0] == NEIGHBOURS and neighbour_views(_part(block, e, 0)).header[0]["laid"] < min(used, MOST_COLUMNS):
-            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _part(block, e, 0), neighbours.GROWN)
+        if v.experts[e, 0] == NEIGHBOURS and neighbour_views(_expert_part(block, e, 0)).header[0]["laid"] < min(
+            used, MOST_COLUMNS
+        ):
+            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _expert_part(block, e, 0), neighbours.GROWN)
             v.cache[0] = 0
     learn_moments(v.moments, v.first, v.given[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
-        _rescale(block, scaling)
+        _rescale_experts(block, scaling)
     if len(v.damping) > 0 and scaling and t % _EVERY == 0:
         for e in range(v.header[0]["experts"]):
             if v.experts[e, 0] == NEIGHBOURS:
-                _follow_relevance(block, _part(block, e, 0))
+                _follow_relevance(block, _expert_part(block, e, 0))
 
 
 @compiled
@@ -377,7 +379,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
     numbers = common(block)["loss"] == EPSILON_INSENSITIVE
     part = target - (bounded(v.at_hand[0, v.experts[e, 5]]) if v.experts[e, 5] > 0 else 0.0)
     if kind <= RESETTING:
-        store = _part(block, e, 0)
+        store = _expert_part(block, e, 0)
         if kind == RESETTING:
             if numbers:
                 error = min(abs(target - v.at_hand[0, first]), 1.0)
@@ -394,16 +396,18 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
             norm += np.float64(v.scaled[j]) * np.float64(v.scaled[j])
         for k in range(live):
             sign = part if live == 1 else (1.0 if k == label else -1.0)
-            linear_step.learn_dense(_part(block, e, k), v.scaled, norm, v.at_hand[k, first] / half, sign, weight)
+            linear_step.learn_dense(_expert_part(block, e, k), v.scaled, norm, v.at_hand[k, first] / half, sign, weight)
     elif kind == LANDMARKS:
         weight = min(weight, LARGEST_WEIGHT)
         if numbers:
             weight *= robust_weight(abs(target - v.at_hand[0, first + 1]), v.errors[first + 1])
-        call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), part, weight)
+        call_rule(v.calls[_LEARN_LANDMARKS], _expert_part(block, e, 0), part, weight)
     elif kind == NEIGHBOURS:
-        _call_rows(v.calls[_LEARN_NEIGHBOURS], block, _part(block, e, 0), first, target if numbers else float(label), weight)
+        _call_rows(
+            v.calls[_LEARN_NEIGHBOURS], block, _expert_part(block, e, 0), first, target if numbers else float(label), weight
+        )
     elif kind == FOREST:
-        _call_rows(v.calls[_LEARN_FOREST], block, _part(block, e, 0), first, float(label), weight)
+        _call_rows(v.calls[_LEARN_FOREST], block, _expert_part(block, e, 0), first, float(label), weight)
     elif NEWTON <= kind <= ADDITIVE:
         if numbers:
             learn_target(block, e, target, min(weight, LARGEST_WEIGHT))

@@ -110,7 +110,7 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
 
 
 @compiled(inline=True)
-def _replay(block: np.ndarray, place: int) -> None:
+def _replay_rows(block: np.ndarray, place: int) -> None:
     # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
     v = views(block)
     h = v.header[0]
@@ -139,7 +139,7 @@ def _replay(block: np.ndarray, place: int) -> None:
 
 
 @compiled(inline=True)
-def _reprocess(block: np.ndarray) -> None:
+def _reprocess_vectors(block: np.ndarray) -> None:
     # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
     # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and
     # so its coefficient may be as large for each of them as for a row.
@@ -181,11 +181,11 @@ def step(block: np.ndarray, row: Row) -> None:
         add_support_vector(block, row, size, rising, falling)
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
-                _reprocess(block)
+                _reprocess_vectors(block)
     save_row(block, row.target, row.weight, stamp)
     length = views(block).header[0]["window"]
     for _ in range(s["replay_steps"] if length > 0 else 0):
-        _replay(block, np.int64(random_bits(block) % np.uint64(min(c["t"], length))))
+        _replay_rows(block, np.int64(random_bits(block) % np.uint64(min(c["t"], length))))
 
 
 _LEAST = 1e-12  # a smaller step, relative to the coefficient, is what rounding leaves to a bound
@@ -214,7 +214,7 @@ def learn_epoch(
         fill_row(block, X, columns, i)
         n_active, norm, _ = begin_row(block)
         row = observe(block, n_active, norm, targets[i], weights[i])
-        rising, falling, step = _step(block, row, coefficients[i])
+        rising, falling, step = _ascent_step(block, row, coefficients[i])
         if step != 0.0:
             stepped += 1
             coefficients[i, rising] += step
@@ -234,7 +234,7 @@ def learn_epoch(
 
 
 @compiled
-def _step(block: np.ndarray, row: Row, coefficients: np.ndarray) -> tuple[int, int, float]:
+def _ascent_step(block: np.ndarray, row: Row, coefficients: np.ndarray) -> tuple[int, int, float]:
     # The output that rises, the one that falls (-1: none), and by how much. The dual objective along a coordinate is quadratic:
     # the step goes to its maximum, and beyond it by the relaxation.
     v, c, s = views(block), common(block), state_of(block, STATE)

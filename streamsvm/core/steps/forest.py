@@ -49,7 +49,7 @@ _LEVELS = 3  # that trees are walked between two looks whether they have come to
 
 
 @compiled
-def _walk(store: np.ndarray) -> None:
+def _walk_trees(store: np.ndarray) -> None:
     # Bring the row at hand to a leaf of each tree. Trees go down in step, without branches: their reads from memory overlap.
     s = forest_views(store)
     nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
@@ -79,7 +79,7 @@ def _walk(store: np.ndarray) -> None:
 
 
 @compiled
-def _vote(store: np.ndarray, labels: int) -> None:
+def _vote_by_trees(store: np.ndarray, labels: int) -> None:
     # Compute the share of the votes that each label has, of the leaves that were reached.
     s = forest_views(store)
     leaves, shares = s.leaves, s.shares
@@ -109,12 +109,12 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     h, live = s.header[0], v.header[0]["live"]
     for j in range(min(h["used"], h["kept"])):
         s.row[j] = np.float32(min(max(v.given[0, j] - s.anchors[j], -LARGEST_VALUE), LARGEST_VALUE))
-    _walk(store)
+    _walk_trees(store)
     if h["learned"] == 0:
         for k in range(live):
             v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0
         return 0
-    _vote(store, max(live, 2))
+    _vote_by_trees(store, max(live, 2))
     if live == 1:
         negative, positive = s.shares[0], s.shares[1]
         v.at_hand[0, first] = positive - negative
@@ -139,7 +139,7 @@ def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, w
     """
     if weight > 0.0:
         place = _keep_row(block, store, int(target))
-        _teach(store, place, int(target))
+        _teach_trees(store, place, int(target))
         grow_tree(store)
     return 0
 
@@ -160,7 +160,7 @@ def _keep_row(block: np.ndarray, store: np.ndarray, label: int) -> int:
 
 
 @compiled
-def _teach(store: np.ndarray, place: int, label: int) -> None:
+def _teach_trees(store: np.ndarray, place: int, label: int) -> None:
     # Let the leaf of each tree that the row at hand came to learn it, and the tree's error.
     s = forest_views(store)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
@@ -258,16 +258,16 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
     shift = s.anchors[j] - anchor
     s.anchors[j] = anchor
     for i in range(min(h["learned"], h["places"])):
-        s.rows[i, j] = _moved(s.rows[i, j], shift)
+        s.rows[i, j] = _moved_value(s.rows[i, j], shift)
     for slot in range(TREES + 1):
         for i in range(slot * NODES, slot * NODES + s.sizes[slot]):
             if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != INFINITE:
-                thresholds[i, 1] = _moved(thresholds[i, 1], shift)
+                thresholds[i, 1] = _moved_value(thresholds[i, 1], shift)
     for c in range(h["tried"]):
         if s.features[c] == j:
-            s.thresholds[c] = _moved(s.thresholds[c], shift)
+            s.thresholds[c] = _moved_value(s.thresholds[c], shift)
 
 
 @compiled(inline=True)
-def _moved(value: np.float32, shift: float) -> np.float32:
+def _moved_value(value: np.float32, shift: float) -> np.float32:
     return np.float32(min(max(float(value) + shift, -LARGEST_VALUE), LARGEST_VALUE))

@@ -33,7 +33,7 @@ _LARGEST_SIZE = 1e100
 
 
 @compiled(inline=True)
-def _factor(c: np.ndarray, iterate: int) -> float:
+def _iterate_factor(c: np.ndarray, iterate: int) -> float:
     return math.exp(c["slope"][iterate]) / max(c["size"][iterate], 1.0)
 
 
@@ -46,7 +46,7 @@ def _prior_weight(c: np.ndarray) -> float:
 @compiled(inline=True)
 def probability(c: np.ndarray, iterate: int, f: float) -> float:
     """The probability of the positive label, from an iterate's decision value: above 1/2 for the smallest value above 0."""
-    p = 1.0 / (1.0 + math.exp(-min(max(_factor(c, iterate) * f, -30.0), 30.0)))
+    p = 1.0 / (1.0 + math.exp(-min(max(_iterate_factor(c, iterate) * f, -30.0), 30.0)))
     p += _prior_weight(c) * (0.5 - p)
     return max(p, _ABOVE_HALF) if f > 0.0 else p
 
@@ -57,7 +57,7 @@ def probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, be
 
     Output ``best`` has the largest decision value, and alone the largest probability.
     """
-    factor, largest, total, place = _factor(c, iterate), scores[2 * best + iterate], 0.0, 2 * best + iterate
+    factor, largest, total, place = _iterate_factor(c, iterate), scores[2 * best + iterate], 0.0, 2 * best + iterate
     for k in range(iterate, live, 2):
         scores[k] = math.exp(max(factor * (scores[k] - largest), -30.0))
         if k != place:
@@ -74,7 +74,7 @@ def measure(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
     if size < _LARGEST_SIZE:
         weight = max(rate, _MEASURING) if c["size"][iterate] > 0.0 else 1.0
         c["size"][iterate] += weight * (size - c["size"][iterate])
-    return _factor(c, iterate)
+    return _iterate_factor(c, iterate)
 
 
 @compiled(inline=True)
@@ -243,13 +243,13 @@ def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, liv
     [2 outputs], the first ``live``.
     """
     if c["horizon"] > 0.0:
-        _average(c, coefficients, biases, live, n)
+        _average_iterates(c, coefficients, biases, live, n)
     if c["average_v"] < _TINY or c["scale"] < _TINY:
-        _renormalise(c, coefficients, live, n)
+        _renormalise_factors(c, coefficients, live, n)
 
 
 @compiled(inline=True)
-def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> None:
+def _renormalise_factors(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> None:
     # Both at once: where the last iterate has shrunk away and the average has not, a factor between them would grow unboundedly.
     for k in range(0, live, 2):
         u, v = coefficients[k], coefficients[k + 1]
@@ -260,7 +260,7 @@ def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> 
 
 
 @compiled(inline=True)
-def _average(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
+def _average_iterates(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
     # average += rho (last - average), in O(1): only the two factors and the biases move.
     rho = max((_POWER + 1.0) / (c["t"] + _POWER), 1.0 / c["horizon"])
     if rho < 1.0:

@@ -61,13 +61,13 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
     if s["started"]:
-        _watch(block, norm, target, weight)
+        _watch_candidate(block, norm, target, weight)
         gather(block, s["half"], s["gathered"], v.kernel_rows[0], target, weight)
         s["gathered"] += 1
         s["age"] = min(s["age"] + 1, _LARGEST_AGE)
         if s["gathered"] == CHUNK_ROWS:
             while s["stage"] != IDLE or s["refitting"]:
-                _work(block)
+                _work_once(block)
             turn(block, CHUNK_ROWS)
             if s["making"] < 0 and s["age"] >= min(_GROWTH * common(block)["t"], _LARGEST_AGE):
                 s["making"] = 0  # when S has taken these rows
@@ -76,7 +76,7 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
             else:
                 begin_adding(block)
     else:
-        _hold(block, norm, target, weight)
+        _hold_row(block, norm, target, weight)
         if s["stage"] == IDLE and not s["refitting"] and s["held"] >= s["next_refit"]:
             begin_refit(block)
     n = s["size"]
@@ -92,19 +92,19 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
 def advance(block: np.ndarray, multiplications: float) -> None:
     """Do work that takes so many multiplications, or all that is due."""
     while multiplications > 0.0:
-        cost = _work(block)
+        cost = _work_once(block)
         multiplications = multiplications - cost if cost > 0.0 else 0.0
 
 
 @compiled(inline=True)
 def finish(block: np.ndarray) -> None:
     """Do all the work that is due."""
-    while _work(block) > 0.0:
+    while _work_once(block) > 0.0:
         pass
 
 
 @compiled
-def _work(block: np.ndarray) -> float:
+def _work_once(block: np.ndarray) -> float:
     # A small part of the work that is due; its cost, 0 where nothing is.
     s = state_of(block, STATE)
     if s["stage"] == PRIOR:
@@ -118,7 +118,7 @@ def _work(block: np.ndarray) -> float:
     if s["refitting"] and not s["started"]:
         last = s["next_refit"] == 0
         if s["replayed"] < s["held"] and (last or s["making"] <= 0):
-            return _replay(block)
+            return _replay_rows(block)
         s["started"] = 1 if last else 0
     if s["making"] >= 0:
         return make_factor(block)
@@ -129,7 +129,7 @@ def _work(block: np.ndarray) -> float:
 
 
 @compiled
-def _hold(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+def _hold_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     v, s = landmark_views(block), state_of(block, STATE)
     h, place = v.header[0], s["held"]
     for j in range(h["used"]):
@@ -139,7 +139,7 @@ def _hold(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if h["n_support"] == h["budget"] or s["next_refit"] == 0 or own < LEAST_SELF_KERNEL:  # 0: in the last refit
         return
-    if _novelty(block, v.kernel_rows[0], own) > _START_NOVELTY:
+    if _novelty_of_row(block, v.kernel_rows[0], own) > _START_NOVELTY:
         _put_landmark(block, v.rows[0], h["n_support"], norm)
         h["n_support"] += 1
 
@@ -156,7 +156,7 @@ def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) ->
 
 
 @compiled
-def _novelty(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
+def _novelty_of_row(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
     # 1 - the largest squared cosine of a row, whose self-kernel is `own`, with a landmark.
     v = landmark_views(block)
     h = v.header[0]
@@ -220,7 +220,7 @@ def _compute_prior(block: np.ndarray) -> float:
 
 
 @compiled
-def _replay(block: np.ndarray) -> float:
+def _replay_rows(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
     cost = s["size"] * (20.0 + h["used"])
@@ -242,7 +242,7 @@ def _replay(block: np.ndarray) -> float:
 
 
 @compiled
-def _watch(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     # Whether the row at hand is a candidate for a landmark: the best of a period are.
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
@@ -250,7 +250,7 @@ def _watch(block: np.ndarray, norm: float, target: float, weight: float) -> None
     own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if s["max_swaps"] == 0 or own < LEAST_SELF_KERNEL:
         return
-    novelty = _novelty(block, v.kernel_rows[0], own)
+    novelty = _novelty_of_row(block, v.kernel_rows[0], own)
     if novelty <= _NOVELTY:
         return
     square = 0.0
@@ -271,7 +271,7 @@ def _swap_next(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
     candidate = s["place"]
     if v.candidates[candidate] > 0.0:
-        _swap(block, candidate)
+        _swap_landmark(block, candidate)
         v.candidates[candidate] = 0.0
     s["place"] = candidate + 1
     if candidate + 1 == s["max_swaps"]:
@@ -280,7 +280,7 @@ def _swap_next(block: np.ndarray) -> float:
 
 
 @compiled
-def _swap(block: np.ndarray, candidate: int) -> None:
+def _swap_landmark(block: np.ndarray, candidate: int) -> None:
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
     row = v.rows[1]
@@ -289,7 +289,7 @@ def _swap(block: np.ndarray, candidate: int) -> None:
     n_active, norm = scan_row(row, h["used"], v.active[1])
     compute_regressors(block, 1, n_active, norm)
     own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    if _novelty(block, v.kernel_rows[1], own) <= _NOVELTY:
+    if _novelty_of_row(block, v.kernel_rows[1], own) <= _NOVELTY:
         return  # another candidate that was near has become a landmark
     if h["n_support"] < h["budget"]:
         place = h["n_support"] + 1
@@ -297,17 +297,17 @@ def _swap(block: np.ndarray, candidate: int) -> None:
         s["size"] = place + 1
         v.kernel_rows[1, place] = _ZERO
     else:
-        place = _unused(block)
+        place = _least_used(block)
         if place < 0:
             return
-    _project(block, place, own)
+    _project_row(block, place, own)
     _put_landmark(block, row, place - 1, norm)
     s["n_swaps"] = min(s["n_swaps"] + 1, 2**31 - 1)
     s["making"], s["refitting"] = 0, 1
 
 
 @compiled
-def _unused(block: np.ndarray) -> int:
+def _least_used(block: np.ndarray) -> int:
     # The landmark that rows come near to least, or -1 where they do come near.
     v = landmark_views(block)
     h = v.header[0]
@@ -322,7 +322,7 @@ def _unused(block: np.ndarray) -> int:
 
 
 @compiled
-def _neighbours(block: np.ndarray, place: int) -> int:
+def _find_neighbours(block: np.ndarray, place: int) -> int:
     # The regressors but `place` whose kernel values with ``kernel_rows[1]`` are largest, into ``starts``; how many.
     v = landmark_views(block)
     h = v.header[0]
@@ -348,20 +348,20 @@ def _neighbours(block: np.ndarray, place: int) -> int:
 
 
 @compiled(inline=True)
-def _at(i: int, j: int, stride: int) -> int:
+def _element_place(i: int, j: int, stride: int) -> int:
     # The place of element (i, j) of a symmetric matrix.
     return row_start(min(i, j), stride) + max(i, j)
 
 
 @compiled
-def _projection(block: np.ndarray, count: int) -> None:
+def _solve_projection(block: np.ndarray, count: int) -> None:
     # The coefficients of the neighbours in ``starts`` whose sum is nearest to ``kernel_rows[1]``, into the last row of ``small``.
     v, s = landmark_views(block), state_of(block, STATE)
     stride, A, x = v.header[0]["stride"], v.small, v.small[NEIGHBOURS]
     for a in range(count):
         i = v.starts[a]
         for b in range(a + 1):
-            A[a, b] = np.float64(v.prior[_at(i, v.starts[b], stride)])
+            A[a, b] = np.float64(v.prior[_element_place(i, v.starts[b], stride)])
         A[a, a] *= 1.0 + _RIDGE
         x[a] = s["ridge"] * np.float64(v.kernel_rows[1, i])
     for a in range(count):
@@ -381,32 +381,32 @@ def _projection(block: np.ndarray, count: int) -> None:
 
 
 @compiled
-def _project(block: np.ndarray, place: int, own: float) -> None:
+def _project_row(block: np.ndarray, place: int, own: float) -> None:
     # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
     n, stride = s["size"], h["stride"]
-    count = _neighbours(block, place)
-    _projection(block, count)
+    count = _find_neighbours(block, place)
+    _solve_projection(block, count)
     row, x = v.direction[0], v.small[NEIGHBOURS]
     row[:n] = 0.0
     explained = square = 0.0
     for a in range(count):
         q = v.starts[a]
         for i in range(n):
-            row[i] += x[a] * v.moments[_at(i, q, stride)]
+            row[i] += x[a] * v.moments[_element_place(i, q, stride)]
         explained += x[a] * np.float64(v.kernel_rows[1, q])
     for a in range(count):
         square += x[a] * row[v.starts[a]]
     row[place] = square + s["ridge"] * max(own * _SLACK - explained, own * _RIDGE)
     usage = 0.0
     for i in range(n):
-        at = _at(i, place, stride)
+        at = _element_place(i, place, stride)
         v.moments[at] = row[i]
         v.prior[at] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
         usage += v.usage[i]
-    v.prior[_at(0, place, stride)] = _ZERO
-    v.prior[_at(place, place, stride)] = np.float32(s["ridge"] * own * _SLACK)
+    v.prior[_element_place(0, place, stride)] = _ZERO
+    v.prior[_element_place(place, place, stride)] = np.float32(s["ridge"] * own * _SLACK)
     v.usage[place] = (usage - v.usage[0] - v.usage[place]) / (n - 1)
     for k in range(h["live"]):
         total = 0.0

@@ -108,7 +108,7 @@ def target_of(target: float, output: int, live: int) -> float:
 
 
 @compiled(fastmath=FAST)
-def _correct(regressors: np.ndarray, corrections: np.ndarray, error: float, n: int) -> None:
+def _step_corrections(regressors: np.ndarray, corrections: np.ndarray, error: float, n: int) -> None:
     square = 0.0
     for i in range(n):
         square += np.float64(regressors[i]) * np.float64(regressors[i])
@@ -124,7 +124,7 @@ def correct(block: np.ndarray, regressors: np.ndarray, target: float, weight: fl
     h = v.header[0]
     for k in range(h["live"]):
         error = (target_of(target, k, h["live"]) - v.scores[2 * k]) * min(weight, 1.0)
-        _correct(regressors, v.corrections[k], error, h["n_support"] + 1)
+        _step_corrections(regressors, v.corrections[k], error, h["n_support"] + 1)
 
 
 @compiled
@@ -200,7 +200,7 @@ def add_rows(block: np.ndarray) -> float:
         row_of_s = v.moments[start + row_number : start + n]
         sums = v.sums[row_number - j, row_number:n]
         v.usage[row_number] += min(count / _USAGE_ROWS, 1.0) * (np.float64(sums[0]) / count - v.usage[row_number])
-        _take(row_of_s, v.prior[start + row_number : start + n], sums, decay)
+        _take_sums(row_of_s, v.prior[start + row_number : start + n], sums, decay)
         row_of_s[0] += _ROUNDING * n * np.float64(sums[0])
         if not s["refitting"]:
             for k in range(h["live"]):
@@ -212,7 +212,7 @@ def add_rows(block: np.ndarray) -> float:
 
 
 @compiled(fastmath=FAST, inline=True)
-def _take(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
+def _take_sums(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
     if decay < 1.0:
         for i in range(len(row)):
             row[i] = decay * row[i] + (1.0 - decay) * np.float64(prior[i]) + np.float64(sums[i])
@@ -274,7 +274,7 @@ def make_factor(block: np.ndarray) -> float:
     n, j, stride, number = s["size"], s["making"], v.header[0]["stride"], 1 - s["in_use"]
     factor, cost = v.factors[number], 2.0 * (n - j) * (j + 8.0)
     if j == 0:
-        _copy(block, factor)
+        _copy_moments(block, factor)
         s["age"] = 0
         cost += n * n
     least = np.float32(_LEAST_PIVOT * s["jitter"])
@@ -300,7 +300,7 @@ def make_factor(block: np.ndarray) -> float:
 
 
 @compiled
-def _copy(block: np.ndarray, factor: np.ndarray) -> None:
+def _copy_moments(block: np.ndarray, factor: np.ndarray) -> None:
     # S over its largest diagonal element, with the jitter on the diagonal.
     v, s = landmark_views(block), state_of(block, STATE)
     n, stride, largest = s["size"], v.header[0]["stride"], LEAST_SELF_KERNEL
@@ -308,11 +308,11 @@ def _copy(block: np.ndarray, factor: np.ndarray) -> None:
         largest = max(largest, v.moments[row_start(j, stride) + j])
     for j in range(n):
         start = row_start(j, stride)
-        _scale(v.moments[start + j : start + n], 1.0 / largest, factor[start + j : start + n])
+        _scale_values(v.moments[start + j : start + n], 1.0 / largest, factor[start + j : start + n])
         factor[start + j] += np.float32(s["jitter"])
 
 
 @compiled
-def _scale(values: np.ndarray, factor: float, out: np.ndarray) -> None:
+def _scale_values(values: np.ndarray, factor: float, out: np.ndarray) -> None:
     for i in range(len(values)):
         out[i] = np.float32(values[i] * factor)

@@ -57,7 +57,7 @@ def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tupl
 
 
 @compiled
-def _products(block: np.ndarray, n: int) -> tuple[float, float]:
+def _row_products(block: np.ndarray, n: int) -> tuple[float, float]:
     # Of the row at hand, which has n features that are not zero, with the two rows of coefficients.
     v = weight_views(block)
     a = b = 0.0
@@ -75,10 +75,10 @@ def _bounded_step(step: float, limit: float) -> float:
 
 
 @compiled
-def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
+def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
     v, c, s = weight_views(block), common(block), state_of(block, STATE)
     c["t"] += 1
-    a, b = _products(block, n)
+    a, b = _row_products(block, n)
     f = c["scale"] * a + v.biases[0]
     rate = error_rate(c)
     track_output(c, 0, f, target, rate)
@@ -94,10 +94,10 @@ def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float)
 
 
 @compiled
-def _decide(block: np.ndarray, n: int, what: int) -> float:
+def _decide_row(block: np.ndarray, n: int, what: int) -> float:
     v, c = weight_views(block), common(block)
     iterate = iterate_for(c, what)
-    a, b = _products(block, n)
+    a, b = _row_products(block, n)
     f = (c["average_v"] * b + c["average_u"] * a if iterate else c["scale"] * a) + v.biases[iterate]
     return probability(c, iterate, f) if what == PROBABILITY else f
 
@@ -107,7 +107,7 @@ def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target
     """Learn a row; whether it was not refused as not finite or too large."""
     n, norm = _lay_out(block, columns, values)
     if n >= 0:
-        _learn(block, n, norm, target, weight)
+        _learn_row(block, n, norm, target, weight)
     return n >= 0
 
 
@@ -117,7 +117,7 @@ def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
     v = weight_views(block)
     n, norm = scan_row(v.row, v.header[0]["used"], v.active)
     if n >= 0:
-        _learn(block, n, norm, target, weight)
+        _learn_row(block, n, norm, target, weight)
     return n >= 0
 
 
@@ -127,7 +127,7 @@ def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int
     refused.
     """
     n = _lay_out(block, columns, values)[0]
-    return _decide(block, n, what) if n >= 0 else np.nan
+    return _decide_row(block, n, what) if n >= 0 else np.nan
 
 
 @compiled
@@ -135,7 +135,7 @@ def decide_packed(block: np.ndarray, what: int) -> float:
     """`decide` for a row that has all features, which are in ``row``."""
     v = weight_views(block)
     n = scan_row(v.row, v.header[0]["used"], v.active)[0]
-    return _decide(block, n, what) if n >= 0 else np.nan
+    return _decide_row(block, n, what) if n >= 0 else np.nan
 
 
 @compiled(fastmath=FAST)

@@ -51,7 +51,7 @@ _stride_of = compiled(stride_of)
 
 
 @compiled(inline=True)
-def _stride(block: np.ndarray) -> int:
+def _stride_in_use(block: np.ndarray) -> int:
     h = neighbour_views(block).header[0]
     return _stride_of(h["cells"], h["rows"], h["laid"])
 
@@ -111,7 +111,7 @@ def find(block: np.ndarray, least: float) -> float:
     v = neighbour_views(block)
     h = v.header[0]
     fill_factors(v.relevance, v.units, h["laid"], h["told"], least, v.factors)
-    add_distances(v.row, v.factors, v.cells, h["laid"], _stride(block), h["held"], v.distances)
+    add_distances(v.row, v.factors, v.cells, h["laid"], _stride_in_use(block), h["held"], v.distances)
     n = find_nearest(v.distances, h["held"], v.nearest, v.votes[0])
     v.found[0] = n
     total = 0.0
@@ -123,18 +123,18 @@ def find(block: np.ndarray, least: float) -> float:
 
 
 @compiled(inline=True)
-def _differ(a: float, b: float, numbers: bool) -> float:
+def _target_difference(a: float, b: float, numbers: bool) -> float:
     return abs(a - b) if numbers else (1.0 if a != b else 0.0)
 
 
 @compiled
-def _learn(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
+def _learn_row(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
     # Learn the row at hand, of which `find` has found the nearest rows: what features count, and the row itself. ``missed``:
     # whether its target was predicted badly. ``numbers``: whether targets are numbers, rather than classes.
-    _tell(block, target, weight, numbers)
+    _learn_relevance(block, target, weight, numbers)
     v = neighbour_views(block)
     h = v.header[0]
-    stride = _stride(block)
+    stride = _stride_in_use(block)
     h["passed"] += 0 if missed else 1
     if weight <= 0.0 or stride == 0 or not (missed or h["passed"] >= _KEPT or 2 * h["held"] < stride):
         return
@@ -151,14 +151,14 @@ def _learn(block: np.ndarray, target: float, weight: float, missed: bool, number
 
 
 @compiled
-def _tell(block: np.ndarray, target: float, weight: float, numbers: bool) -> None:
+def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: bool) -> None:
     # ReliefF's step: the covariance, among the nearest rows, of the difference in a feature with that of the target.
     v = neighbour_views(block)
     h = v.header[0]
     n = v.found[0]
     mean = square = 0.0
     for p in range(n):
-        error = _differ(v.targets[v.nearest[p]], target, numbers)
+        error = _target_difference(v.targets[v.nearest[p]], target, numbers)
         mean += error
         square += error * error
     if n == 0 or weight <= 0.0:
@@ -168,28 +168,28 @@ def _tell(block: np.ndarray, target: float, weight: float, numbers: bool) -> Non
     if variance <= 1e-12 * square:
         return
     h["told"] += 1.0
-    rate, stride = share_of(weight, 1.0 / min(h["told"], _TOLD)), _stride(block)
+    rate, stride = share_of(weight, 1.0 / min(h["told"], _TOLD)), _stride_in_use(block)
     size = 1.0 / (n * math.sqrt(variance))
     for j in range(h["laid"]):
         covariance = 0.0
         for p in range(n):
             i = v.nearest[p]
             difference = min(abs(v.row[j] - v.cells[j * stride + i]), v.factors[1, j])
-            covariance += (_differ(v.targets[i], target, numbers) - mean) * np.float64(difference)
+            covariance += (_target_difference(v.targets[i], target, numbers) - mean) * np.float64(difference)
         unit = np.float64(v.units[j])
         v.relevance[j] += rate * ((size * covariance / unit if unit > 0.0 else 0.0) - v.relevance[j])
 
 
 @compiled(inline=True)
-def _move(block: np.ndarray, ratio: np.ndarray, shift: np.ndarray) -> None:
+def _move_rows(block: np.ndarray, ratio: np.ndarray, shift: np.ndarray) -> None:
     # Bring the rows to the scale that has come into use.
     v = neighbour_views(block)
-    laid, stride = v.header[0]["laid"], _stride(block)
+    laid, stride = v.header[0]["laid"], _stride_in_use(block)
     move_vectors(v.cells[: laid * stride].reshape(laid, stride), v.distances, v.header[0]["held"], laid, ratio, shift)
 
 
 @compiled
-def _turn(values: np.ndarray, first: int, dropped: int, spare: np.ndarray, out: np.ndarray) -> None:
+def _unrolled_values(values: np.ndarray, first: int, dropped: int, spare: np.ndarray, out: np.ndarray) -> None:
     # The values of rows from the oldest on, which is at ``first``, without so many of the oldest.
     n = len(values)
     for i in range(n - dropped):
@@ -203,16 +203,16 @@ def _lay_out(block: np.ndarray) -> None:
     # Lay out the rows for all features that there are, the new ones 0; where there is room for fewer rows, the newest stay.
     v = neighbour_views(block)
     h = v.header[0]
-    before, held, old = h["laid"], h["held"], _stride(block)
+    before, held, old = h["laid"], h["held"], _stride_in_use(block)
     h["laid"] = min(h["used"], MOST_COLUMNS)
-    new = _stride(block)
+    new = _stride_in_use(block)
     first, kept = h["next"] if held == old else 0, min(held, new)
     for j in range(before):
-        _turn(v.cells[j * old : j * old + held], first, held - kept, v.distances, v.cells[j * new : j * new + kept])
+        _unrolled_values(v.cells[j * old : j * old + held], first, held - kept, v.distances, v.cells[j * new : j * new + kept])
         v.cells[j * new + kept : (j + 1) * new] = _ZERO
     v.cells[before * new :] = _ZERO
     for values in (v.weights, v.targets):
-        _turn(values[:held], first, held - kept, v.distances, values[:kept])
+        _unrolled_values(values[:held], first, held - kept, v.distances, values[:kept])
         values[kept:] = _ZERO
     h["held"], h["next"] = kept, 0
 
@@ -254,7 +254,7 @@ def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:
     """Lay out the rows for features that have come, or bring them to the scale that has come into use; 0."""
     v = committee_views(block)
     if change == MOVED:
-        _move(store, v.ratio, v.shift)
+        _move_rows(store, v.ratio, v.shift)
     else:
         _lay_out(store)
     return 0
@@ -268,8 +268,8 @@ def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, w
     """
     v, label = committee_views(block), int(target)
     if common(block)["loss"] == EPSILON_INSENSITIVE:
-        _learn(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
+        _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
         missed = v.answers[STACK] != label or answer(v.at_hand, v.header[0]["live"], first) != label
-        _learn(store, target, weight, missed, False)
+        _learn_row(store, target, weight, missed, False)
     return 0

@@ -54,7 +54,7 @@ def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used:
 
 
 @compiled(inline=True)
-def _varies(moments: np.ndarray) -> bool:
+def _does_vary(moments: np.ndarray) -> bool:
     return moments[0] > 0.0 and moments[2] / moments[0] > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY
 
 
@@ -74,10 +74,10 @@ def only_binary(moments: np.ndarray, used: int) -> bool:
 
 
 @compiled(inline=True)
-def _spread(moments: np.ndarray, scaling: bool, alone: bool) -> float:
+def _spread_of(moments: np.ndarray, scaling: bool, alone: bool) -> float:
     # The standard deviation of a feature, 0 where it is constant. Binary ones stay 0 and 1 in rows that are scaled: beside
     # numbers, one that is rarely 1 would outweigh all. Where they are alone, that says more, but not in proportion.
-    if not _varies(moments):
+    if not _does_vary(moments):
         return 0.0
     deviation = math.sqrt(moments[2] / moments[0])
     if not scaling or not _is_binary(moments):
@@ -86,7 +86,7 @@ def _spread(moments: np.ndarray, scaling: bool, alone: bool) -> float:
 
 
 @compiled(inline=True)
-def _location(moments: np.ndarray, spread: float, centred: bool) -> float:
+def _location_of(moments: np.ndarray, spread: float, centred: bool) -> float:
     if _is_binary(moments):
         return 0.0
     return moments[1] if centred or abs(moments[1]) > _NEAR * spread else 0.0
@@ -113,21 +113,21 @@ def scale_moved(
         return False
     moved, alone = False, only_binary(moments, used)
     for j in range(used):
-        running, before = _spread(moments[j], scaling, alone), spread[j]
+        running, before = _spread_of(moments[j], scaling, alone), spread[j]
         if (
             abs(running - before) > _OFF * before
             or moments[j, ANEW]
-            or (scaling and abs(_location(moments[j], running, centred) - location[j]) > 2.0 * _OFF * running)
+            or (scaling and abs(_location_of(moments[j], running, centred) - location[j]) > 2.0 * _OFF * running)
             or (scaling and _is_binary(moments[j]) and t & (t - 1) == 0)  # whose variance counts in gamma
         ):
             moved = True
     if not moved:
         return False
     for j in range(used):
-        running, before = _spread(moments[j], scaling, alone), spread[j]
+        running, before = _spread_of(moments[j], scaling, alone), spread[j]
         ratio[j], shift[j] = 1.0, 0.0
         if scaling:
-            place = _location(moments[j], running, centred)
+            place = _location_of(moments[j], running, centred)
             ratio[j] = shift[j] = 0.0
             if (
                 running > 0.0 and moments[j, ANEW] and not _is_binary(moments[j])
@@ -153,7 +153,7 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
     place, size = location[:used].copy(), spread[:used].copy()
     for j in range(used):
         if moments[j, ANEW] and size[j] > 0.0 and not _is_binary(moments[j]):
-            running = _spread(moments[j], True, False)
+            running = _spread_of(moments[j], True, False)
             place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
             size[j] = running
     return place, size
@@ -168,7 +168,7 @@ def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread:
 
 
 @compiled(inline=True)
-def _variance(moments: np.ndarray, spread: float) -> float:
+def _scaled_variance(moments: np.ndarray, spread: float) -> float:
     return moments[2] / moments[0] / (spread * spread)
 
 
@@ -181,12 +181,12 @@ def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, 
         if not scaling:
             total += spread[j] * spread[j]
         elif spread[j] > 0.0:
-            total += counts * counts * (_variance(moments[j], spread[j]) if _is_binary(moments[j]) else 1.0)
+            total += counts * counts * (_scaled_variance(moments[j], spread[j]) if _is_binary(moments[j]) else 1.0)
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
 @compiled(inline=True)
-def _moved(value: np.float32, ratio: float, shift: float) -> np.float32:
+def _moved_value(value: np.float32, ratio: float, shift: float) -> np.float32:
     # Bounded, as 0 times a ratio beyond float32 must be 0.
     factor, summand = np.float32(min(ratio, _FAR)), np.float32(min(max(shift, -_FAR), _FAR))
     return min(max(value * factor + summand, -BOUND), BOUND)
@@ -200,7 +200,7 @@ def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, rati
         norms[i] = np.float32(0.0)
     for j in range(used):
         for i in range(n):
-            value = _moved(vectors[j, i], ratio[j], shift[j])
+            value = _moved_value(vectors[j, i], ratio[j], shift[j])
             vectors[j, i] = value
             norms[i] += value * value
     for i in range(n):
@@ -213,7 +213,7 @@ def move_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.
     """Bring n rows, float32 [n or more, columns], to the scale in use."""
     for i in range(n):
         for j in range(used):
-            rows[i, j] = _moved(rows[i, j], ratio[j], shift[j])
+            rows[i, j] = _moved_value(rows[i, j], ratio[j], shift[j])
 
 
 #: In the state, in the place of the rows that gamma="scale" is found from: gamma was given, or follows the scale in use.
@@ -267,7 +267,7 @@ def follow_gamma(block: np.ndarray, t: int) -> None:
         if not binary:
             total += 1.0
         elif v.spread[j] > 0.0:
-            total += _variance(v.moments[j], v.spread[j])
+            total += _scaled_variance(v.moments[j], v.spread[j])
     gamma = min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
     if h["gamma"] != gamma and (not some or t & (t - 1) == 0):
         h["gamma"] = gamma

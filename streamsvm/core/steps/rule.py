@@ -56,7 +56,7 @@ def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
 
 
 @compiled(inline=True)
-def _nothing(block: np.ndarray) -> None:
+def _do_nothing(block: np.ndarray) -> None:
     pass
 
 
@@ -64,8 +64,8 @@ def rule(
     state: np.dtype = NO_STATE,
     *,
     learned: Mapping[str, tuple[float, float]] | None = None,
-    prepare: Callable[[np.ndarray], None] = _nothing,
-    rescaled: Callable[[np.ndarray], None] = _nothing,
+    prepare: Callable[[np.ndarray], None] = _do_nothing,
+    rescaled: Callable[[np.ndarray], None] = _do_nothing,
 ) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
     """Make a rule of the step under this decorator, ``step(block, row)``.
 
@@ -86,12 +86,12 @@ def rule(
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
         names = {"step": compiled(step, inline=True), "prepare": prepare, "rescaled": rescaled}
-        return Rule(_made(_learn_one, step, names), state, learned or {})
+        return Rule(_function_of_template(_learn_one, step, names), state, learned or {})
 
     return make
 
 
-def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
+def _function_of_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
     # A closure over the step, or the step as an argument, would be compiled with the learner of each rule. This is a function of
     # its own, which lies in the file of the rule.
     name = f"{step.__qualname__}.{template.__name__.lstrip('_')}"

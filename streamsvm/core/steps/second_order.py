@@ -25,7 +25,7 @@ _LEAST_CURVATURE = 0.02
 
 
 @compiled(inline=True)
-def _memory(kind: int) -> float:
+def _memory_factor(kind: int) -> float:
     return 1.0 - 1e-4 if kind == SLOW_NEWTON else 1.0 - 1e-3
 
 
@@ -91,11 +91,13 @@ def learn_label(block: np.ndarray, expert: int, label: int, weight: float) -> No
     h = _LEAST_CURVATURE
     for k in range(live):
         h = max(h, v.scores[k] * (1.0 - v.scores[k]))
-    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, weight * h, _memory(kind), NEWTON_RIDGE, direction)
+    add_row(
+        v.newton_curvatures[number], v.newton_inverses[number], z, n, weight * h, _memory_factor(kind), NEWTON_RIDGE, direction
+    )
     for k in range(live):
         goal = float(label) if live == 1 else (1.0 if k == label else 0.0)
-        _add(v.newton_weights[number, k], weight * (goal - v.scores[k]), direction, n)
-    _renew(block, expert, n)
+        _add_direction(v.newton_weights[number, k], weight * (goal - v.scores[k]), direction, n)
+    _renew_inverse(block, expert, n)
 
 
 @compiled(inline=True)
@@ -106,22 +108,22 @@ def learn_target(block: np.ndarray, expert: int, target: float, weight: float) -
     n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
     missing = target - v.at_hand[0, place]
     h = weight * robust_weight(abs(missing), v.errors[place])
-    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, _memory(kind), NEWTON_RIDGE, direction)
-    _add(v.newton_weights[number, 0], h * missing, direction, n)
-    _renew(block, expert, n)
+    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, _memory_factor(kind), NEWTON_RIDGE, direction)
+    _add_direction(v.newton_weights[number, 0], h * missing, direction, n)
+    _renew_inverse(block, expert, n)
 
 
 @compiled(inline=True)
-def _add(weights: np.ndarray, size: float, direction: np.ndarray, n: int) -> None:
+def _add_direction(weights: np.ndarray, size: float, direction: np.ndarray, n: int) -> None:
     for j in range(n):
         weights[j] += size * direction[j]
 
 
 @compiled
-def _renew(block: np.ndarray, expert: int, n: int) -> None:
+def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
     # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect.
     v = committee_views(block)
-    number, memory, z = v.experts[expert, 4], _memory(v.experts[expert, 0]), v.squares[0]
+    number, memory, z = v.experts[expert, 4], _memory_factor(v.experts[expert, 0]), v.squares[0]
     if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:
         invert(v.newton_curvatures[number], v.newton_inverses[number], n)
         for j in range(n):

@@ -45,7 +45,7 @@ _LARGEST_SHARE = 0.1  # of one row in them
 
 
 @compiled(inline=True)
-def _clipped(value: float) -> float:
+def _clipped_value(value: float) -> float:
     return min(max(value, -_LARGEST_INPUT), _LARGEST_INPUT)
 
 
@@ -80,7 +80,7 @@ def stack_scores(
         for k in range(live):
             f = 0.0
             for m in range(weights.shape[1]):
-                f += weights[i, m] * _clipped(inputs[k, m])
+                f += weights[i, m] * _clipped_value(inputs[k, m])
             odds[i, k] = f
             scores[k] += share * f
     best = 0
@@ -184,7 +184,7 @@ def learn_stack(
         p = logistic(scores[0])
         missing = label - p
         for m in range(n):
-            z[m] = _clipped(inputs[0, m])
+            z[m] = _clipped_value(inputs[0, m])
     else:
         p = softmax(scores, live)[label]
         missing = 1.0 - p
@@ -193,7 +193,7 @@ def learn_stack(
         for k in range(live):
             share = 1.0 if k == label else -scores[k] / max(1.0 - p, 1e-12)
             for m in range(n):
-                z[m] += share * _clipped(inputs[k, m])
+                z[m] += share * _clipped_value(inputs[k, m])
     likelihood = 1.0 - p if live == 1 and label == 0 else p
     losses[i] = losses[i] * (1.0 - 1.0 / _WINDOW) - min(weight, MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
     h = max(p * (1.0 - p), _LEAST_CURVATURE)

@@ -142,7 +142,7 @@ def spread_of(moments: np.ndarray) -> float:
 
 
 @compiled
-def _scaled(moments: np.ndarray, target: float) -> float:
+def _scaled_target(moments: np.ndarray, target: float) -> float:
     spread = spread_of(moments)
     return min(max((target - moments[1]) / spread, -BOUND), BOUND) if spread > 0.0 else 0.0
 
@@ -161,7 +161,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the target of the row at hand, to which there are answers; 0."""
     v, s, t = committee_views(block), state_of(block, STATE), common(block)["t"]
     follow_value(v.target_moments[0], v.target_first[0], target, BOUND, _HORIZON, True)
-    scaled = _scaled(v.target_moments[0], target)
+    scaled = _scaled_target(v.target_moments[0], target)
     learn_errors(v.at_hand[0], scaled, weight, t, v.errors, v.mistakes)
     s["choice"] = choose(v.numbers, scaled, weight, t, v.choice_errors)
     bounded, mean_error = min(weight, LARGEST_WEIGHT), v.choice_errors[STACK]

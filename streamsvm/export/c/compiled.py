@@ -108,7 +108,7 @@ class CModel:
             self.stack_bytes: int = files.stack_bytes
             rows = _ROWS.format(kind="int" if number.kind == "i" else "float")
             Path(folder, "rows.c").write_text(rows + _PROBABILITIES * (answer.odds is not None))
-            _compile([compiler, *_FLAGS, *flags, "-o", "model.so", "model.c", "rows.c"], folder)
+            _compile_source([compiler, *_FLAGS, *flags, "-o", "model.so", "model.c", "rows.c"], folder)
             self.library: ctypes.CDLL = ctypes.CDLL(str(Path(folder, "model.so")))
         self._number = number
 
@@ -132,7 +132,7 @@ class CModel:
         """
         rows = self._rows(X)
         out = np.empty(len(rows), self._number)
-        self.library.rows_predict(*_given(rows, out))
+        self.library.rows_predict(*_given_arrays(rows, out))
         return self._label_array[out] if self.kind == "class" else out
 
     def decision_function_many(self, X: Any) -> np.ndarray:
@@ -142,7 +142,7 @@ class CModel:
         """
         rows = self._rows(X)
         out = np.empty((len(rows), self._outputs), np.float32)
-        self.library.rows_decision(*_given(rows, out))
+        self.library.rows_decision(*_given_arrays(rows, out))
         return out[:, 0] if self._outputs == 1 else out
 
     def predict_proba_many(self, X: Any) -> np.ndarray:
@@ -152,7 +152,7 @@ class CModel:
         """
         rows = self._rows(X)
         out = np.empty((len(rows), len(self.labels)), np.float32)
-        self.library.rows_probabilities(*_given(rows, out))
+        self.library.rows_probabilities(*_given_arrays(rows, out))
         return out
 
     def _rows(self, X: Any) -> np.ndarray:
@@ -163,11 +163,11 @@ class CModel:
         return rows
 
 
-def _given(rows: np.ndarray, out: np.ndarray) -> tuple[Any, ...]:
+def _given_arrays(rows: np.ndarray, out: np.ndarray) -> tuple[Any, ...]:
     return ctypes.c_void_p(rows.ctypes.data), ctypes.c_long(len(rows)), ctypes.c_void_p(out.ctypes.data)
 
 
-def _compile(command: list[str], folder: str) -> None:
+def _compile_source(command: list[str], folder: str) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - names no user's text
     except OSError as error:

@@ -119,10 +119,10 @@ def takes_eight_bits(program: Program, i: int) -> bool:
     step = program.steps[i]
     if step.options["kind"] != "rbf" or step.arrays["vectors"].dtype != np.int8 or "middle" not in step.arrays:
         return False
-    return bool(_norms(program, i).max(initial=0.0) <= _LONGEST)
+    return bool(_norm_exponents(program, i).max(initial=0.0) <= _LONGEST)
 
 
-def _norms(program: Program, i: int) -> np.ndarray:
+def _norm_exponents(program: Program, i: int) -> np.ndarray:
     """Return the exponents of vectors by themselves, from the middle, to the base 2: gamma |s|^2 log2(e), float64 [m]."""
     step = program.steps[i]
     return np.square(vectors_of(step) - step.arrays["middle"]).sum(axis=1) * (step.options["gamma"] * _BITS)
@@ -131,7 +131,7 @@ def _norms(program: Program, i: int) -> np.ndarray:
 def eight_bits(source: Source, program: Program, i: int, x: str, out: str) -> None:
     """Write a Gaussian kernel of vectors of 8 bits, and the ``linear`` step behind it: a function of their own."""
     step, reader = program.steps[i], program.steps[i + 1]
-    vectors, gamma, norms = step.arrays["vectors"], step.options["gamma"], _norms(program, i)
+    vectors, gamma, norms = step.arrays["vectors"], step.options["gamma"], _norm_exponents(program, i)
     (m, features), outputs = vectors.shape, len(reader.arrays["biases"])
     groups = -(-m // _GROUP)
     unit = max(norms.max(initial=0.0) / (2**15 - 1), 1e-30)

@@ -11,7 +11,7 @@ from streamsvm.export.c.text import Source
 def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
     step = program.steps[i]
-    arrays = {name: _small(array) for name, array in step.arrays.items() if name not in ("thresholds", "votes")}
+    arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in ("thresholds", "votes")}
     arrays |= {"thresholds": step.arrays["thresholds"], "votes": step.arrays["votes"] / step.arrays["votes"].sum()}
     text = _FOREST
     for name, array in arrays.items():
@@ -22,7 +22,7 @@ def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
     source.body.append(f"@_forest{i}({x}, {out});")
 
 
-def _small(array: np.ndarray) -> np.ndarray:
+def _smallest_integers(array: np.ndarray) -> np.ndarray:
     """Return whole numbers in the smallest signed type."""
     return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
 

@@ -72,26 +72,26 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     ('model_learn.h', 456)
     """
     name, folder = prefix(name), Path(folder)
-    _check(model)
+    _check_learns(model)
     state = _state_of(model)
     source = files("streamsvm.export.c").joinpath("learner.c").read_text("utf-8")
-    location, spread = _scale(model)
+    location, spread = _scale_arrays(model)
     first = location.astype(np.float32)
     filled = {
-        "@HEAD": f" * {_head(model)} See the header.",
+        "@HEAD": f" * {_head_text(model)} See the header.",
         "@CHECKED": CHECKED,
         "@NAME": name,
         "@FEATURES": str(len(model.feature_names)),
         "@BUDGET": str(model.budget),
-        "@STATE": _initial(state),
-        "@LOCATION": _numbers(first),
-        "@REST": _numbers(location - first),
-        "@FACTOR": _numbers(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
+        "@STATE": _initial_state(state),
+        "@LOCATION": _number_list(first),
+        "@REST": _number_list(location - first),
+        "@FACTOR": _number_list(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
         "@BOUND": number(_LONGEST / math.sqrt(len(model.feature_names)) if model.scaling is None else float(BOUND)),
         "@GAMMA": repr(model.effective_gamma),
         "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
         "@HORIZON": repr(float(model.averaging)),
-        "@STEP": _step(model),
+        "@STEP": _step_text(model),
         "@LABELS": ", ".join(string(label) for label in labels_of(model)),
         "@MADE_FOR": str(_made_for(model)),
         "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
@@ -99,7 +99,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     for mark, text in filled.items():
         source = source.replace(mark, text)
     ram = 2 * state.nbytes + 4 * (len(model.feature_names) + 2 * (model.budget + 1))
-    paths = write_pair(folder, f"{name}_learn", name, _header(model, state.nbytes, ram), source)
+    paths = write_pair(folder, f"{name}_learn", name, _header_text(model, state.nbytes, ram), source)
     return LearningFiles(*paths, state.nbytes, ram)
 
 
@@ -113,7 +113,7 @@ def state_of(model: Learner) -> bytes:
     ProgramError
         The model has no such C code, as in `write_learning_c`.
     """
-    _check(model)
+    _check_learns(model)
     data = bytearray(_state_of(model).tobytes())
     data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
     return bytes(data)
@@ -134,8 +134,8 @@ def with_state(model: Learner, data: bytes) -> Learner:
     ProgramError
         The bytes are not a state of this model's device, or they are corrupt.
     """
-    _check(model)
-    dtype = _dtype(model)
+    _check_learns(model)
+    dtype = _row_dtype(model)
     if len(data) != dtype.itemsize:
         raise ProgramError(f"a state of {len(data):,} bytes is none of this model, whose states have {dtype.itemsize:,}")
     state = np.frombuffer(data, dtype, 1)[0]
@@ -149,18 +149,18 @@ def with_state(model: Learner, data: bytes) -> Learner:
     taken = copy.deepcopy(model)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            _fill(taken, state, n, used)
+            _fill_state(taken, state, n, used)
         return copy.deepcopy(taken)  # through the checks of a model that comes from a file
     except (ValueError, OverflowError) as error:
         raise ProgramError(f"the state is corrupt: {error}") from None
 
 
-def _fill(model: Learner, state: Any, n: int, used: int) -> None:
+def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
     v, c = model._store.views, model._common
     h = v.header[0]
     for array in (v.vectors, v.coefficients, v.weights, v.stamps, v.norms):
         array[:] = 0
-    v.vectors[_places(model), :n] = state["vectors"][:n].T
+    v.vectors[_feature_places(model), :n] = state["vectors"][:n].T
     v.coefficients[0, :n], v.coefficients[1, :n] = state["coefficients"][:n], state["averages"][:n]
     v.weights[:n], v.stamps[:n] = state["weights"][:n], state["stamps"][:n]
     v.norms[:n] = np.square(v.vectors[:used, :n].astype(np.float64)).sum(axis=0)
@@ -173,7 +173,7 @@ def _fill(model: Learner, state: Any, n: int, used: int) -> None:
     v.cache[0] = 0
 
 
-def _check(model: Any) -> None:
+def _check_learns(model: Any) -> None:
     """Raise a ProgramError where a model has no form that learns in C."""
     kind = type(model).__name__
     if not issubclass(type(model), Learner):  # isinstance is true of pipelines with one at their end
@@ -191,7 +191,7 @@ def _check(model: Any) -> None:
         raise ProgramError(f"this {kind} has no form in C that learns: {found[0]}")
 
 
-def _dtype(model: Learner) -> np.dtype[Any]:
+def _row_dtype(model: Learner) -> np.dtype[Any]:
     slots, features = model.budget + 1, len(model.feature_names)
     fields: list[Any] = [("coefficients", "<f8", slots), ("averages", "<f8", slots), ("bias", "<f8", 2)]
     fields += [(name, "<f8") for name in ("scale", "average_v", "average_u")]
@@ -206,42 +206,42 @@ def _dtype(model: Learner) -> np.dtype[Any]:
 
 
 def _state_of(model: Learner) -> Any:
-    state = np.zeros(1, _dtype(model))
+    state = np.zeros(1, _row_dtype(model))
     v, c, n = model._store.views, model._common[0], model.n_support
     one = state[0]
     one["coefficients"][:n], one["averages"][:n] = v.coefficients[0, :n], v.coefficients[1, :n]
     one["bias"] = v.biases[:2]
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
         one[name] = c[name]
-    one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[_places(model), :n].T
+    one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[_feature_places(model), :n].T
     one["weights"][:n], one["stamps"][:n] = v.weights[:n], v.stamps[:n]
     one["next_stamp"], one["n"], one["made_for"] = v.header[0]["next_stamp"], n, _made_for(model)
     return state
 
 
-def _places(model: Learner) -> np.ndarray:
+def _feature_places(model: Learner) -> np.ndarray:
     """Return the places of the features in the order in which the device takes them."""
     names: list[Any] = model.feature_names
     return places_in_order([Column(name, name) for name in names], model._features.order)
 
 
-def _names(model: Learner) -> list[Any]:
-    return [model.feature_names[place] for place in _places(model)]
+def _feature_names(model: Learner) -> list[Any]:
+    return [model.feature_names[place] for place in _feature_places(model)]
 
 
-def _scale(model: Learner) -> tuple[np.ndarray, np.ndarray]:
+def _scale_arrays(model: Learner) -> tuple[np.ndarray, np.ndarray]:
     scale = model.scale_in_use
-    n, places = len(model.feature_names), _places(model)
+    n, places = len(model.feature_names), _feature_places(model)
     return (np.zeros(n), np.ones(n)) if scale is None else (scale.location[places], scale.spread[places])
 
 
 def _made_for(model: Learner) -> int:
     """Return a sum of all that a state does not say, but must fit."""
-    parts = [repr(_names(model)), repr(labels_of(model)), repr(model.effective_gamma), str(_step(model))]
-    return zlib.crc32("|".join([*parts, *(array.tobytes().hex() for array in _scale(model))]).encode())
+    parts = [repr(_feature_names(model)), repr(labels_of(model)), repr(model.effective_gamma), str(_step_text(model))]
+    return zlib.crc32("|".join([*parts, *(array.tobytes().hex() for array in _scale_arrays(model))]).encode())
 
 
-def _initial(state: Any) -> str:
+def _initial_state(state: Any) -> str:
     parts = []
     for name in state.dtype.names:
         array = np.atleast_1d(state[name][0])
@@ -256,11 +256,11 @@ def _initial(state: Any) -> str:
     return "{\n    " + ",\n    ".join(parts) + "\n}"
 
 
-def _numbers(array: np.ndarray) -> str:
+def _number_list(array: np.ndarray) -> str:
     return ", ".join(number(float(value)) for value in array)
 
 
-def _step(model: Learner) -> str:
+def _step_text(model: Learner) -> str:
     own = model._own[0]
     if isinstance(model, BSCAClassifier):
         names = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
@@ -330,23 +330,23 @@ _BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.erro
     return smaller(longest, larger($C, 3000.0 / t));"""
 
 
-def _head(model: Learner) -> str:
+def _head_text(model: Learner) -> str:
     return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 
-def _header(model: Learner, nbytes: int, ram: int) -> str:
+def _header_text(model: Learner, nbytes: int, ram: int) -> str:
     needs = f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3."
     lines = [
         "/*",
-        f" * {_head(model)}",
+        f" * {_head_text(model)}",
         f" * {needs}",
         " *",
         f" * x holds these numbers in {said_of(model._features.order)}, as they are; what is not finite is missing.",
     ]
-    lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(_names(model))]
+    lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(_feature_names(model))]
     lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
     lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
-    lines += row_type(_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
+    lines += row_type(_feature_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
     lines += ["extern const char *const @_learn_labels[2];", ""]
     lines += ["/* Learn a row of label 0 or 1; 0 for another label, with which nothing is learned, else 1. */"]
     lines += ["int @_learn(const float *x, int label);", "", "/* The number of the label. */"]

@@ -190,11 +190,14 @@ def sums(kind: str, number: str) -> tuple[str, str]:
     name, plain = f"{kind}_{number.removesuffix('_t')}", number == "float"
     values = [f"(float)vectors[{f'{k} * {LANES} + ' if k else ''}i]" for k in range(4)]
     if kind == "products":
-        four = [f"sums[i] += ({_product(0, values)} + {_product(1, values)}) + ({_product(2, values)} + {_product(3, values)});"]
-        rest, what, given = [f"sums[i] += {_product(0, values)};"], "Products of", ""
+        four = ["sums[i] += ({} + {}) + ({} + {});".format(*(_product_text(k, values) for k in range(4)))]
+        rest, what, given = [f"sums[i] += {_product_text(0, values)};"], "Products of", ""
     elif kind == "ways":
         # One after the other, so that the sum of a vector is the same in every group, and equal distances are equal.
-        four, rest = [line for k in range(4) for line in _way(k, values[k], plain)], _way(0, values[0], plain)
+        four, rest = (
+            [line for k in range(4) for line in _way_statements(k, values[k], plain)],
+            _way_statements(0, values[0], plain),
+        )
         what = "Distances between"
         given = f"{'' if plain else _NUMBERS.format('unit')}{_NUMBERS.format('relevance')}float reach, "
     else:
@@ -204,11 +207,11 @@ def sums(kind: str, number: str) -> tuple[str, str]:
         rest = [f"const float d = x[j] - {values[0]};", f"sums[i] += {'' if plain else 'squares[j] * '}d * d;"]
         what, given = "Squared distances between", "" if plain else _NUMBERS.format("squares")
     text = _SUMS.replace("@WHAT", what).replace("@NAME", name).replace("@GIVEN", given).replace("@LANES", str(LANES))
-    text = text.replace("@T ", f"{number} ").replace("@FOUR", _lines(four, 12)).replace("@REST", _lines(rest, 16))
+    text = text.replace("@T ", f"{number} ").replace("@FOUR", _joined_lines(four, 12)).replace("@REST", _joined_lines(rest, 16))
     return name, text
 
 
-def _way(k: int, value: str, plain: bool) -> list[str]:
+def _way_statements(k: int, value: str, plain: bool) -> list[str]:
     place = f"j{f' + {k}' if k else ''}"
     lines = [f"const float d{k} = x[{place}] - {'' if plain else f'unit[{place}] * '}{value};"]
     lines.append(f"const float w{k} = d{k} < 0.0f ? -d{k} : d{k};")
@@ -222,11 +225,11 @@ def in_groups(vectors: np.ndarray) -> np.ndarray:
     return laid.astype(np.float32) if laid.dtype.kind == "f" else laid
 
 
-def _product(k: int, values: list[str]) -> str:
+def _product_text(k: int, values: list[str]) -> str:
     return f"x[j{f' + {k}' if k else ''}] * {values[k]}"
 
 
-def _lines(statements: list[str], indent: int) -> str:
+def _joined_lines(statements: list[str], indent: int) -> str:
     return "\n".join(" " * indent + statement for statement in statements)
 
 

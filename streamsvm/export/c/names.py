@@ -42,7 +42,7 @@ def has_names(program: Program) -> bool:
     return any(column.table is not None for column in program.columns)
 
 
-def _places(program: Program) -> dict[int, list[int]]:
+def _column_places(program: Program) -> dict[int, list[int]]:
     """Return the places in each table that columns have numbers of."""
     used = sorted({column.table for column in program.columns if column.table is not None})
     found: dict[int, list[int]] = {}
@@ -53,14 +53,16 @@ def _places(program: Program) -> dict[int, list[int]]:
 
 def names_bytes(program: Program) -> int:
     """Return how many bytes the tables of names have in C."""
-    return sum(4 * max(len(program.tables[number].keys), 1) * (1 + len(places)) for number, places in _places(program).items())
+    return sum(
+        4 * max(len(program.tables[number].keys), 1) * (1 + len(places)) for number, places in _column_places(program).items()
+    )
 
 
 def add_names(source: Source, program: Program) -> str:
     """Write the tables of names, and return the function that finds a name in them; nothing if there are none."""
     if not has_names(program):
         return ""
-    for number, places in _places(program).items():
+    for number, places in _column_places(program).items():
         keys, values = program.tables[number]
         source.keep(f"keys{number}", keys, "CRC-32 of names")
         for place in places:

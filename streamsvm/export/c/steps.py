@@ -138,16 +138,16 @@ def fused(program: Program, number_of: int) -> bool:
     )
 
 
-def _each(n: int, statement: str) -> str:
+def _each_loop(n: int, statement: str) -> str:
     return f"for (j = 0; j < {n}; j++) {statement}"
 
 
-def _fill(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_fill(source: Source, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("fill")
     source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
 
 
-def _scale(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_scale(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step, n = program.steps[i], program.widths[i + 1]
     source.used.add("scale")
     location, spread = step.arrays["location"], step.arrays["spread"]
@@ -161,24 +161,24 @@ def _scale(source: Source, program: Program, i: int, x: str, out: str) -> None:
     source.body.append(f"@_scale({x}, {', '.join(names)}, {number(bound)}, {n}, {out});")
 
 
-def _select(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_select(source: Source, program: Program, i: int, x: str, out: str) -> None:
     columns = source.keep(f"columns{i}", program.steps[i].arrays["columns"])
-    source.body.append(_each(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
+    source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
 
 
-def _clip(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_clip(source: Source, program: Program, i: int, x: str, out: str) -> None:
     bound = number(program.steps[i].options["bound"])
     clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
-    source.body.append(_each(program.widths[i + 1], f"{out}[j] = {clipped};"))
+    source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = {clipped};"))
 
 
-def _log(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_log(source: Source, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("log")
     least = number(program.steps[i].options["least"])
-    source.body.append(_each(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
+    source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
-def _bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     functions, knot = step.options["functions"], number(step.options["knot"])
     lines = [f"const float size = {x}[j] < 0.0f ? -{x}[j] : {x}[j];"]
@@ -187,10 +187,10 @@ def _bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
         beyond = f"size > {knot} ? size - {knot} : 0.0f"
         lines.append(f"{out}[4 * j + 2] = {x}[j] > 0.0f ? ({beyond}) : 0.0f;")
         lines.append(f"{out}[4 * j + 3] = {x}[j] < 0.0f ? ({beyond}) : 0.0f;")
-    source.body.append(_each(program.widths[i + 1] // functions, "{ " + " ".join(lines) + " }"))
+    source.body.append(_each_loop(program.widths[i + 1] // functions, "{ " + " ".join(lines) + " }"))
 
 
-def _vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], str]:
+def _write_vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], str]:
     """Write a step's vectors; return statements that bring x to their units, and a call that sums over features of a group."""
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
     laid = in_groups(vectors)
@@ -204,19 +204,19 @@ def _vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], 
     given = [f"float scaled[{max(features, 1)}];"]
     factor = source.keep(f"unit{i}", 1.0 / unit if kind == "squares" else unit, "1 / unit" if kind == "squares" else "unit")
     away = f"(x[j] - {source.keep(f'middle{i}', step.arrays['middle'])}[j])" if "middle" in step.arrays else "x[j]"
-    given.append(_each(features, f"scaled[j] = {away} * {factor}[j];"))
+    given.append(_each_loop(features, f"scaled[j] = {away} * {factor}[j];"))
     extra = f"{source.keep(f'squares{i}', unit * unit, 'unit squared')}, " if kind == "squares" else ""
     return given, call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {extra}{features}, n")
 
 
-def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
     if fused(program, i) and takes_eight_bits(program, i):
         eight_bits(source, program, i, x, out)
         return
     step, m = program.steps[i], program.widths[i + 1]
-    given, call = _vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
+    given, call = _write_vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
     if fused(program, i):
-        room, begin, use, end = _summed(source, program.steps[i + 1], i + 1)
+        room, begin, use, end = _write_sums(source, program.steps[i + 1], i + 1)
     else:
         room, begin, use, end = [], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], []
     declared = [line for line in given if line.startswith("float")]
@@ -233,7 +233,7 @@ def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
         f"for (first = 0; first < {m}; first += {LANES}) {{",
         f"    const int n = {m} - first < {LANES} ? {m} - first : {LANES};",
         f"    {call}",
-        f"    for (i = 0; i < {LANES}; i++) sums[i] = {_value(source, step)};",
+        f"    for (i = 0; i < {LANES}; i++) sums[i] = {_value_expression(source, step)};",
         *(f"    {line}" for line in use),
         "}",
         *end,
@@ -243,7 +243,7 @@ def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
     source.body.append(f"@_kernel{i}({x}, {out});")
 
 
-def _summed(source: Source, step: Step, i: int) -> tuple[list[str], list[str], list[str], list[str]]:
+def _write_sums(source: Source, step: Step, i: int) -> tuple[list[str], list[str], list[str], list[str]]:
     """Write the sums of a ``linear`` step over kernel values: arrays, and statements before, in and behind the loop of groups."""
     weights, (outputs, m) = step.arrays["weights"], step.arrays["weights"].shape
     biases = source.keep(f"biases{i}", step.arrays["biases"])
@@ -265,7 +265,7 @@ def _summed(source: Source, step: Step, i: int) -> tuple[list[str], list[str], l
     return [f"float parts[{outputs * LANES}];"], begin, use, end
 
 
-def _value(source: Source, step: Step) -> str:
+def _value_expression(source: Source, step: Step) -> str:
     """Return the expression of a kernel value from ``sums[i]``."""
     o = step.options
     if o["kind"] == "rbf":
@@ -290,7 +290,7 @@ static float @_power(float x, int n)
 }"""
 
 
-def _fourier(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_fourier(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step, m = program.steps[i], program.widths[i + 1] // 2
     angles = vectors_of(step) * step.options["factor"]
     place = source.keep(f"vectors{i}", angles, "times the factor")
@@ -312,7 +312,7 @@ def _fourier(source: Source, program: Program, i: int, x: str, out: str) -> None
     source.body.append(f"@_fourier{i}({x}, {out});")
 
 
-def _linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
     if i and program.steps[i].of == (i,) and fused(program, i - 1):
         return  # it is a part of the kernel before it
     step = program.steps[i]
@@ -323,7 +323,7 @@ def _linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
     )
 
 
-def _pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     classes, scores = step.options["classes"], step.do == "pair_scores"
     second = f"{x}[j] {'>' if scores else '>='} 0.0f"
@@ -338,25 +338,25 @@ def _pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     lines.append("    }")
     if scores:
         size = "(sums[j] < 0.0f ? -sums[j] : sums[j])"
-        lines.append(_each(classes, f"{out}[j] += sums[j] / (3.0f * ({size} + 1.0f));"))
+        lines.append(_each_loop(classes, f"{out}[j] += sums[j] / (3.0f * ({size} + 1.0f));"))
     source.body += ["{", *(f"    {line}" for line in lines), "}"]
 
 
 #: The parts of a ``join`` are written where it begins.
 _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
-    "fill": _fill,
-    "scale": _scale,
-    "select": _select,
-    "clip": _clip,
-    "bend": _bend,
-    "kernel": _kernel,
-    "fourier": _fourier,
+    "fill": _write_fill,
+    "scale": _write_scale,
+    "select": _write_select,
+    "clip": _write_clip,
+    "bend": _write_bend,
+    "kernel": _write_kernel,
+    "fourier": _write_fourier,
     "neighbours": neighbours,
     "forest": forest,
-    "log": _log,
-    "linear": _linear,
+    "log": _write_log,
+    "linear": _write_linear,
     "join": lambda *_: None,
-    "votes": _pairs,
-    "pair_scores": _pairs,
+    "votes": _write_pairs,
+    "pair_scores": _write_pairs,
     "experts": experts,
 }

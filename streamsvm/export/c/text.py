@@ -52,10 +52,10 @@ def string(value: Any) -> str:
     '"a\\"b\\\\n\\077\\077="'
     """
     text = value if isinstance(value, str) else str(value)
-    return '"' + "".join(map(_character, text.encode("utf-8", "surrogatepass"))) + '"'
+    return '"' + "".join(map(_escaped_character, text.encode("utf-8", "surrogatepass"))) + '"'
 
 
-def _character(code: int) -> str:
+def _escaped_character(code: int) -> str:
     if code in b'"\\':
         return "\\" + chr(code)
     return chr(code) if 32 <= code < 127 and code not in b"?@" else f"\\{code:03o}"
@@ -91,10 +91,10 @@ def table(name: str, array: np.ndarray, what: str = "") -> list[str]:
     kind, suffix = array.dtype.kind, "u" if array.dtype.kind == "u" else ""
     numbers = map(number, flat.tolist()) if kind == "f" else (f"{value}{suffix}" for value in flat.tolist())
     note = f" /* {what} */" if what else ""
-    return [f"static const @UP_TABLE {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped(numbers), "};"]
+    return [f"static const @UP_TABLE {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped_numbers(numbers), "};"]
 
 
-def _wrapped(numbers: Iterable[str]) -> Iterable[str]:
+def _wrapped_numbers(numbers: Iterable[str]) -> Iterable[str]:
     line = "   "
     for text in numbers:
         if len(line) + len(text) + 2 > _WIDTH:

@@ -100,38 +100,40 @@ def write_c(
     """
     name, folder = prefix(name), Path(folder)
     program = quantised(program, bits, error) if bits != 32 or error is not None else program
-    source = _source(program)
+    source = _write_steps(program)
     name_of = add_names(source, program)
-    needs = _needs(program, source)
-    head = _facts(program, needs)
-    paths = write_pair(folder, name, name, _header(program, head), _text(program, source, head, needs, name) + name_of)
+    needs = _needs_of(program, source)
+    head = _fact_lines(program, needs)
+    paths = write_pair(
+        folder, name, name, _header_text(program, head), _source_text(program, source, head, needs, name) + name_of
+    )
     return CFiles(*paths, needs.table_bytes, needs.stack_bytes)
 
 
 def table_bytes(program: Program) -> int:
     """Return how many bytes the constant tables of a program have in C, without names and labels; errors as of `write_c`."""
-    return _source(program).nbytes + names_bytes(program)
+    return _write_steps(program).nbytes + names_bytes(program)
 
 
 def needs_of(program: Program) -> CNeeds:
     """Return what a program needs in C; errors as of `write_c`."""
-    source = _source(program)
+    source = _write_steps(program)
     add_names(source, program)
-    return _needs(program, source)
+    return _needs_of(program, source)
 
 
-def _needs(program: Program, source: Source) -> CNeeds:
-    stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
+def _needs_of(program: Program, source: Source) -> CNeeds:
+    stack = 4 * sum(program.widths[i] for i in [*_stacked_values(program), *_handed_values(program.answer)]) + source.stack_bytes
     stack += 0 if program.answer.costs is None else 4 * len(program.answer.labels)
     return CNeeds(source.nbytes, stack, source.largest <= _NEAR and source.nbytes <= _ALL_NEAR)
 
 
-def _source(program: Program) -> Source:
+def _write_steps(program: Program) -> Source:
     source = Source()
     source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
-    places = _places(program)
+    places = _value_places(program)
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
-    wanted = _wanted(program)
+    wanted = _wanted_values(program)
     for i, step in enumerate(program.steps):
         if i + 1 not in wanted:
             continue
@@ -149,7 +151,7 @@ def _source(program: Program) -> Source:
     return source
 
 
-def _wanted(program: Program) -> set[int]:
+def _wanted_values(program: Program) -> set[int]:
     """Return the numbers of the values that the answer needs."""
     wanted = {program.answer.decision, program.answer.choice, 0}
     for i in range(len(program.steps), 0, -1):
@@ -158,21 +160,21 @@ def _wanted(program: Program) -> set[int]:
     return wanted
 
 
-def _shown(program: Program) -> list[int]:
+def _stacked_values(program: Program) -> list[int]:
     """Return the numbers of the values that have room on the stack: a kernel that is one function with the next step has none."""
-    return [i for i in sorted(_wanted(program)) if i == 0 or not fused(program, i - 1)]
+    return [i for i in sorted(_wanted_values(program)) if i == 0 or not fused(program, i - 1)]
 
 
-def _given(answer: Answer) -> list[int]:
+def _handed_values(answer: Answer) -> list[int]:
     """Return the numbers of the values that are handed to a prediction."""
     return sorted({answer.decision, answer.choice})
 
 
-def _places(program: Program) -> list[str]:
+def _value_places(program: Program) -> list[str]:
     return [f"v{i}" for i in range(len(program.widths))]
 
 
-def _facts(program: Program, needs: CNeeds) -> list[str]:
+def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
     model = program.facts.get("model", "A model")
     learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
     lines = [
@@ -201,7 +203,7 @@ def _facts(program: Program, needs: CNeeds) -> list[str]:
     return lines
 
 
-def _header(program: Program, head: list[str]) -> str:
+def _header_text(program: Program, head: list[str]) -> str:
     answer = program.answer
     of_labels = answer.kind == "class"
     lines = ["/*", *(f" * {line}".rstrip() for line in head), " */", "#ifndef @UP_H", "#define @UP_H", ""]
@@ -215,7 +217,7 @@ def _header(program: Program, head: list[str]) -> str:
         lines.append(f"extern const char *const @_labels[{len(answer.labels)}];")
     what = "The number of the label in @_labels." if of_labels else _PREDICTED[answer.kind]
     lines += ["", f"/* {what} */", f"{'int' if of_labels else 'float'} @_predict(const float *x);"]
-    lines += ["", f"/* {_decided(program)} */", "void @_decision(const float *x, float *out);", ""]
+    lines += ["", f"/* {_decision_text(program)} */", "void @_decision(const float *x, float *out);", ""]
     if answer.odds is not None:
         lines += ["/* The probability of each label. */", "void @_probabilities(const float *x, float *out);", ""]
     if has_names(program):
@@ -233,7 +235,7 @@ Export a smaller model (--bits 8 --max-bytes 16000), or learn one (--learner bsg
 _PREDICTED = {"number": "The number that is predicted.", "anomaly": "How anomalous x is, from 0 to 1; 0.5 is like the others."}
 
 
-def _decided(program: Program) -> str:
+def _decision_text(program: Program) -> str:
     answer = program.answer
     if answer.kind != "class":
         return "The decision value."
@@ -246,8 +248,8 @@ def _decided(program: Program) -> str:
     return f"The decision value: the second label where it is {'0 or above' if answer.at_zero else 'above 0'}."
 
 
-def _text(program: Program, source: Source, head: list[str], needs: CNeeds, name: str) -> str:
-    answer, places = program.answer, _places(program)
+def _source_text(program: Program, source: Source, head: list[str], needs: CNeeds, name: str) -> str:
+    answer, places = program.answer, _value_places(program)
     names = ", ".join(string(column.name) for column in program.columns) or '""'
     lines = [
         "/*",
@@ -267,18 +269,18 @@ def _text(program: Program, source: Source, head: list[str], needs: CNeeds, name
         lines.append(f"const char *const @_labels[{len(answer.labels)}] = {{{labels}}};")
     lines += ["", *source.tables, ""]
     lines.append("\n\n".join([*functions_for(source.used), *source.functions.values()]))
-    shown = _shown(program)
+    shown = _stacked_values(program)
     room = [f"float {places[i]}[{max(program.widths[i], 1)}];" for i in shown]
     same = answer.decision == answer.choice
     lines += ["", f"static void @_values(const float *x, float *decision{'' if same else ', float *choice'})", "{"]
     lines += [f"    {line}" for line in (*room, "int j;", *source.body)]
     for given, value in (("decision", answer.decision), ("choice", answer.choice))[: 1 if same else 2]:
         lines.append(f"    for (j = 0; j < {program.widths[value]}; j++) {given}[j] = {places[value]}[j];")
-    lines += ["}", "", *_predict(program), ""]
+    lines += ["}", "", *_predict_lines(program), ""]
     return "\n".join(lines)
 
 
-def _predict(program: Program) -> list[str]:
+def _predict_lines(program: Program) -> list[str]:
     answer = program.answer
     width, chosen = program.widths[answer.decision], program.widths[answer.choice]
     same = answer.decision == answer.choice

@@ -86,71 +86,73 @@ def about(checkpoint: Checkpoint) -> About:
             curve = LearningCurve.of(header["curve"], header.get("rows"))
         except ValueError as error:
             corrupt = str(error)
-    columns, seen_rows = _columns(model, learner)
-    label = _mapping(header, "position").get("label")
+    columns, seen_rows = _columns_of(model, learner)
+    label = _mapping_of(header, "position").get("label")
     found = next((column.name for column in columns if column.kind in ("label", "target")), None)
-    rows = _count(header.get("rows"))
+    rows = _count_or_none(header.get("rows"))
     n_learned = getattr(learner, "n_learned", None)
     budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
-    drift = _mapping(header, "drift")
+    drift = _mapping_of(header, "drift")
     return About(
         label=label if isinstance(label, str) else found,
-        decides=", ".join(_decides(model)),
+        decides=", ".join(_decision_words(model)),
         learner=type(learner).__name__,
         words=(inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix("."),
         regression=isinstance(learner, base.Regressor),
         anomalies=isinstance(learner, base.AnomalyDetector),
         source=header["source"] if isinstance(header.get("source"), str) else None,
         rows=rows,
-        learned=_count(header.get("learned")) if "learned" in header else n_learned,
-        unlabelled=_count(header.get("unlabelled")) or 0,
-        refused={str(kind): count for kind, each in _mapping(header, "refused", "counts").items() if (count := _count(each))},
-        drifts=_count(drift.get("drifts")) if drift else None,
+        learned=_count_or_none(header.get("learned")) if "learned" in header else n_learned,
+        unlabelled=_count_or_none(header.get("unlabelled")) or 0,
+        refused={
+            str(kind): count for kind, each in _mapping_of(header, "refused", "counts").items() if (count := _count_or_none(each))
+        },
+        drifts=_count_or_none(drift.get("drifts")) if drift else None,
         labels=list(getattr(learner, "labels", ())),
         columns=columns,
         seen_rows=seen_rows,
         nbytes=getattr(learner, "nbytes", None),
         support_vectors=None if n_support is None else (n_support, budget if isinstance(budget, int) else None),
-        export=_export(model),
+        export=_export_words(model),
         curve=curve,
         corrupt=corrupt,
-        reports=_reports(checkpoint, curve),
-        experts=_experts(learner),
-        version=plain(_mapping(header, "versions").get("streamsvm", "")),
+        reports=_last_reports(checkpoint, curve),
+        experts=_experts_of(learner),
+        version=plain(_mapping_of(header, "versions").get("streamsvm", "")),
     )
 
 
-def _decides(model: Any) -> list[str]:
+def _decision_words(model: Any) -> list[str]:
     """Return what each wrapper of a learner does, in words."""
     last = steps_of(model)[1]
     if isinstance(last, ConformalRegressor):
-        return [*_decides(last.regressor), f"intervals that hold {100.0 * last.level:g} % of the numbers"]
+        return [*_decision_words(last.regressor), f"intervals that hold {100.0 * last.level:g} % of the numbers"]
     if isinstance(last, ConformalClassifier):
-        return [*_decides(last.classifier), f"sets that hold {100.0 * last.level:g} % of the labels"]
+        return [*_decision_words(last.classifier), f"sets that hold {100.0 * last.level:g} % of the labels"]
     if isinstance(last, CostSensitiveClassifier):
         return [
-            *_decides(last.classifier),
+            *_decision_words(last.classifier),
             *(f"a missed {plain(repr(label))} costs {cost:.4g}" for label, cost in last.costs.items()),
         ]
     if isinstance(last, TunedThresholdClassifier):
         name = "BalancedAccuracy" if last.metric is None else type(last.metric).__name__
         label = plain(repr(getattr(last.metric, "pos_val", "the positive label")))
-        return [*_decides(last.classifier), f"{label} from a probability of {last.threshold:.3g} on, tuned to {name}"]
+        return [*_decision_words(last.classifier), f"{label} from a probability of {last.threshold:.3g} on, tuned to {name}"]
     return []
 
 
-def _mapping(facts: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def _mapping_of(facts: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     found: Any = facts
     for name in names:
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 
 
-def _count(value: Any) -> int | None:
+def _count_or_none(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 2**63 else None
 
 
-def _columns(model: Any, learner: Any) -> tuple[list[SeenColumn], int]:
+def _columns_of(model: Any, learner: Any) -> tuple[list[SeenColumn], int]:
     """Return the columns of a model's table as they were read; of one without a reading, what its encoder or learner knows."""
     if isinstance(model, TableModel) and model.reading is not None:
         return model.reading.columns, model.reading.n_rows
@@ -173,7 +175,7 @@ def missing_share(column: SeenColumn, n_rows: int) -> float | None:
     return int(found[1]) / n_rows if found else 0.0
 
 
-def _export(model: Any) -> str:
+def _export_words(model: Any) -> str:
     try:
         program = program_of(model)
     except ProgramError as error:
@@ -182,7 +184,7 @@ def _export(model: Any) -> str:
     return f"{size}, which fit a small device" if program.nbytes <= _SMALL else f"{size}; export --max-bytes makes it smaller"
 
 
-def _reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
+def _last_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
     """Return what the metrics of a run have said at its end."""
     saved = checkpoint.header.get("scores")
     scores = [each for each in saved if isinstance(each, Mapping)] if isinstance(saved, list) else []
@@ -193,7 +195,7 @@ def _reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[Score
     for place, score in enumerate(scores):
         name, guesses = plain(score.get("name")), score.get("guesses")
         known = [
-            (str(each[0]), _number(each[1]))
+            (str(each[0]), _finite_number(each[1]))
             for each in (guesses if isinstance(guesses, list) else ())
             if isinstance(each, list) and len(each) == 2
         ]
@@ -201,16 +203,18 @@ def _reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[Score
             known = [("guessing", last.guess)]
         windowed = math.nan if place or last is None else last.windowed
         found.append(
-            ScoreReport(name, _number(score.get("value")), windowed, tuple(known), _table(checkpoint.metric, name, place))
+            ScoreReport(
+                name, _finite_number(score.get("value")), windowed, tuple(known), _score_table(checkpoint.metric, name, place)
+            )
         )
     return tuple(found)
 
 
-def _number(value: Any) -> float:
+def _finite_number(value: Any) -> float:
     return float(value) if type(value) in (int, float) and abs(value) < 1e300 else math.nan
 
 
-def _table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
+def _score_table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
     """Return the table of a score of labels, by its state in a checkpoint; None of others."""
     if name not in TABLES:
         return None
@@ -223,7 +227,7 @@ def _table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
     return table.table
 
 
-def _experts(learner: Any) -> list[tuple[str, float, float]]:
+def _experts_of(learner: Any) -> list[tuple[str, float, float]]:
     """Return the experts of a committee, each once, by how much the decision listens to its outputs."""
     weights: dict[str, float] = {}
     errors: dict[str, float] = {}

@@ -50,14 +50,14 @@ def facts_of(checkpoint: Checkpoint, given: Given | None = None, file_bytes: int
     notes: list[str] = []
     facts: dict[str, Any] = {
         "title": f"A model that predicts {plain(known.label)}" if known.label else f"A model: {known.learner}",
-        "lead": _lead(known),
+        "lead": _lead_sentences(known),
         "score": score_of(reports[0] if reports else None),
-        "tiles": _tiles(known, given),
+        "tiles": _figure_tiles(known, given),
         "curve": curve_of(known.curve),
         **scores_of(reports[1:]),
-        "columns": _columns(known),
-        "facts": _size(known, given, file_bytes),
-        "experts": _experts(known),
+        "columns": _columns_facts(known),
+        "facts": _size_rows(known, given, file_bytes),
+        "experts": _experts_facts(known),
         "foot": f"written by streamsvm {__version__}",
     }
     if facts["score"]["value"] is not None:
@@ -68,12 +68,12 @@ def facts_of(checkpoint: Checkpoint, given: Given | None = None, file_bytes: int
         facts["score"]["what"] = "It has learned nothing yet."
     elif known.anomalies:
         facts["score"]["what"] = "It tells usual rows from odd ones, and has no labels by which it could be scored."
-    facts |= _explained(checkpoint.model, known, given, notes)
-    notes += _notes(known, given, facts)
+    facts |= _explained_facts(checkpoint.model, known, given, notes)
+    notes += _notes_of(known, given, facts)
     return {name: value for name, value in facts.items() if value is not None} | {"notes": notes}
 
 
-def _lead(known: About) -> list[str]:
+def _lead_sentences(known: About) -> list[str]:
     lead = [] if known.source is None else [f"learned from {plain(known.source)}"]
     lead.append("nothing was learned yet" if known.learned == 0 else f"{known.learned or 0:,} rows learned")
     used = [column for column in known.columns if column.kind not in ("dropped", "label", "target")]
@@ -82,7 +82,7 @@ def _lead(known: About) -> list[str]:
     return [*lead, known.learner]
 
 
-def _tiles(known: About, given: Given | None) -> list[list[str]]:
+def _figure_tiles(known: About, given: Given | None) -> list[list[str]]:
     found = [["rows learned", f"{known.learned or 0:,}"]]
     if known.labels:
         found.append(["labels", f"{len(known.labels):,}"])
@@ -92,13 +92,13 @@ def _tiles(known: About, given: Given | None) -> list[list[str]]:
     if known.drifts is not None:
         found.append(["drifts", f"{known.drifts:,}"])
     if known.nbytes is not None:
-        found.append(["memory", _bytes(known.nbytes)])
+        found.append(["memory", _bytes_text(known.nbytes)])
     if given is not None and given.n_scored and given.seconds > 0.0:
         found.append(["a row", f"{1e6 * given.seconds / given.n_scored:,.0f} µs"])
     return found
 
 
-def _bytes(n: int) -> str:
+def _bytes_text(n: int) -> str:
     """Return a number of bytes for people.
 
     >>> _bytes(900), _bytes(6600), _bytes(1_025_664)
@@ -107,7 +107,7 @@ def _bytes(n: int) -> str:
     return f"{n} bytes" if n < 1000 else f"{n / 1e3:.3g} KB" if n < 999_500 else f"{n / 1e6:.3g} MB"
 
 
-def _columns(known: About) -> dict[str, Any] | None:
+def _columns_facts(known: About) -> dict[str, Any] | None:
     if not known.columns:
         return None
     rows = [
@@ -130,7 +130,7 @@ def _columns(known: About) -> dict[str, Any] | None:
     return {"sentence": sentence, "rows": rows, "rest": rest}
 
 
-def _size(known: About, given: Given | None, file_bytes: int | None) -> list[list[str]]:
+def _size_rows(known: About, given: Given | None, file_bytes: int | None) -> list[list[str]]:
     found = [["the model is", plain(known.words, 160) or known.learner]]
     if known.decides:
         found.append(["decides", plain(known.decides, 200)])
@@ -150,7 +150,7 @@ def _size(known: About, given: Given | None, file_bytes: int | None) -> list[lis
     return [*found, ["written by", f"streamsvm {known.version or __version__}"]]
 
 
-def _experts(known: About) -> dict[str, Any] | None:
+def _experts_facts(known: About) -> dict[str, Any] | None:
     if not known.experts:
         return None
     rows = [[plain(name), f"{100.0 * share:.0f} %", finite(error)] for name, share, error in known.experts[:_MOST_EXPERTS]]
@@ -158,28 +158,28 @@ def _experts(known: About) -> dict[str, Any] | None:
     return {"sentence": sentence, "table": [["expert", "share", "recent error"], *rows]}
 
 
-def _explained(model: Any, known: About, given: Given | None, notes: list[str]) -> dict[str, Any]:
+def _explained_facts(model: Any, known: About, given: Given | None, notes: list[str]) -> dict[str, Any]:
     """Return which columns matter and why the first rows are decided so, with the rows that were given."""
     if given is None or not given.xs:
         return {}
     pairs = list(zip(given.xs, given.ys, strict=True))
     try:
         try:
-            found = _importance(model, pairs)
+            found = _measured_importance(model, pairs)
         except ValueError:  # of a row that is refused, perhaps
             pairs = [(x, y) for x, y in pairs if _is_explained(model, x)]
-            found = _importance(model, pairs)
-        rows = [_row(explain_one(model, x), y, known) for x, y in pairs[:_EXPLAINED]]
+            found = _measured_importance(model, pairs)
+        rows = [_row_facts(explain_one(model, x), y, known) for x, y in pairs[:_EXPLAINED]]
     except ValueError as error:
         notes.append(f"Which columns matter is not known: {plain(error, 300)}.")
         return {}
     return {
-        "importance": _important(found, known),
+        "importance": _importance_facts(found, known),
         "explained": {"rows": rows, "sentence": f"The first rows of {plain(given.name)}. {_WHY}"},
     }
 
 
-def _importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
+def _measured_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
     labelled = [(x, y) for x, y in pairs if y is not None] if hasattr(model, "predict_one") else []
     if labelled:
         return importance(model, [x for x, _ in labelled], [y for _, y in labelled])
@@ -200,7 +200,7 @@ _WHY = (
 )
 
 
-def _important(found: Importance, known: About) -> dict[str, Any]:
+def _importance_facts(found: Importance, known: About) -> dict[str, Any]:
     names = sorted(found.sizes, key=lambda name: -found.losses.get(name, 0.0)) if found.losses else list(found.sizes)
     shown = []
     for name in names[:_MOST_IMPORTANT]:
@@ -216,7 +216,7 @@ def _important(found: Importance, known: About) -> dict[str, Any]:
     return {"sentence": sentence, "columns": shown, "rest": more}
 
 
-def _row(found: Explanation, y: Any, known: About) -> dict[str, Any]:
+def _row_facts(found: Explanation, y: Any, known: About) -> dict[str, Any]:
     given = found.prediction
     text = plain(repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else given)
     title = "a row" if given is None else f"predicts {text}"
@@ -224,7 +224,7 @@ def _row(found: Explanation, y: Any, known: About) -> dict[str, Any]:
     if y is not None and given is not None and not right:
         title += f", and is {plain(repr(y) if isinstance(y, str) else y)}"
     listed: list[tuple[Hashable, float]] = list(found.contributions.items())
-    parts = [[plain(name), _value(found.values.get(name)), finite(size)] for name, size in listed[:_MOST_PARTS]]
+    parts = [[plain(name), _value_text(found.values.get(name)), finite(size)] for name, size in listed[:_MOST_PARTS]]
     if rest := listed[_MOST_PARTS:]:
         parts.append([f"{len(rest):,} further column{'s' * (len(rest) != 1)}", None, finite(sum(size for _, size in rest))])
     parts.append(["several together", None, finite(found.remainder)])
@@ -232,11 +232,11 @@ def _row(found: Explanation, y: Any, known: About) -> dict[str, Any]:
     return {"title": title, "right": right, "decision": decision, "parts": parts}
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else plain(value, 30)
 
 
-def _notes(known: About, given: Given | None, facts: Mapping[str, Any]) -> list[str]:
+def _notes_of(known: About, given: Given | None, facts: Mapping[str, Any]) -> list[str]:
     found = []
     if known.learned and len(known.labels) == 1:
         found.append(f"It has met one label, {plain(known.labels[0])}, so it predicts nothing else.")

@@ -140,7 +140,7 @@ def pack_row(x: Any) -> str:
     if not _VALUES.issuperset(map(type, values)):
         values = [value.item() if isinstance(value, np.generic) else value for value in values]
     if not (_VALUES.issuperset(map(type, values)) and _NAMES.issuperset(map(type, names))):
-        wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _fits(name, value))
+        wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _does_fit(name, value))
         name, value = next(wrong)
         raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
     text = _written([names, values])
@@ -161,7 +161,7 @@ def checked_row(text: str) -> dict[Hashable, Any]:
     if type(found) is not list or [*map(type, found)] != [list, list] or len(found[0]) != len(found[1]):
         raise ValueError(f"a row is {shown(text)}, and no names with their values")
     names, values = found
-    if not all(map(_fits, names, values)):
+    if not all(map(_does_fit, names, values)):
         raise ValueError(f"a row is {shown(text)}, and holds no numbers and texts by name")
     check_hashes(names)
     row: dict[Hashable, Any] = dict(zip(names, values, strict=True))
@@ -180,10 +180,10 @@ def pack_prediction(predicted: Any) -> str:
     """
     label: list[Any] = []
     if type(predicted) is Both:
-        label, predicted = [[_plain(predicted.label)]], predicted.probabilities
+        label, predicted = [[_plain_value(predicted.label)]], predicted.probabilities
     if isinstance(predicted, Mapping):
-        return _written([list(map(_plain, predicted)), list(map(float, predicted.values())), *label])
-    return _written([_plain(predicted)])
+        return _written([list(map(_plain_value, predicted)), list(map(float, predicted.values())), *label])
+    return _written([_plain_value(predicted)])
 
 
 def unpack_prediction(text: str) -> Any:
@@ -220,7 +220,7 @@ _NAMES = frozenset((str, int))
 _VALUES = frozenset((float, int, bool, str))
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and type(value) not in _VALUES:
         raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
@@ -231,7 +231,7 @@ def _is_label(value: Any) -> bool:
     return value is None or type(value) in _VALUES
 
 
-def _fits(name: Any, value: Any) -> bool:
+def _does_fit(name: Any, value: Any) -> bool:
     return type(name) in _NAMES and type(value) in _VALUES
 
 

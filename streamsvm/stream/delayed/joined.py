@@ -160,11 +160,11 @@ class JoinedSource(Source):
                 )
         try:
             places = [checked_mapping(name, position[name]) for name in _SIDES]
-            times, ended, heads = (_pair(name, position[name]) for name in ("times", "ended", "heads"))
+            times, ended, heads = (_written_pair(name, position[name]) for name in ("times", "ended", "heads"))
             if not all(type(end) is bool for end in ended):
                 raise ValueError(f"ended is {shown(ended)}")
             times = [-math.inf if found is None else checked_time(found) for found in times]
-            held = [deque(_held(side, each, self._keep) for each in _few(heads[side])) for side in (0, 1)]
+            held = [deque(_held_message(side, each, self._keep) for each in _few_numbers(heads[side])) for side in (0, 1)]
         except (KeyError, TypeError, ValueError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
@@ -310,7 +310,7 @@ class _Held(Chunk):
         """The message as a checkpoint holds it."""
         facts = {"row": self.y.packed} if type(self.y) is Awaited else {"y": self.y.y}
         if type(self.y) is Awaited and self._kept is not None:
-            facts |= {"kept": self._kept, "message": None if self._message is None else _written(self._message)}
+            facts |= {"kept": self._kept, "message": None if self._message is None else _written_message(self._message)}
         text = None if self._raw is None else base64.b64encode(self._raw).decode()
         return facts | {"key": self.y.key, "time": self.y.time, "place": self._place, "raw": text}
 
@@ -338,7 +338,7 @@ class _Held(Chunk):
         return self.y.key, self.y.time
 
 
-def _written(message: Message) -> list[Any]:
+def _written_message(message: Message) -> list[Any]:
     key = None if message.key is None else base64.b64encode(message.key).decode()
     return [key, message.timestamp, [[name, base64.b64encode(value).decode()] for name, value in message.headers]]
 
@@ -356,19 +356,19 @@ def _message(written: Any) -> Message | None:
     return Message(None if key is None else base64.b64decode(key, validate=True), timestamp, found)
 
 
-def _pair(name: str, value: Any) -> list[Any]:
+def _written_pair(name: str, value: Any) -> list[Any]:
     if type(value) is not list or len(value) != 2:
         raise ValueError(f"{name} is {shown(value)}, and no pair")
     return value
 
 
-def _few(saved: Any) -> list[Any]:
+def _few_numbers(saved: Any) -> list[Any]:
     if type(saved) is not list or len(saved) > 2:
         raise ValueError(f"heads are {shown(saved)}")
     return saved
 
 
-def _held(side: int, saved: Any, keep: list[str] | None) -> _Held:
+def _held_message(side: int, saved: Any, keep: list[str] | None) -> _Held:
     """Return a message that a checkpoint holds."""
     saved = checked_mapping("heads", saved)
     key, moment, place, raw = checked_key(saved["key"]), checked_time(saved["time"]), saved["place"], saved["raw"]

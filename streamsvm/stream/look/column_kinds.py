@@ -83,43 +83,45 @@ def column_of(
         if len(values) < n_given:
             n_empty = n_given - len(values)
             answers = () if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
-            return Column(name, "number", _range(numbers), f"empty text in {_rows(n_empty)}", answers)
-        note, suggested, otherwise = _suspicion(name, numbers, len(set(numbers)))
-        shown = most_common(list(map(int, numbers))) if "categorical" in dict(suggested) else _range(numbers)
+            return Column(name, "number", _range_text(numbers), f"empty text in {_rows_text(n_empty)}", answers)
+        note, suggested, otherwise = _suspicion_of(name, numbers, len(set(numbers)))
+        shown = most_common(list(map(int, numbers))) if "categorical" in dict(suggested) else _range_text(numbers)
         return Column(name, "number", shown, note, suggested=suggested, otherwise=otherwise)
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", (("drop", name),))
     if huge := [value for value in others if isinstance(value, int)]:
         answers = () if rows_may_fail else (("drop", name),)
-        return Column(name, "number", _range(numbers + huge), "has numbers that are too large", answers)
+        return Column(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
     marks, rest = parted(values)
     missing = (("missing", list(marks)),) if marks else ()
     if not numbers and all(isinstance(value, float) for value in others):  # NaN, inf
         return Column(name, "number", "", "no value in these rows", missing)
     texts = list(dict.fromkeys(str(value).strip() for value in rest))
-    if decimals := _decimals(numbers, texts):
+    if decimals := _decimal_marks(numbers, texts):
         what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
         is_open = len(decimals) > 1
         note = f"{what}, or with a decimal comma" if is_open else what
         answers, otherwise = (("decimal", decimals[0]), *missing), {"decimal": ","} if is_open else None
-        return Column(name, "text", most_common(values), note + _beside(marks), answers, otherwise=otherwise, is_open=is_open)
+        return Column(
+            name, "text", most_common(values), note + _beside_text(marks), answers, otherwise=otherwise, is_open=is_open
+        )
     is_mostly = rows_may_fail and len(numbers) >= _MOSTLY * len(others)
     if rest and all(is_number(value) for value in rest) and not is_mostly:
-        return Column(name, "number", most_common(values), "numbers as text" + _beside(marks), missing or as_text)
+        return Column(name, "number", most_common(values), "numbers as text" + _beside_text(marks), missing or as_text)
     if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
-        return Column(name, "number", _range(numbers), f"{_counted(marks)} {verb}", (("missing", list(marks)),))
+        return Column(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", (("missing", list(marks)),))
     if is_mostly or (len(texts) <= _MOST_MARKS and len(numbers) >= _MOSTLY * len(others)):
-        return Column(name, "number", _range(numbers), f"not a number in {_rows(len(others))}")
+        return Column(name, "number", _range_text(numbers), f"not a number in {_rows_text(len(others))}")
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
-        note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside(marks)}"
+        note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside_text(marks)}"
         answers = (("dates", (name, forms[0])), *missing)
         return Column(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
     if not numbers and rest and (zones := zone_names(texts)):
         note = f"times with the zone names {' and '.join(zones)}, of which no format tells the offset: write it, such as +01:00"
-        return Column(name, "text", most_common(values), note + _beside(marks), (("drop", name), *missing), is_open=True)
+        return Column(name, "text", most_common(values), note + _beside_text(marks), (("drop", name), *missing), is_open=True)
     distinct = len({str(value) for value in values})
     note = _of_units(texts)
     if distinct == len(values) >= ENOUGH:
@@ -192,19 +194,19 @@ def _of_units(texts: Sequence[str]) -> str:
     return f"numbers with the unit {unit!r}, which is not read" if unit else ""
 
 
-def _counted(marks: Mapping[str, int]) -> str:
-    return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {_rows(count)}" for text, count in marks.items())
+def _counted_marks(marks: Mapping[str, int]) -> str:
+    return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {_rows_text(count)}" for text, count in marks.items())
 
 
-def _rows(count: int) -> str:
+def _rows_text(count: int) -> str:
     return f"{count} row{'s' * (count > 1)}"
 
 
-def _beside(marks: Mapping[str, int]) -> str:
-    return f", beside {_counted(marks)}" if marks else ""
+def _beside_text(marks: Mapping[str, int]) -> str:
+    return f", beside {_counted_marks(marks)}" if marks else ""
 
 
-def _decimals(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
+def _decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
     """The decimal marks with which all texts are numbers as people write them, beside numbers that are plain.
 
     There is one if both read the same numbers.
@@ -238,7 +240,7 @@ def _may_be_thousands(value: float) -> bool:
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
-def _suspicion(
+def _suspicion_of(
     name: str, numbers: Sequence[float], distinct: int
 ) -> tuple[str, tuple[tuple[str, Any], ...], Mapping[str, Any] | None]:
     """Return what a column of numbers may be instead, the flags that read it so, and those that also may."""
@@ -248,7 +250,7 @@ def _suspicion(
         return is_id if whole and ID.search(name) else ("", (), None)
     if distinct == 1:
         return "one value so far", (), None
-    if whole and (unit := _unit(numbers)) is not None:
+    if whole and (unit := _time_unit(numbers)) is not None:
         return f"a time since 1970, in {unit}" if unit else "looks like a date", (("dates", (name, unit or None)),), None
     if whole and distinct == len(numbers) and ID.search(name):
         return is_id
@@ -261,7 +263,7 @@ def _suspicion(
     return "rises from row to row, as ids and times do", (), {"drop": [name]}
 
 
-def _unit(numbers: Sequence[float]) -> str | None:
+def _time_unit(numbers: Sequence[float]) -> str | None:
     """The unit of whole numbers that look like times since 1970; an empty text if they look like days such as 20240131."""
     if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
         return ""
@@ -316,14 +318,14 @@ def _or_none(reads: Callable[[Any], Any], value: Any) -> Any:
         return None
 
 
-def _range(numbers: Sequence[float]) -> str:
+def _range_text(numbers: Sequence[float]) -> str:
     if not numbers:
         return "none"
-    low, high = _short(min(numbers)), _short(max(numbers))
+    low, high = _short_number(min(numbers)), _short_number(max(numbers))
     return low if low == high else f"{low} to {high}"
 
 
-def _short(number: float) -> str:
+def _short_number(number: float) -> str:
     try:
         return f"{number:g}"
     except OverflowError:

@@ -78,7 +78,7 @@ def proposal(
     if not open_ and not suggested:
         return None
     open_ = [*suggested, *open_]
-    options = _options(open_, table)
+    options = _options_answered(open_, table)
     if try_out is not None:
         before = {*table.encoder.get("dates", ()), *table.encoder.get("categorical", ())}
         while bad := try_out(options) - before - {*options.get("drop", ())}:
@@ -88,7 +88,7 @@ def proposal(
             named = {column.name: column for column in columns}
             changed = [named[name]._replace(answers=(("drop", name),)) for name in bad if name in named]
             open_ = [column for column in open_ if column.name not in bad] + changed
-            options = _options(open_, table)
+            options = _options_answered(open_, table)
         if all(column.kind in ("label", "target", "dropped") or column.name in options.get("drop", ()) for column in columns):
             if suggested:  # better an id than nothing
                 return proposal([column._replace(suggested=()) for column in columns], table, rows_may_fail, try_out)
@@ -106,7 +106,7 @@ def _as_told(column: Column) -> Column:
     return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_open=True)
 
 
-def _options(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
+def _options_answered(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
     """Return the options that answer for columns, with what was answered before."""
     options: dict[str, Any] = {}
     for flag, value in itertools.chain.from_iterable(column.answers for column in open_):

@@ -83,14 +83,14 @@ def look(
         options["drop"] = dropped  # with all that lies in it
     with contextlib.closing(beginning.opened(label=label, **options)) as source:
         later = partial(beginning.later, label=label, **options) if beginning.later else None
-        rows, forms = _seen(source, label, {label, *table.encoder.get("dates", ())}, later)
+        rows, forms = _seen_rows(source, label, {label, *table.encoder.get("dates", ())}, later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
-    columns = _described(rows, names, label, table, regression, rows_may_fail, forms)
+    columns = _described_columns(rows, names, label, table, regression, rows_may_fail, forms)
     if beginning.format == "csv":
         _warn_of_header(beginning.name, columns, rows)
     _warn_of_spellings(beginning.name, label, rows)
     if beginning.format == "csv" and "decimal" not in options:
-        pointed = _pointed(beginning, label, options, rows, columns)
+        pointed = _pointed_columns(beginning, label, options, rows, columns)
         columns = [_or_pointed(column) if column.name in pointed else column for column in columns]
     return len(rows), columns
 
@@ -127,7 +127,7 @@ def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any,
             return
 
 
-def _pointed(
+def _pointed_columns(
     beginning: Beginning,
     label: str | None,
     options: Mapping[str, Any],
@@ -150,15 +150,15 @@ def _pointed(
 
 
 def _or_pointed(column: Column) -> Column:
-    return _noted(column._replace(note=_POINTED, otherwise={"decimal": ","}), column.note)
+    return _noted_column(column._replace(note=_POINTED, otherwise={"decimal": ","}), column.note)
 
 
-def _noted(column: Column, note: str) -> Column:
+def _noted_column(column: Column, note: str) -> Column:
     """Return a column with a note, after which comes what was noted before."""
     return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
-def _seen(
+def _seen_rows(
     source: Source, label: str | None, known: Collection[str | None], later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
     """Return rows that were looked at, with their labels, and the formats that dates may have, but for ``known`` columns.
@@ -168,18 +168,18 @@ def _seen(
     rows: list[Mapping[Any, Any]] = []
     forms: dict[Any, list[str | None]] | None = None
     texts: Counter[Hashable] = Counter()  # chunks in which columns had some
-    for chunk in _chunks(source, rows, later):
+    for chunk in _chunks_to_see(source, rows, later):
         first = len(rows) < ROWS
         places = range(min(len(chunk), ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
         given = [row for row in map(chunk.row, places) if isinstance(row, Row)]
         rows += [row.x if label is None else row.x | {label: row.y} for row in given]
         if len(rows) >= ROWS or forms is not None:
             forms = _date_forms(rows, known) if forms is None else forms
-            _settle(forms, chunk)
+            _settle_formats(forms, chunk)
     return rows, _date_forms(rows, known) if forms is None else forms
 
 
-def _chunks(
+def _chunks_to_see(
     source: Source, rows: Sequence[Mapping[Any, Any]], later: Callable[[Position], Iterator[Source]] | None
 ) -> Iterator[Chunk]:
     """Give the rows of a source for a second, until there are some; where it has more, also some of those further on."""
@@ -220,7 +220,7 @@ def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]
     return {name: forms for name, forms in found.items() if len(forms) > 1}
 
 
-def _settle(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
+def _settle_formats(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
     """Take away the formats that dates of a chunk do not have, as far as one is left."""
     found = chunk.table(()) if any(len(some) > 1 for some in forms.values()) else None
     if found is None:
@@ -233,7 +233,7 @@ def _settle(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
         forms[name] = some
 
 
-def _described(
+def _described_columns(
     rows: Sequence[Mapping[Any, Any]],
     names: Iterable[str],
     label: str | None,
@@ -268,8 +268,8 @@ def _described(
             kind = "categorical" if len({str(value) for value in values}) <= _MOST_NAMES else "drop"
             columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
-            columns[-1] = _noted(columns[-1], f"missing in {len(rows) - len(values)}")
-    return _compared(_with_own_marks(columns, rows, labels), rows, label)
+            columns[-1] = _noted_column(columns[-1], f"missing in {len(rows) - len(values)}")
+    return _compared_columns(_with_own_marks(columns, rows, labels), rows, label)
 
 
 def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) -> Column:
@@ -288,7 +288,7 @@ def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) 
         return column
     otherwise = {"marks": {column.name: [*known, *marks]}} if column.kind == "number" else {"missing": [*known, *marks]}
     note = f"{' and '.join(marks)}, far from all others, may mean missing"
-    return _noted(column, note)._replace(otherwise=otherwise)
+    return _noted_column(column, note)._replace(otherwise=otherwise)
 
 
 def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]) -> list[Column]:
@@ -309,7 +309,7 @@ def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]
     return found
 
 
-def _compared(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
+def _compared_columns(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
     """Return columns with a note where one has the values of another, or of the label, in each row."""
     seen: dict[tuple[str, ...], str] = {}
     found: dict[str, Column] = {}
@@ -317,9 +317,9 @@ def _compared(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], labe
         values = tuple(_as_compared(row.get(column.name)) for row in rows)
         other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= ENOUGH else column.name
         if other == label != column.name:
-            column = _noted(column, "equal to the label: is it known when a row is predicted?")
+            column = _noted_column(column, "equal to the label: is it known when a row is predicted?")
         elif other != column.name:
-            column = _noted(column, f"equal to {cut(other, LONGEST_NAME)!r}")
+            column = _noted_column(column, f"equal to {cut(other, LONGEST_NAME)!r}")
         found[column.name] = column
     return [found[column.name] for column in columns]
 

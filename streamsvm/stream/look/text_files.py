@@ -25,7 +25,7 @@ def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> di
     {'encoding': 'cp1252', 'delimiter': ';'}
     """
     found: dict[str, str] = {}
-    encoding: Any = given.get("encoding") or _encoding(data)
+    encoding: Any = given.get("encoding") or _encoding_of(data)
     if "encoding" not in given and encoding != "utf-8":
         found["encoding"] = encoding
     if "delimiter" not in given:
@@ -33,12 +33,12 @@ def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> di
             text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(data.removeprefix(codecs.BOM_UTF8))
         except LookupError:  # is said where the file is opened
             return found
-        if (delimiter := _delimiter(text, label)) != ",":
+        if (delimiter := _delimiter_of(text, label)) != ",":
             found["delimiter"] = delimiter
     return found
 
 
-def _encoding(data: bytes) -> str:
+def _encoding_of(data: bytes) -> str:
     """Return the encoding of the beginning of a text.
 
     A few lines that are not UTF-8 are damaged, unless the first one is such a line.
@@ -60,7 +60,7 @@ def _is_in(encoding: str, line: bytes) -> bool:
     return True
 
 
-def _delimiter(text: str, label: str | None) -> str:
+def _delimiter_of(text: str, label: str | None) -> str:
     """Return what stands between the cells: what makes the most columns, one of which is that of the label."""
     best, most = ",", 1
     for mark in _DELIMITERS:

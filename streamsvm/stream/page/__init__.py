@@ -113,7 +113,7 @@ def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
             found |= {"calibration": {"sentence": _CALIBRATED, "bins": bins}} if bins else {}
         elif report.table is not None and part is not None and len(report.table) > 1:
             head, *rows = report.table
-            cells = [[_cell(cell) if i else plain(cell) for i, cell in enumerate(row)] for row in rows]
+            cells = [[_plain_cell(cell) if i else plain(cell) for i, cell in enumerate(row)] for row in rows]
             found[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
         elif report.table is None and math.isfinite(report.value):
             guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.guesses if math.isfinite(value))
@@ -140,7 +140,7 @@ _TABLES = {
 }
 
 
-def _cell(cell: Any) -> Any:
+def _plain_cell(cell: Any) -> Any:
     return plain(cell) if not isinstance(cell, int | float) else finite(cell) if isinstance(cell, float) else cell
 
 

@@ -40,9 +40,9 @@ def live_facts(
     sentences = [text for each in found if isinstance(each, Predicted) for text in each.unfamiliar.sentences]
     return {
         "title": plain(name),
-        "lead": _lead(found),
+        "lead": _lead_sentences(found),
         "score": score_of(report) if learning else None,
-        "tiles": _tiles(found, points, report),
+        "tiles": _figure_tiles(found, points, report),
         "metric": metric,
         "curve": drawn and drawn | {"sentence": f"{drawn['sentence']} Those of earlier runs are there, too."},
         "points": points,
@@ -53,7 +53,7 @@ def live_facts(
     }
 
 
-def _lead(found: Sequence[Any]) -> list[str]:
+def _lead_sentences(found: Sequence[Any]) -> list[str]:
     rows = sum(each.rows for each in found)
     lead = [f"{rows:,} row{'s' * (rows != 1)}"]
     if learned := sum(each.learned for each in found if isinstance(each, Progress)):
@@ -63,7 +63,7 @@ def _lead(found: Sequence[Any]) -> list[str]:
     return lead
 
 
-def _tiles(found: Sequence[Any], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
+def _figure_tiles(found: Sequence[Any], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
     """Return the figures below the score, with their names."""
     last = points[-1]
     before = points[-2] if len(points) > 1 else last

@@ -86,7 +86,9 @@ class LearningCurve:
         drifts: int | None = None,
     ) -> None:
         """Add the point that is due after this number of rows."""
-        self.points.append(CurvePoint(rows, _rounded(metric), _rounded(windowed), _rounded(guess), refused, drifts))
+        self.points.append(
+            CurvePoint(rows, _rounded_value(metric), _rounded_value(windowed), _rounded_value(guess), refused, drifts)
+        )
         if len(self.points) == _MOST_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
@@ -104,33 +106,33 @@ class LearningCurve:
         A ValueError names the value that is not one of a curve.
         """
         if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
-            raise _corrupt(shown(state))
+            raise _corrupt_curve(shown(state))
         metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
         named = type(metric) is str and len(metric) <= _LONGEST_NAME
         if not (named and _is_count(window) and _is_count(every) and every.bit_count() == 1):
-            raise _corrupt(f"it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows")
+            raise _corrupt_curve(f"it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows")
         if type(points) is not list or len(points) >= _MOST_POINTS:
-            raise _corrupt(f"its points are {shown(points)}")
+            raise _corrupt_curve(f"its points are {shown(points)}")
         if type(rows) is not int:
-            raise _corrupt(f"it is of {shown(rows)} rows")
+            raise _corrupt_curve(f"it is of {shown(rows)} rows")
         curve, before = cls(metric, window), 0
         curve.every = every
         for point in points:
             if not _is_point(point):
-                raise _corrupt(f"{shown(point)} is no point")
+                raise _corrupt_curve(f"{shown(point)} is no point")
             if not before < point[0] <= rows or point[0] % every:
-                raise _corrupt(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
+                raise _corrupt_curve(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
             before = point[0]
             metric, windowed, guess = (math.nan if x is None else float(x) for x in (*point[1:4], None)[:3])
             curve.points.append(CurvePoint(before, metric, windowed, guess, *point[4:]))
         return curve
 
 
-def _corrupt(reason: str) -> ValueError:
+def _corrupt_curve(reason: str) -> ValueError:
     return ValueError(f"the learning curve is corrupt: {reason}")
 
 
-def _rounded(value: float) -> float:
+def _rounded_value(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
 
 

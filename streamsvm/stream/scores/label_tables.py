@@ -100,7 +100,7 @@ class ConfusionMatrix(LabelTable):
         counts = [[0] * len(names) for _ in names]
         for (y, predicted), times in pairs:
             counts[place.get(y, len(shown))][place.get(predicted, len(shown))] += times
-        rows = [[_cell(name), *row] for name, row in zip(names, counts, strict=True)]
+        rows = [[_json_label(name), *row] for name, row in zip(names, counts, strict=True)]
         return [["true label", *(f"as {name}" for name in names)], *rows]
 
 
@@ -138,7 +138,7 @@ class ClassificationReport(LabelTable):
 
         total, every = rows.total(), [line(number) for number in labels]
         table: list[list[Any]] = [["label", "precision", "recall", "F1", "rows"]]
-        table += [[_cell(labels[number]), *line(number)] for number in shown]
+        table += [[_json_label(labels[number]), *line(number)] for number in shown]
         if others := (rows.keys() | given.keys()) - set(shown):
             table.append([_OTHERS, *line(*others)])
         if every:
@@ -148,7 +148,7 @@ class ClassificationReport(LabelTable):
         return table
 
 
-def _cell(label: Hashable) -> Any:
+def _json_label(label: Hashable) -> Any:
     """Return a label as JSON holds it."""
     return label if type(label) in (bool, int, str) else str(label)
 

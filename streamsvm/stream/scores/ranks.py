@@ -18,11 +18,11 @@ import numpy as np
 BINS = 16_384
 
 
-def _place(p: float) -> float:
+def _bin_place(p: float) -> float:
     return math.asinh(math.log(p) - math.log1p(-p))
 
 
-_LOWEST, _HIGHEST = _place(5e-324), _place(1.0 - 2.0**-53)
+_LOWEST, _HIGHEST = _bin_place(5e-324), _bin_place(1.0 - 2.0**-53)
 _BINS_PER_UNIT = (BINS - 2) / (_HIGHEST - _LOWEST)
 _LARGEST = 2**53  # of counts, so that their sums are exact
 
@@ -91,7 +91,7 @@ def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[
         return []
     f1 = 2.0 * right / (rows + right[0])
     best = int(np.where(counts.any(axis=0), f1, -1.0).argmax())
-    places = [(p, 1 + int((_place(p) - _LOWEST) * _BINS_PER_UNIT)) for p in thresholds]
+    places = [(p, 1 + int((_bin_place(p) - _LOWEST) * _BINS_PER_UNIT)) for p in thresholds]
     for p, place in sorted([*places, (_lowest_of(best), best)]):
         n, hits = int(rows[place]), int(right[place])
         found.append((p, n, hits / n if n else 0.0, hits / int(right[0]), float(f1[place])))
@@ -143,7 +143,7 @@ class RankCounts:
     def add(self, positive: bool, p: float) -> None:
         """Count a row, with a score from 0 to 1."""
         if 0.0 < p < 1.0:
-            place = 1 + min(int((_place(p) - _LOWEST) * _BINS_PER_UNIT), BINS - 3)
+            place = 1 + min(int((_bin_place(p) - _LOWEST) * _BINS_PER_UNIT), BINS - 3)
         else:
             place = 0 if p == 0.0 else BINS - 1
         self.counts[int(positive), place] += 1

@@ -58,7 +58,7 @@ class RiverScore(Score):
         )
         try:
             metric.get()
-            windowed = CountedWindow(kind(**parameters), window) if self._counts else _rolling(kind, window, parameters)
+            windowed = CountedWindow(kind(**parameters), window) if self._counts else _rolling_metric(kind, window, parameters)
         except (NotImplementedError, TypeError):
             raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
         self.metric: Any = metric
@@ -90,7 +90,7 @@ class RiverScore(Score):
             if self._rows_anew == 0:
                 self._rows_anew = self.window
                 last = [arguments for arguments, _ in self.windowed.window]
-                self.windowed = _rolling(type(self.metric), self.window, self.metric._get_params())
+                self.windowed = _rolling_metric(type(self.metric), self.window, self.metric._get_params())
                 for arguments in last:
                     self.windowed.update(*arguments)
 
@@ -147,18 +147,18 @@ class RiverScore(Score):
 
     @property
     def value(self) -> float:
-        return _number(self.metric)
+        return _number_of(self.metric)
 
     @property
     def windowed_value(self) -> float:
-        return _number(self.windowed)
+        return _number_of(self.windowed)
 
     @property
     def majority(self) -> tuple[Any, float] | None:
         """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
         if not isinstance(self.metric, metrics.Accuracy) or not self.metric.cm.total_weight:
             return None
-        label, times = _commonest(self.metric.cm)
+        label, times = _commonest_label(self.metric.cm)
         return label, times / self.metric.cm.total_weight
 
     @property
@@ -166,20 +166,20 @@ class RiverScore(Score):
         """The metric of always predicting the positive label, or without one the commonest; of metrics that are counts."""
         if not (self._counts and self.metric.cm.total_weight):
             return ()
-        label = True if self.binary else _commonest(self.metric.cm)[0]
+        label = True if self.binary else _commonest_label(self.metric.cm)[0]
         guessing = type(self.metric)(**self._parameters)
         rows = list(self.metric.cm.sum_row.items())
         count(guessing.cm, {(y, label): int(times) for y, times in rows if times}, 1)
         named = "the positive label" if self.binary and self._positive is None else repr(self._positive if self.binary else label)
-        return ((f"always {named}", _number(guessing)),)
+        return ((f"always {named}", _number_of(guessing)),)
 
 
-def _commonest(matrix: Any) -> tuple[Any, float]:
+def _commonest_label(matrix: Any) -> tuple[Any, float]:
     found: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
     return found
 
 
-def _rolling(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
+def _rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
     return utils.Rolling(kind, window_size=window, **parameters)
 
 
@@ -187,7 +187,7 @@ def _is_usable(metric: Any) -> bool:
     """Whether a metric that was read can count and be asked: river finds out late that a number of it is none."""
     probe = copy.deepcopy(metric)
     try:
-        _number(probe)
+        _number_of(probe)
         if isinstance(probe, utils.Rolling):
             if type(probe.window) is not deque or type(probe.window_size) is not int:
                 return False
@@ -199,13 +199,13 @@ def _is_usable(metric: Any) -> bool:
                 matrix.update(*pair)  # type: ignore[no-untyped-call]
             sum(matrix.sum_row.values())
             list(map(int, matrix.sum_row.values()))
-        _number(probe)
+        _number_of(probe)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False
     return True
 
 
-def _number(metric: Any) -> float:
+def _number_of(metric: Any) -> float:
     try:
         value = metric.get()
         return float(value.real if isinstance(value, complex) else value)  # the root of a sum that rounding has made negative

@@ -31,30 +31,32 @@ def number_in(value: Any, name: Hashable, reading: Reading, learned: int) -> flo
             value = math.inf
         except (TypeError, ValueError):
             kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
-            text = f"feature {shown(name)} is {shown(value)}, {kind}. {_advice(name, value, reading, learned)}"
+            text = f"feature {shown(name)} is {shown(value)}, {kind}. {_advice_for(name, value, reading, learned)}"
             raise ValueError(text) from None
     if not -_LARGEST <= value <= _LARGEST:
         raise ValueError(
-            f"feature {shown(name)} is {value}, which is no finite float32 number. {_advice(name, value, reading, learned)}"
+            f"feature {shown(name)} is {value}, which is no finite float32 number. {_advice_for(name, value, reading, learned)}"
         )
     return value
 
 
-def _advice(name: Hashable, value: Any, reading: Reading, learned: int) -> str:
+def _advice_for(name: Hashable, value: Any, reading: Reading, learned: int) -> str:
     is_known, is_text = learned >= _KNOWN, isinstance(value, str)
-    missing = _asked("missing", str(value))
+    missing = _option_words("missing", str(value))
     if is_known or reading.date_of(name):  # too late for another kind of column
         said = f"The {learned:,} values learned before are numbers: fix this one"
         if reading.date_of(name):
             said = f"It is not a date in the format of that column ({reading.dates[str(name)] or 'ISO 8601'}): fix it"
         or_missing = f". If it marks a missing value, make it empty; a run from scratch can be told {missing}"
         return f"{said}, or {'leave its row out' if is_known else 'give its format'}{or_missing * isinstance(value, str | float)}"
-    of_text = f"If the column holds names: {_asked('categorical', name)}. If it holds dates: {_asked('dates', name)}. "
-    said = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {_asked('drop', name)}"
+    of_text = (
+        f"If the column holds names: {_option_words('categorical', name)}. If it holds dates: {_option_words('dates', name)}. "
+    )
+    said = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {_option_words('drop', name)}"
     return f"{said}. A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out"
 
 
-def _asked(option: str, value: Hashable) -> str:
+def _option_words(option: str, value: Hashable) -> str:
     """Return an option as an argument and, in brackets, as a flag."""
     flag = flags_of({option: {str(value): None} if option == "dates" else [str(value)]})
     return f"{option}={shown(value)} ({flag})"

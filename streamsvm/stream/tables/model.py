@@ -179,7 +179,7 @@ class TableModel(compose.Pipeline):
         base = None if typical is None else self._transform_one(dict(typical))[0]
         chosen = {} if label is None else {"label": label}  # of numbers there is none
         row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
-        found = last.explain_one(row, base, groups=_origins(encoder), **chosen)
+        found = last.explain_one(row, base, groups=_columns_of_features(encoder), **chosen)
         return replace(found, values=_with_dates(encoder, x))
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
@@ -309,7 +309,7 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
         warn("the rows are sorted by their labels, and a model that learns a stream follows what comes last: shuffle them first")
 
 
-def _origins(encoder: Any) -> dict[str, Hashable]:
+def _columns_of_features(encoder: Any) -> dict[str, Hashable]:
     """Return the column of each feature that an encoder makes of one, but for numbers, which are called as their columns are."""
     found: dict[str, Hashable] = {f"{column} is missing": column for column in encoder.columns}
     found |= {

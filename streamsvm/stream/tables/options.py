@@ -100,13 +100,13 @@ def _kinds_of(text: str) -> tuple[dict[str, tuple[str, str | None]], bool]:
         if not name:
             raise ValueError(f"columns {text}: a name is empty: {form}")
         if not others_dropped:
-            if (name := _plain(name)) in kinds:
+            if (name := _plain_text(name)) in kinds:
                 raise ValueError(f"columns {text}: {name} stands there twice")
-            kinds[name] = kind, None if how is None else _plain(how)
+            kinds[name] = kind, None if how is None else _plain_text(how)
     return kinds, others_dropped
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
 
@@ -119,11 +119,11 @@ def columns_text(options: Mapping[str, Any]) -> str:
     'id:drop,"last, first":category,since:date=%d.%m.%Y,to:date'
     """
     dates: Mapping[str, str | None] = options.get("dates", {})
-    own = {name: f"={_after('|'.join(marks))}" for name, marks in options.get("marks", {}).items()}
+    own = {name: f"={_text_after('|'.join(marks))}" for name, marks in options.get("marks", {}).items()}
     parts = [f"{quoted(name)}:drop" for name in options.get("drop", ())]
     parts += [f"{quoted(name)}:category{own.get(name, '')}" for name in options.get("categorical", ())]
     for name, how in dates.items():
-        form = "" if how is None else _after(how)
+        form = "" if how is None else _text_after(how)
         parts.append(f"{quoted(name)}:date{form and f'={form}'}")
     named = {*options.get("drop", ()), *options.get("categorical", ()), *dates}
     numbers = dict.fromkeys([*options.get("features", ()), *options.get("numbers", ()), *own])
@@ -131,7 +131,7 @@ def columns_text(options: Mapping[str, Any]) -> str:
     return ",".join([*parts, "*:drop"] if options.get("features") else parts)
 
 
-def _after(text: str) -> str:
+def _text_after(text: str) -> str:
     """Return what stands after a kind, in quotes where that must be."""
     return quoted(text) if set(text) & set(',"') or text != text.strip() else text
 

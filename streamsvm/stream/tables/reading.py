@@ -205,7 +205,7 @@ class Reading:
         if numbers and type(value) in (float, int) and value in numbers:
             return None
         if kind == _CATEGORY:
-            return _name(value)
+            return _name_text(value)
         if kind == _DATE:
             try:  # noqa: SIM105 - which takes longer
                 value = seconds(value, self.dates[str(name)])
@@ -381,7 +381,7 @@ _WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _D
 _TYPED = (bytes, Decimal)  # names of which are texts
 
 
-def _name(value: Any) -> str:
+def _name_text(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):

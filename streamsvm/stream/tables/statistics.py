@@ -80,7 +80,7 @@ class NameStatistics:
         if len(self._labels) < 2:
             return []
         labels = list(self._labels)[:MOST_LABELS]
-        return [_suffix(label) for label in (labels if len(labels) > 2 else [labels[self._which]])]
+        return [_suffix_of(label) for label in (labels if len(labels) > 2 else [labels[self._which]])]
 
     @property
     def _which(self) -> int:
@@ -102,7 +102,7 @@ class NameStatistics:
 
     def code(self, y: Any) -> float | None:
         """Return the number by which a label is counted, or the target itself; NaN for what is not counted, None if it is new."""
-        y = _plain(y)
+        y = _plain_target(y)
         if y is None:
             return math.nan
         if self.of_numbers:
@@ -129,7 +129,7 @@ class NameStatistics:
     def learn(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
         """Count the label of a row, by a weight, for its names, given by their keys in any order."""
         if (code := self.code(y)) is None:
-            self._meet(_plain(y))
+            self._meet(_plain_target(y))
             code = self.code(y)
         if code is not None and code == code and w > 0.0:
             named = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
@@ -220,7 +220,7 @@ class NameStatistics:
             if len(merged._labels) < _MOST_KNOWN:
                 merged._labels.setdefault(label, len(merged._labels))
         if merged.of_numbers:
-            merged._totals = _pooled([each._totals for each in tables])
+            merged._totals = _pooled_moments([each._totals for each in tables])
         else:
             merged._widen()
         for each in tables:
@@ -294,7 +294,7 @@ def _checked_arrays(state: Mapping[str, Any], size: int, width: int, overall: in
     return [np.array(each) for each in arrays]  # to which compiled code may write
 
 
-def _plain(y: Any) -> Any:
+def _plain_target(y: Any) -> Any:
     """Return a label as one of Python; None for none, and for a number that is none."""
     y = y.item() if isinstance(y, np.generic) else y
     if y is None or isinstance(y, _LABELS):
@@ -302,12 +302,12 @@ def _plain(y: Any) -> Any:
     return str(y)
 
 
-def _suffix(label: Any) -> str:
+def _suffix_of(label: Any) -> str:
     text = str(label)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}#{key_of(0, text):08x}"
 
 
-def _pooled(parts: Sequence[np.ndarray]) -> np.ndarray:
+def _pooled_moments(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Return weight, mean and sum of squared deviations of all targets of several streams."""
     weight = sum(float(part[0]) for part in parts)
     mean = sum(float(part[0] * part[1]) for part in parts) / weight if weight > 0.0 else 0.0

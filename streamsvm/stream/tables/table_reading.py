@@ -121,7 +121,7 @@ class TableReading:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         try:
             name, label, regression = state["name"], state["label"], state["regression"]
-            columns = [SeenColumn(str(a), str(b), str(c), str(d), _checked(e)) for a, b, c, d, e in state["columns"]]
+            columns = [SeenColumn(str(a), str(b), str(c), str(d), _checked_otherwise(e)) for a, b, c, d, e in state["columns"]]
             options = {str(key): value for key, value in state["options"].items()}
             made = TableReading(name, checked_count("n_rows", state["n_rows"]), label, regression, columns, options)
             table_options(options, None)
@@ -133,7 +133,7 @@ class TableReading:
         vars(self).update(vars(made))
 
 
-def _checked(otherwise: Any) -> Mapping[str, Any] | None:
+def _checked_otherwise(otherwise: Any) -> Mapping[str, Any] | None:
     return None if otherwise is None else {str(name): value for name, value in otherwise.items()}
 
 

@@ -268,14 +268,14 @@ def parsed(text: str, form: str | None = None) -> datetime:
     if text[-1:] in _CLOSING and not (form or "").endswith(_CLOSING):
         text = _NAMED_OFFSET.sub(r"\1", text)
     try:
-        return _parsed(text, form)
+        return _parse_date(text, form)
     except ValueError:
         midnight, fine = _MIDNIGHT.search(text), _NANOSECONDS.search(text)
         if midnight is not None:
-            return _parsed(f"{text[: midnight.start()]}00{text[midnight.start() + 2 :]}", form) + timedelta(days=1)
+            return _parse_date(f"{text[: midnight.start()]}00{text[midnight.start() + 2 :]}", form) + timedelta(days=1)
         if fine is None or "%f" not in (form or ""):
             raise
-        return _parsed(text[: fine.start()] + text[fine.end() :], form)
+        return _parse_date(text[: fine.start()] + text[fine.end() :], form)
 
 
 _CLOSING = ("]", ")")
@@ -284,7 +284,7 @@ _MIDNIGHT = re.compile(r"(?<![\d:.])24(?=(?::00){1,2}(?:[.,]0+)?(?![\d:.,]))")
 _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
 
 
-def _parsed(text: str, form: str | None) -> datetime:
+def _parse_date(text: str, form: str | None) -> datetime:
     if form is None:
         if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _DIGITS):  # Python takes some epochs for dates
             raise ValueError(f"{text!r} is not ISO 8601")
@@ -346,11 +346,11 @@ def formats_of(texts: Sequence[str]) -> list[str | None]:
         return []
     if all(is_date(text, None) for text in texts):
         return [None]
-    found = [form for form in _guesses(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
+    found = [form for form in _guessed_formats(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
     return [form for form in found if "%B" not in form or form.replace("%B", "%b") not in found]  # of May alone
 
 
-def _guesses(text: str) -> Iterable[str]:
+def _guessed_formats(text: str) -> Iterable[str]:
     """The formats that a text may have, in the order of their likelihood."""
     text = _NAMED_OFFSET.sub(r"\1", text)
     if len(text) > _LONGEST:
@@ -361,7 +361,7 @@ def _guesses(text: str) -> Iterable[str]:
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup or ""
         kind = "clock" if kind in ("S", "f") else kind
-        parts += [text[end : token.start()], kind if kind != "clock" else _clock(token)]
+        parts += [text[end : token.start()], kind if kind != "clock" else _clock_format(token)]
         half_days = half_days or kind == "p"
         end = token.end()
     parts.append(text[end:])
@@ -397,7 +397,7 @@ def zone_names(texts: Iterable[str]) -> list[str]:
     return sorted(names) if names and formats_of(plain) else []
 
 
-def _clock(token: re.Match[str]) -> str:
+def _clock_format(token: re.Match[str]) -> str:
     fraction = token["f"]
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 

@@ -49,7 +49,7 @@ def test_the_way_is_that_of_the_twin(m, width, seed):
     down, up = -width * rng.random(m), width * rng.random(m)
     down[rng.random(m) < 0.2] = 0.0  # at a bound
     room = newton._Room(np.arange(m), slopes, down, up)
-    x = newton._descend(cho_factor(H, lower=True), room)
+    x = newton._descend_model(cho_factor(H, lower=True), room)
     np.testing.assert_allclose(x, twin(H, slopes, down, up), atol=1e-7)
     assert ((x >= down - 1e-12) & (x <= up + 1e-12)).all()
     assert abs(x.sum()) < 1e-9
@@ -61,7 +61,7 @@ def test_stops_are_bounded(monkeypatch):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(40, 40))
     room = newton._Room(np.arange(40), rng.normal(size=40), np.full(40, -0.01), np.full(40, 0.01))
-    x = newton._descend(cho_factor(A @ A.T + np.eye(40), lower=True), room)
+    x = newton._descend_model(cho_factor(A @ A.T + np.eye(40), lower=True), room)
     assert 1 <= (np.abs(x) == 0.01).sum() <= 4  # the last of which ends the way
 
 
@@ -70,7 +70,7 @@ def test_the_sum_stays_where_equations_are_ill_conditioned():
     X = rng.normal(size=(150, 1))
     K = naive_batch.kernel_matrix(X, X, "rbf", 0.5) + 1e-10 * np.eye(150)
     room = newton._Room(np.arange(150), rng.normal(size=150), -1e6 * rng.random(150), 1e6 * rng.random(150))
-    x = newton._descend(cho_factor(K, lower=True), room)
+    x = newton._descend_model(cho_factor(K, lower=True), room)
     assert ((x == room.down) | (x == room.up)).sum() > 10
     assert abs(x.sum()) < 1e-12 * np.abs(x).sum()
 

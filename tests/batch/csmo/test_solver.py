@@ -94,11 +94,11 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
     ascents, descents = rng.normal(size=n), np.full(n, -np.inf)
     free = np.sort(rng.choice(n, 30, replace=False))
     ascents[free] = descents[free] = 0.0
-    middle = solver._middle(ascents, descents, free)
+    middle = solver._middle_slope(ascents, descents, free)
     assert middle == 0.0 or ascents.min() < middle < 0.0
     seen = np.zeros(n, bool)
     for number in range(200):
-        which = solver._block(ascents, descents, middle, free, np.arange(5), new, 0, number)
+        which = solver._block_variables(ascents, descents, middle, free, np.arange(5), new, 0, number)
         assert (np.diff(which) > 0).all()
         assert set(free) | {ascents.argmin(), descents.argmax()} <= set(which.tolist())
         assert len(which) <= len(free) + new + 2
@@ -106,7 +106,7 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
     violators = middle - ascents > solver._WORST * (middle - ascents.min())
     assert seen[violators].all()  # in the end, each of them
     assert not seen[~violators & ~np.isfinite(descents)].any()
-    filled = solver._block(ascents, descents, middle, free, np.arange(500), new, 400, 0)
+    filled = solver._block_variables(ascents, descents, middle, free, np.arange(500), new, 400, 0)
     assert len(filled) == 400
 
 

@@ -218,7 +218,7 @@ def test_models_of_a_path_share_nothing():
 def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64)
-    monkeypatch.setattr(iteration, "_relative", Failing(lambda part, whole: np.ones_like(part), 11))
+    monkeypatch.setattr(iteration, "_relative_size", Failing(lambda part, whole: np.ones_like(part), 11))
     interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.6
 
@@ -235,10 +235,10 @@ def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, m
 def test_an_interrupt_of_compiled_code_is_none_of_the_system(monkeypatch):
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64)
-    monkeypatch.setattr(iteration, "_advance", Failing(iteration._advance, 21, of_compiled_code()))
+    monkeypatch.setattr(iteration, "_advance_iterate", Failing(iteration._advance_iterate, 21, of_compiled_code()))
     interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.6
-    monkeypatch.setattr(iteration, "_advance", Failing(None, 1, SystemError("another")))
+    monkeypatch.setattr(iteration, "_advance_iterate", Failing(None, 1, SystemError("another")))
     refused("another", model.fit, X, y, error=SystemError)
 
 

@@ -45,9 +45,9 @@ def test_every_learner_and_solver_is_listed():
 def test_processes_share_what_is_to_do():
     shared, large = {"callee": 50}, {"large": 100}
     parts = [shared | {"a": 5}, large, shared | {"b": 6}, {"c": 7}]
-    assert [ahead._share(parts, process, 2) for process in range(2)] == [[1, 3, 0, 2], [2, 0, 3, 1]]  # the largest first
-    assert [sorted(ahead._share(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
-    assert ahead._share([], 0, 1) == []
+    assert [ahead._share_of_work(parts, process, 2) for process in range(2)] == [[1, 3, 0, 2], [2, 0, 3, 1]]  # the largest first
+    assert [sorted(ahead._share_of_work(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
+    assert ahead._share_of_work([], 0, 1) == []
 
 
 def test_an_unknown_name_is_refused():

@@ -101,7 +101,7 @@ def test_a_function_without_a_key_is_compiled_and_not_kept(monkeypatch):
         return x * 7.25
 
     monkeypatch.setattr(stored, "key_of", key_of)
-    monkeypatch.setattr(stored, "_write", lambda path, content: pytest.fail("it was written"))
+    monkeypatch.setattr(stored, "_write_whole", lambda path, content: pytest.fail("it was written"))
     assert lonely(2.0) == 14.5
 
 

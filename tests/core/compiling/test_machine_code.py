@@ -17,7 +17,7 @@ def shipped(tmp_path, monkeypatch):
     library.write_bytes(b"no library")
     monkeypatch.setattr(machine_code, "LIBRARY", library)
     monkeypatch.setattr(machine_code, "ABOUT", about)
-    monkeypatch.setattr(machine_code, "_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
+    monkeypatch.setattr(machine_code, "_processor_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
     monkeypatch.delenv("STREAMSVM_MACHINE_CODE", raising=False)
     facts = {"processor": LEVEL, "sources": machine_code.sources_digest()}
 
@@ -25,7 +25,7 @@ def shipped(tmp_path, monkeypatch):
         about.write_text(json.dumps(facts | {"library": hashlib.sha256(library.read_bytes()).hexdigest()} | changes))
         if content is not None:
             library.write_bytes(content)
-        module, reason = machine_code._load.__wrapped__()
+        module, reason = machine_code._load_library.__wrapped__()
         assert module is None
         return reason
 
@@ -42,7 +42,7 @@ def test_what_is_no_library_is_refused(shipped):
 
 
 def test_a_processor_without_avx2_is_told(shipped, monkeypatch):
-    monkeypatch.setattr(machine_code, "_features", lambda: {"AVX2": False, "FMA3": True, "F16C": True})
+    monkeypatch.setattr(machine_code, "_processor_features", lambda: {"AVX2": False, "FMA3": True, "F16C": True})
     assert shipped() == "the processor lacks AVX2"
     assert shipped(processor="x86-64-v9") == "the processor lacks x86-64-v9"
 
@@ -55,9 +55,9 @@ def test_facts_that_are_missing_or_no_json_are_refused(shipped):
     assert shipped(processor=[]).endswith("_machine_code.json is damaged")
     for content in ("{", "{}", "[]", "[" * 100_000, "\xff"):
         machine_code.ABOUT.write_text(content, encoding="latin-1")
-        assert machine_code._load.__wrapped__()[1].endswith("_machine_code.json is damaged")
+        assert machine_code._load_library.__wrapped__()[1].endswith("_machine_code.json is damaged")
     machine_code.ABOUT.unlink()
-    assert machine_code._load.__wrapped__() == (None, "this installation has none")
+    assert machine_code._load_library.__wrapped__() == (None, "this installation has none")
 
 
 def test_what_an_editor_leaves_beside_the_sources_is_none_of_them(tmp_path, monkeypatch):

@@ -302,6 +302,6 @@ def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compi
         at.unlink(missing_ok=True)
         path.write_bytes(whole)
         assert precious.read_bytes() == whole
-    assert stored._read(path) is not None
+    assert stored._read_whole(path) is not None
     path.rename(other)
-    assert stored._read(other) is None
+    assert stored._read_whole(other) is None

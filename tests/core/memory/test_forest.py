@@ -22,8 +22,8 @@ def learn(store, n, seed=0, labels=3):
         v.rows[place, : store.used] = v.row[: store.used]
         v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
         h["learned"] += 1
-        forest._walk(store.block)
-        forest._teach(store.block, place, int(v.labels[place]))
+        forest._walk_trees(store.block)
+        forest._teach_trees(store.block, place, int(v.labels[place]))
         grow_tree(store.block)
     return store
 

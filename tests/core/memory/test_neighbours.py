@@ -14,7 +14,7 @@ def learn(store, x, target, weight=1.0):
     v, laid = store.views, int(store.views.header[0]["laid"])
     v.row[:laid], v.units[:laid] = x[:laid], 1.0
     neighbours.find(store.block, neighbours.LEAST_OF_LABELS)
-    neighbours._learn(store.block, target, weight, True, False)
+    neighbours._learn_row(store.block, target, weight, True, False)
 
 
 def grown(store, features):
