@@ -373,7 +373,7 @@ def _seconds_of(text: str) -> float | None:
 
     Examples
     --------
-    >>> [_seconds(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
+    >>> [_seconds_of(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
     """
     if (found := _AGE.fullmatch(text)) is None:

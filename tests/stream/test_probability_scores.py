@@ -167,7 +167,7 @@ def test_the_lowest_score_of_a_bin_is_where_it_begins():
     for place in range(2, BINS - 1, 7):
         p = ranks._lowest_of(place)
         if 1e-300 < p < 1.0 - 1e-9:  # where rounding leaves enough digits
-            assert (ranks._place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT == pytest.approx(place - 1, abs=1e-3)
+            assert (ranks._bin_place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT == pytest.approx(place - 1, abs=1e-3)
     assert (ranks._lowest_of(0), ranks._lowest_of(BINS - 1)) == (0.0, 1.0)
 
 

@@ -101,7 +101,7 @@ def _figure_tiles(known: About, given: Given | None) -> list[list[str]]:
 def _bytes_text(n: int) -> str:
     """Return a number of bytes for people.
 
-    >>> _bytes(900), _bytes(6600), _bytes(1_025_664)
+    >>> _bytes_text(900), _bytes_text(6600), _bytes_text(1_025_664)
     ('900 bytes', '6.6 KB', '1.03 MB')
     """
     return f"{n} bytes" if n < 1000 else f"{n / 1e3:.3g} KB" if n < 999_500 else f"{n / 1e6:.3g} MB"
