@@ -343,6 +343,7 @@ CELLS
 
 A whole number of more than 17 digits is a float, and loses the last ones: ids of that length are `category` or `drop`. Values of
 JSON, Parquet and Arrow have a type already: a number is a number, and so are booleans (0 and 1) and decimals; a null is missing.
+`--missing` takes off days and times, too, as they are shown: `--missing 9999-12-31`.
 Fields of an object or a struct are columns of their own, named by their path: `payload.after.amount`. A list cannot be learned.
 
 A name means the same whatever wrote it. Blanks around it do not count; `1.0` is `1`, and `True` and `TRUE` are `true`, whether
