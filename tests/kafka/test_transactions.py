@@ -6,6 +6,7 @@ import random
 import threading
 import time
 import uuid
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -201,7 +202,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
         with pytest.warns(UserWarning, match=f"cleanup.policy={policy}, so retention can remove the newest checkpoint"):
             place = opened(topic)
         save(place, 1)
-        until(lambda: deleted(admin, topic, 2))  # it, and the mark of its commit
+        until(partial(deleted, admin, topic, 2))  # it, and the mark of its commit
         with pytest.warns(UserWarning, match="no checkpoint of 'rows': .* removed with all before offset 2"):
             assert place.newest() is None
     raises("'a b' is no name", opened, made, "a b", error=CheckpointError)
