@@ -41,6 +41,8 @@ def run(arguments: argparse.Namespace) -> None:
     path: Path = arguments.into
     if (write_form := _FORMS.get(path.suffix.lower())) is None:
         raise UsageError(f"--to {path}: name an .html file for a page, or an .md file for a model card")
+    if arguments.labels is not None and not arguments.source:
+        raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
     rows = {f"ROWS {name}": Path(name) for name in arguments.source}
     check_written("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)

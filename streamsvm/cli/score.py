@@ -12,7 +12,7 @@ from typing import Any
 
 from river import base
 
-from streamsvm.cli import CommandError, printable
+from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision_flag, positive_of
 from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import make_metrics
@@ -82,6 +82,8 @@ def labelled_job(arguments: argparse.Namespace) -> Job:
     place: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     text_format = format_of(place)
     given = {**vars(arguments), "source": place, "start": None, "format": None, "on_error": "skip"}
+    if arguments.labels is not None and "expired=dead-letter" in arguments.labels:
+        raise UsageError(f"--labels {arguments.labels}: nothing is written here but counts: leave expired=dead-letter out")
     labels = labels_of(argparse.Namespace(**given), text_format)
     return Job(place=place, format=text_format, label=arguments.label, labels=labels)
 

@@ -71,7 +71,8 @@ def test_labels_of_another_stream_are_scored(state, file, tmp_path, call):
     both = file("both.csv", "id,city,size,y", *table(90, 1))
     call("report", state, both, "--to", tmp_path / "due.html")
     words, joined = ["--label", "y", "--to", tmp_path / "out.html", "--overwrite", "--labels"], f"{labels}?key=id&time=t"
-    call("report", state, bare, *words, f"{joined}&expired=dead-letter", status=2, says="needs a place")
+    call("report", state, bare, *words, f"{joined}&expired=dead-letter", status=2, says="leave expired=dead-letter out")
+    call("report", state, *words, joined, status=2, says="is about ROWS: name them, too")
     call("report", state, bare, *words, joined)
     due, found = facts(tmp_path / "due.html"), facts(tmp_path / "out.html")
     assert (found["score"]["value"], found["confusion"]) == (due["score"]["value"], due["confusion"])
