@@ -207,11 +207,11 @@ class TableModel(compose.Pipeline):
         return found.changed(lambda each: each._replace(values=_columns_of(encoder, each.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the interval of a row's target, from a model that ends in a conformal regressor."""
+        """Return the interval of a row's target; a ValueError unless the model ends in a conformal regressor."""
         return self._last_says("predict_interval_one", "no intervals", x)
 
     def predict_set_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the labels to expect of a row, from a model that ends in a conformal classifier."""
+        """Return the labels to expect of a row; a ValueError unless the model ends in a conformal classifier."""
         return self._last_says("predict_set_one", "no sets of labels", x)
 
     def _last_says(self, method: str, nothing: str, x: Mapping[Any, Any], *more: Any) -> Any:
