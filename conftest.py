@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import shutil
+from collections import defaultdict
 from importlib.util import find_spec
 
 import pytest
@@ -19,6 +20,8 @@ collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None 
 
 #: The rules to compare with, and hierarchical kernels: to compile them takes a quarter of the quick list's time.
 OTHERS = "test_family|hierarchical|hss|exact-fits|with-trees|no budget"
+#: How many cases of a test the quick list has, from the first to the last.
+QUICK_CASES = 4
 BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{OTHERS}", re.IGNORECASE)
 
 
@@ -43,11 +46,22 @@ def pytest_itemcollected(item):
 def pytest_collection_finish(session):
     # Of the whole quick list each worker compiles a share first, for one that needs what another compiles would have to wait.
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if workers > 1 and not INTERPRETED and len(session.items) > 5000:
+    if workers > 1 and not INTERPRETED and len(session.items) > 3000:
         ahead.compile_share([use for use in ahead.names() if not BESIDE.search(use)], int(worker.removeprefix("gw")), workers)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not ask for
 def pytest_collection_modifyitems(items):
+    cases = defaultdict(list)
+    for item in items:
+        if not (item.get_closest_marker("thorough") or INTERPRETED and item.get_closest_marker("once")):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_one in cases.values():
+        n = len(of_one)
+        quick = set(range(n)) if n <= QUICK_CASES else {number * (n - 1) // (QUICK_CASES - 1) for number in range(QUICK_CASES)}
+        for number, item in enumerate(of_one):
+            if number not in quick:
+                item.add_marker("thorough")
     if os.environ.get("CI") or any(map(shutil.which, ("cc", "gcc", "clang"))):
         return
     for item in items:

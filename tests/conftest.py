@@ -29,6 +29,8 @@ if find_spec("pyspark") is None or INTERPRETED:
 
 #: What stands above compiled code, or compiles: it says nothing new without compiling.
 ONCE = (
+    "batch/adapter",
+    "batch/csmo/test_probabilities.py",
     "cli",
     "deploy",
     "edge",
@@ -36,6 +38,7 @@ ONCE = (
     "export",
     "files",
     "kafka",
+    "learners/test_wrapping.py",
     "stream",
     "test_docstrings.py",
     "test_extras.py",

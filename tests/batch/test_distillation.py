@@ -232,6 +232,7 @@ def test_names_and_parameters_are_carried_over():
     assert isinstance(exact.to_budget(20, frame, learner="bsgd", l2=0.01), BSGDClassifier)
 
 
+@pytest.mark.once
 def test_sparse_rows_and_support_vectors_alone():
     X, y = blobs()
     X = np.where(np.abs(X) < 0.3, 0.0, X)
@@ -322,6 +323,7 @@ def test_what_an_adapter_accepts_its_learner_accepts(learner):
     assert regressor.to_budget(20, learner=learner)[-1].max_features == 4
 
 
+@pytest.mark.once
 def test_names_that_were_hashed_find_their_columns():
     X, y = blobs()
     rows = [({"b": 0.0, "z": 0.0}, 0), *(({"z": 0.0, "a": 0.1 * b, "q": a}, label) for (a, b), label in zip(X, y, strict=True))]

@@ -29,6 +29,7 @@ def values(model, X):
     return model.predict(X) if isinstance(model, CSMORegressor) else model.decision_function(X)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
 def test_given_values_are_computed_ones(kind, kernel, monkeypatch):

@@ -67,6 +67,7 @@ class Small:
         return gains - 0.5 * b @ self.K @ b
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("passes", [0, 1, 3])
 def test_a_walk_is_that_of_the_twin(regression, passes):
@@ -215,6 +216,7 @@ def test_no_rows_and_no_setting_break_it(n, log_gamma, log_C, repeats, sorted_, 
     assert np.isfinite(model.decision_function(np.vstack([X, 1e150 * X]))).all()
 
 
+@pytest.mark.once
 def test_equal_rows_of_different_targets_are_no_reason_to_stop():
     X = np.repeat([[0.0], [1.0]], 100, axis=0)
     y = np.linspace(0.0, 1.0, 200)
@@ -249,6 +251,7 @@ def test_rows_that_cannot_be_learned():
     refused("too large for this kernel: scale its features", HierarchicalSVC(gamma=1.0).fit, 1e120 * X, y)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scale", [1e-150, 1e-30, 1e30, 1e90])
 def test_units_do_not_matter(scale):
     """Also where distances leave float32, in which rows are kept otherwise."""

@@ -105,6 +105,7 @@ def test_a_regressor_is_one_machine():
     refused("do not fit together", restored, machine, {**machine.__getstate__(), **twice})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "change",
     [
@@ -130,6 +131,7 @@ def test_sparse_support_vectors_that_were_changed_are_refused(change):
     refused("the saved model is corrupt: ", CSMOClassifier.__new__(CSMOClassifier).__setstate__, copy.__getstate__())
 
 
+@pytest.mark.once
 def test_support_vectors_are_laid_out_once(monkeypatch):
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
     solver = CSMOClassifier().fit(X, y)

@@ -209,10 +209,10 @@ def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
         "assert first is second and first == shared and third == frozenset('abc') and type(third) is frozenset\n"
         "assert model['OneHotEncoder'].values['b'] == set(range(7))\n"
     )
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", script, str(tmp_path / seed)], check=True, env=environment)
-    assert len({next((tmp_path / seed).glob("*.ckpt")).read_bytes() for seed in ("1", "2", "3")}) == 1
+    assert len({next((tmp_path / seed).glob("*.ckpt")).read_bytes() for seed in ("1", "2")}) == 1
 
 
 def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):

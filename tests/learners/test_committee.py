@@ -252,6 +252,7 @@ def reread(model, change):
     return pickle.loads(pickle.dumps(state))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("kind", "change", "match"),
     [

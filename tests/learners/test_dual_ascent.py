@@ -20,7 +20,10 @@ def numbers(rows=ROWS):
     return X, y + 0.3 * X[:, 0].astype(float)
 
 
-@pytest.mark.parametrize("options", [{}, {"relaxation": 1.5, "tol": 0.2}, {"averaging": 40}], ids=str)
+OPTIONS = first(1, [{"averaging": 40}, {"relaxation": 1.5, "tol": 0.2}, {}], pytest.mark.once)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", [BSCAClassifier, BSCARegressor])
 def test_steps_are_those_of_the_twin(kind, options):
     X, y = blobs(rows=60) if kind is BSCAClassifier else numbers(60)

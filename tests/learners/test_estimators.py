@@ -60,10 +60,11 @@ def test_river(model, checks, monkeypatch):
     monkeypatch.setattr(datasets, "CreditCard", Transactions)
     for check in checks:
         if config.DISABLE_JIT and hasattr(check, "keywords"):
-            check = functools.partial(check.func, dataset=list(itertools.islice(check.keywords["dataset"], 70)))
+            check = functools.partial(check.func, dataset=list(itertools.islice(check.keywords["dataset"], 40)))
         check(model.clone())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
 def test_size_is_constant_and_the_budget_holds(model):
     model, sizes = model.clone(), set()

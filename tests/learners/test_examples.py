@@ -156,19 +156,24 @@ def test_columns_of_a_table_come_back():
     raises("LogisticRegression has no rows to show", (TableEncoder() | linear_model.LogisticRegression()).examples_one, {})
 
 
+@pytest.mark.parametrize("kind", [CSMOClassifier, HSSADMMClassifier, HierarchicalSVC])
+@pytest.mark.parametrize("bounds", [[0.0], [-0.5, 0.5]])
+def test_support_vectors_of_machines(kind, bounds):
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    due = np.digitize(X[:, 0], bounds)
+    found = examples_one(kind(C=10.0).fit(X, due), X[0], 90)
+    assert {*found.nearest} == {*due.tolist()}
+    for label, near in found.nearest.items():
+        for each in near:
+            values = np.array([*each.values.values()])
+            assert due[np.linalg.norm(X - values, axis=1).argmin()] == label
+            assert each.distance == pytest.approx(np.linalg.norm(values - X[0]))
+
+
 def test_machines_pipelines_and_wrappers():
     X = np.random.default_rng(0).normal(size=(90, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
-    for due in (y, y > 0):
-        for kind in (CSMOClassifier, HSSADMMClassifier, HierarchicalSVC):
-            machine = kind(C=10.0).fit(X, due)
-            found = examples_one(machine, X[0], 90)
-            assert {*found.nearest} == {*due.tolist()}
-            for label, near in found.nearest.items():
-                for each in near:
-                    values = np.array([*each.values.values()])
-                    assert due[np.linalg.norm(X - values, axis=1).argmin()] == label
-                    assert each.distance == pytest.approx(np.linalg.norm(values - X[0]))
+    machine = CSMOClassifier(C=10.0).fit(X, y)
     assert [each.target for each in examples_one(CSMORegressor().fit(X, X[:, 0]), X[0]).nearest[None]] == [None] * 3
     raises("2 numbers", examples_one, machine, [1.0])
     raises("2 numbers, not {'a': 1}", examples_one, machine, {"a": 1})

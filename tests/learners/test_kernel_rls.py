@@ -222,6 +222,7 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
         np.testing.assert_allclose(c[2], -(S - R)[0])
 
 
+@pytest.mark.once
 def test_labels_that_come_late_are_learned_as_if_they_had_been_known():
     X, y = blobs(4, rows=ROWS)
     late = np.argsort((y == 3) * ROWS // 3 + np.arange(ROWS), kind="stable")
@@ -342,6 +343,7 @@ def test_work_that_compiled_code_could_not_trust_is_refused(saved, field, value)
     refused("corrupt", pickle.loads, pickle.dumps(model))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [

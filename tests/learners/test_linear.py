@@ -29,6 +29,7 @@ def rows(n=N, seed=0, names=30, target=bool):
         yield x, target(f > 0.0) if target is not float else f
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("averaging", [0, 40, 3000])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])

@@ -258,6 +258,7 @@ def test_reports(model, plain):
     assert min(report.error for report in model.experts) == pytest.approx(plain.mean(), rel=0.5)
 
 
+@pytest.mark.once
 def test_units_and_origins_of_targets_do_not_matter(plain):
     plain = plain[N // 2 :].mean()
     assert error(rows(factor=1e5, origin=-3e6)) == pytest.approx(1e5 * plain, rel=1e-4)

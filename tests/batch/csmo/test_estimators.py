@@ -73,6 +73,7 @@ def test_classifier_is_as_good_as_its_twin(kernel, form):
         assert np.abs(K @ b - K @ ours).max() < 0.02 * max(np.abs(K @ b).max(), 1.0)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("conjugate", [True, False])
 def test_regressor_is_as_good_as_its_twin(conjugate, epsilon):
@@ -91,6 +92,7 @@ def test_regressor_is_as_good_as_its_twin(conjugate, epsilon):
     assert np.allclose(model.predict(X), K @ ours + model.intercept_, atol=1e-9)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
 def test_objective_of_scikit_learn(C):
     X, y = cancer()
@@ -190,6 +192,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
     assert np.allclose(balanced.decision_function(X), peer.decision_function(X), atol=5e-3)
 
 
+@pytest.mark.once
 def test_warm_start_needs_fewer_steps():
     for model, (X, y) in ((CSMOClassifier, two_classes()), (CSMORegressor, curve())):
         cold = model(C=10.0, gamma=0.5).fit(X, y)
@@ -218,6 +221,7 @@ def test_sparse_rows_are_dense_rows(kernel):
         assert np.allclose(model.decision_function(X), model.decision_function(X.toarray()), rtol=1e-9)
 
 
+@pytest.mark.once
 def test_cache_keeps_its_limit_and_what_it_holds_does_not_matter(monkeypatch):
     X, y = two_classes()
     sizes = []

@@ -50,6 +50,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
         np.testing.assert_allclose(model.predict(X), peer.predict(X), atol=2e-3)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(4))
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)

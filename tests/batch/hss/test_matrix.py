@@ -230,6 +230,7 @@ def test_progress_is_shown(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.once
 def test_a_compression_at_a_rank_has_that_rank_and_no_tolerance():
     X = blobs()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, max_rank=10, leaf_size=40)  # and does not warn of its error

@@ -71,6 +71,7 @@ def full_store(budget=6, gram=False):
     return store
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("maintenance", [Oldest(), Removal("random"), Projection(), Merge("gss")], ids=repr)
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
 @pytest.mark.parametrize("classes", [2, 3])

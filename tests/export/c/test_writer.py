@@ -79,7 +79,7 @@ def test_forests_answer_alike(name, compiler):
 
 @pytest.mark.parametrize("name", FORESTS)
 def test_no_read_or_number_of_a_forest_is_out_of_bounds(name):
-    run_random_rows(forest(**FORESTS[name]), COMPILERS[0], 20000)
+    run_random_rows(forest(**FORESTS[name]), COMPILERS[0], 2000)
 
 
 @pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
@@ -111,13 +111,13 @@ def test_whole_numbers(name, bits, compiler, tmp_path):
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", SHORT)
 def test_no_read_or_number_is_out_of_bounds(name, compiler):
-    run_random_rows(program(name), compiler, 20000, bits=8)
+    run_random_rows(program(name), compiler, 5000, bits=8)
 
 
 @pytest.mark.parametrize("bits", [32, 16])
 @pytest.mark.parametrize("name", [name for name in MEMORIES if "no feature" not in name])  # whose rows would have no numbers
 def test_no_read_or_number_of_a_memory_is_out_of_bounds(name, bits):
-    run_random_rows(memory(**MEMORIES[name]), COMPILERS[0], 20000, bits=bits)
+    run_random_rows(memory(**MEMORIES[name]), COMPILERS[0], 5000, bits=bits)
 
 
 def test_the_source_needs_no_library(tmp_path):
