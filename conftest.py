@@ -54,7 +54,7 @@ def pytest_collection_finish(session):
 def pytest_collection_modifyitems(items):
     cases = defaultdict(list)
     for item in items:
-        if not (item.get_closest_marker("thorough") or INTERPRETED and item.get_closest_marker("once")):
+        if not (item.get_closest_marker("thorough") or (INTERPRETED and item.get_closest_marker("once"))):
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_one in cases.values():
         n = len(of_one)

@@ -81,9 +81,9 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path):
 
     how_started = {"env": environment(tmp_path), "preexec_fn": as_in_a_terminal}
     for how in (signal.SIGINT, signal.SIGKILL):
-        n = len(list(tmp_path.glob("streamsvm/*.code")))
+        before = files(tmp_path)
         with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **how_started) as process:
-            patience.until(lambda n=n, process=process: len(list(tmp_path.glob("streamsvm/*.code"))) > n or process.poll() is not None)
+            patience.until(lambda before=before, process=process: files(tmp_path) > before or process.poll() is not None)
             assert process.poll() is None
             process.send_signal(how)
             error = process.communicate()[1]
@@ -95,6 +95,10 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path):
     for lock in tmp_path.glob("streamsvm/*.lock"):  # of a helper that was ended
         with lock.open("rb+") as file:
             assert locks(file)
+
+
+def files(folder):
+    return len(list(folder.glob("streamsvm/*.code")))
 
 
 def helpers(folder):
