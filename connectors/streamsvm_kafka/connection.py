@@ -188,8 +188,6 @@ class Connection:
         connection, an unknown host, a silent network and a certificate that does not verify apart, at once if the system knows at
         once.
 
-        Examples
-        --------
         >>> Connection("127.0.0.1:1").reach()
         Traceback (most recent call last):
             ...

@@ -48,8 +48,6 @@ class _Part(NamedTuple):
 def messages_of(name: str, rows: int, data: bytes) -> Iterator[Message]:
     """Give the messages that hold the bytes of a checkpoint; ValueError if it is larger than `MOST_BYTES`.
 
-    Examples
-    --------
     >>> [message] = messages_of("rows", 17, b"a checkpoint")
     >>> message.key, message.headers[:2]
     (b'rows/0', [('rows', b'17'), ('part', b'0/1')])
@@ -87,8 +85,6 @@ class Assembler:
     names and other kinds are passed over. Parts of an earlier, longer checkpoint, which compaction leaves behind, belong to none.
     ``check`` raises a CorruptError for bytes that are none of a checkpoint. It is not asked for those with another digest.
 
-    Examples
-    --------
     >>> assembler = Assembler("rows", lambda data: None)
     >>> for offset, message in enumerate(messages_of("rows", 17, b"a checkpoint")):
     ...     assembler.add(offset, message.key, message.value, message.headers)

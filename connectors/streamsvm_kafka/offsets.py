@@ -38,8 +38,6 @@ def start_of(text: str | None, name: str) -> Start | None:
 
     None is for None; a StreamError, with the name of the stream, says that the text is none of these.
 
-    Examples
-    --------
     >>> start_of("0:1500,1:1498", "rows").offsets
     {0: 1500, 1: 1498}
     >>> start_of("2026-03-01", "rows").milliseconds

@@ -18,8 +18,6 @@ def missing_right(
     ``operation`` is what was to be done with one of the topics; the consumer group and the transactional id are those that were
     used.
 
-    Examples
-    --------
     >>> print(missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
     the user 'alice' lacks the right Write of the topic 'scores'. Give it: kafka-acls.sh --add --allow-principal 'User:alice' ...
     """

@@ -189,8 +189,6 @@ def open_models(
 def usual_name(source: str) -> str | None:
     """Return the name that the model of a stream has in a model topic; None where the stream has none.
 
-    Examples
-    --------
     >>> usual_name("kafka://localhost:9092/rows?codec=float32&features=2"), usual_name("data/clicks.csv.gz"), usual_name("-")
     ('rows', 'clicks', None)
     """

@@ -61,8 +61,6 @@ class Reservoir:
     The same rows in the same order give the same sample, whatever batches they come in: at most ``size``, or as many as fit 1
     MiB, if that is less. O(1) a row, and the memory of these rows and of a batch.
 
-    Examples
-    --------
     >>> reservoir = Reservoir(seed=0, size=2)
     >>> X = np.arange(10.0, dtype=np.float32)[:, None]
     >>> reservoir.add(X[:4], X[:4, 0], np.ones(4))

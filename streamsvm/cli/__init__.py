@@ -14,8 +14,6 @@ def printable(text: str, newlines: bool = False) -> str:
 
     ``newlines`` says whether those stay as they are.
 
-    Examples
-    --------
     >>> print(printable("rows\x1b[2J.csv, naïve"))
     rows\x1b[2J.csv, naïve
     """

@@ -134,14 +134,9 @@ class Config(NamedTuple):
 def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
     """Return a command line with what its ``--config`` file says.
 
-    The file is TOML, a key a flag: ``label = "y"``, ``columns = {id = "drop"}``, ``quiet = true``. Keys in a table
-    ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored. A table
-    ``[kafka]`` holds options of the connections with that scheme.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, or has a key that is no flag.
+    The file is TOML, a key a flag: ``label = "y"``, ``columns = {id = "drop"}``, ``quiet = true``. Keys in a table ``[learn]`` or
+    ``[predict]`` are for that command; above them, what only the other command knows is ignored. A table ``[kafka]`` holds
+    options of the connections with that scheme. A UsageError says that the file cannot be read, or has a key that is no flag.
     """
     if not words or words[0] not in commands:
         return Config(words)

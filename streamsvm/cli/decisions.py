@@ -27,12 +27,8 @@ Decide = Callable[[Any], Any]
 def decide_of(arguments: argparse.Namespace, text_format: str | None, regression: bool, learns: bool) -> Decide:
     """Return what makes of a learner one that decides by ``--threshold``, ``--costs`` and ``--interval``.
 
-    Only a model that ``learns`` can tune a threshold, or learn how wide an interval must be.
-
-    Raises
-    ------
-    UsageError
-        Flags exclude each other, or the value of one is none.
+    Only a model that ``learns`` can tune a threshold, or learn how wide an interval must be. A UsageError says that flags exclude
+    each other, or the value of one is none.
     """
     threshold, costs, level = arguments.threshold, arguments.costs, getattr(arguments, "interval", None)
     flag = "--threshold" if threshold is not None else "--costs"
@@ -130,10 +126,7 @@ def check_predicts(model: Any, place: Any) -> None:
 def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
     """Return a model that has learned, with its last step deciding as a flag says, and no longer as it was learned.
 
-    Raises
-    ------
-    CommandError
-        It is no classifier with probabilities, or does not know a label that flags name.
+    A CommandError says that it is no classifier with probabilities, or does not know a label that flags name.
     """
     last = steps_of(model)[1]
     if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not _has_probabilities(last):
@@ -150,10 +143,7 @@ def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
 def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
     """Return the positive label: the one that a flag names, or the one whose threshold or cost the model has; else None.
 
-    Raises
-    ------
-    CommandError
-        The model has not learned the label that the flag names, or predicts numbers.
+    A CommandError says that the model has not learned the label that the flag names, or predicts numbers.
     """
     known = getattr(learner_of(model), "labels", None)
     if text is not None:
@@ -193,10 +183,7 @@ def _has_probabilities(last: Any) -> bool:
 def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ExtraFields]:
     """Return what predictions of a model say beside the label, as flags ask for it, and what it is sure of.
 
-    Raises
-    ------
-    CommandError
-        The model has no probabilities, or explains nothing.
+    A CommandError says that the model has no probabilities, or explains nothing.
     """
     found = []
     last = steps_of(model)[1]

@@ -21,10 +21,7 @@ _ROWS = 1000  # with which importance is measured
 def run(arguments: argparse.Namespace) -> None:
     """Print the importance of each column, and explain the decisions of the first rows.
 
-    Raises
-    ------
-    CommandError
-        There are no rows, one is refused, or the model explains nothing.
+    A CommandError says that there are no rows, one is refused, or the model explains nothing.
     """
     checkpoint = newest(arguments.path, arguments.trusted)
     model: Any = checkpoint.model

@@ -37,12 +37,8 @@ _SAMPLE = 10_000  # rows, of which there are no more in memory
 def run(arguments: argparse.Namespace) -> None:
     """Export a model, and print how it differs from the one that was read, and the files that were written, each with its size.
 
-    Raises
-    ------
-    UsageError
-        A flag is not about the form, or a sample has nothing to tell.
-    CommandError
-        The model has no such form, a file cannot be written, or a row of the sample cannot be predicted.
+    A UsageError says that a flag is not about the form, or a sample has nothing to tell. A CommandError says that the model has
+    no such form, a file cannot be written, or a row of the sample cannot be predicted.
     """
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMS[arguments.form]:

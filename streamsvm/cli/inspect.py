@@ -31,12 +31,7 @@ _LONGEST, _MOST_NAMES, _MOST_EXPERTS = 40, 8, 4
 def run(arguments: argparse.Namespace) -> None:
     """Print what is known of a model, and draw its learning curve and boundary where ``plot`` says.
 
-    Raises
-    ------
-    UsageError
-        No picture can be written there.
-    CommandError
-        There is nothing to draw.
+    A UsageError says that no picture can be written there. A CommandError says that there is nothing to draw.
     """
     if arguments.plot is not None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)

@@ -163,10 +163,7 @@ def _common_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 def predict_job(arguments: argparse.Namespace) -> PredictJob:
     """Return what the arguments of `predict` ask for.
 
-    Raises
-    ------
-    UsageError
-        Flags exclude each other.
+    A UsageError says that flags exclude each other.
     """
     place = arguments.model
     if arguments.checkpoint is not None and not isinstance(arguments.checkpoint, Path):
@@ -189,10 +186,7 @@ def predict_job(arguments: argparse.Namespace) -> PredictJob:
 def learn_job(arguments: argparse.Namespace) -> LearnJob:
     """Return what the arguments of `learn` ask for, before any stream is opened.
 
-    Raises
-    ------
-    UsageError
-        Flags are missing, have a mistake, or exclude each other.
+    A UsageError says that flags are missing, have a mistake, or exclude each other.
     """
     common = _common_arguments(arguments)
     text_format, regression = common["format"], arguments.regression
@@ -284,15 +278,9 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
 def labels_place(text: str) -> tuple[str, dict[str, str]]:
     """Split what ``--labels`` names into a place and its parameters ``key``, ``time``, ``max_age`` and so on.
 
-    Other parameters of a URL stay with it.
+    Other parameters of a URL stay with it. A UsageError says that there is no key, a parameter stands there twice, or a path has
+    one that does not exist.
 
-    Raises
-    ------
-    UsageError
-        There is no key, a parameter stands there twice, or a path has one that does not exist.
-
-    Examples
-    --------
     >>> labels_place("labels.csv?key=id&max_age=1h")
     ('labels.csv', {'key': 'id', 'max_age': '1h'})
     >>> labels_place("kafka://localhost:9092/labels?codec=avro&key=id")
@@ -371,8 +359,6 @@ def _whole_number(name: str, text: str) -> int:
 def _seconds_of(text: str) -> float | None:
     """Return the seconds of a length of time; None for ``inf``.
 
-    Examples
-    --------
     >>> [_seconds_of(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
     """

@@ -151,10 +151,8 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
 def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
     """Show what each column is taken for, if there is a row. Return the job as it is then, its table, and how that is read.
 
-    Raises
-    ------
-    CommandError
-        Nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants to be asked.
+    A CommandError says that nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants
+    to be asked.
     """
     table_of(job.columns, job.format, job.label)
     seen = first_look(

@@ -44,12 +44,9 @@ _FROM_ENVIRONMENT = ". The environment may hold options of the connection, such 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line; return its exit status.
 
-    Returns
-    -------
-    int
-        0; 1 if the command failed (one line on standard error says why); 2 if the command line is wrong; 130 after Ctrl-C.
+    That is 0; 1 if the command failed (one line on standard error says why); 2 if the command line is wrong; 130 after Ctrl-C.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names and labels may not fit its encoding

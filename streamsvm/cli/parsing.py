@@ -57,15 +57,10 @@ def make_model(
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
-    are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. ``reading`` is where these
-    are of, and ``room`` the ``max_features`` of a checkpoint that goes on. For a ``regression`` it is a regressor, which scales
-    its targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`. ``decide`` makes of it one that
-    decides otherwise.
-
-    Raises
-    ------
-    UsageError
-        There is no such learner, it has no such parameter, or refuses its value.
+    are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. ``reading`` is where these are of,
+    and ``room`` the ``max_features`` of a checkpoint that goes on. For a ``regression`` it is a regressor, which scales its
+    targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`. ``decide`` makes of it one that decides otherwise. A
+    UsageError says that there is no such learner, it has no such parameter, or refuses its value.
     """
     learner, settings = learner_and_settings(text)
     kind = LEARNERS[learner][regression]
@@ -116,13 +111,8 @@ def make_model(
 def learner_and_settings(text: str) -> tuple[str, list[str]]:
     """Return the name of a learner and its settings, of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
-    Raises
-    ------
-    UsageError
-        There is no learner of that name.
+    A UsageError says that there is no learner of that name.
 
-    Examples
-    --------
     >>> learner_and_settings("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
     """
@@ -180,12 +170,8 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
 def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
     """Make the metrics of ``NAME,NAME(parameter=value),...``, with commas between them.
 
-    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river.
-
-    Raises
-    ------
-    UsageError
-        There is no such metric for the kind of model, or `Scores` refuses it.
+    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river. A UsageError says that
+    there is no such metric for the kind of model, or `Scores` refuses it.
     """
     found = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
     try:
@@ -219,10 +205,7 @@ def _metric_of(text: str, regression: bool) -> Any:
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
     """Make what watches for drift, of ``NAME`` or ``NAME(parameter=value)``; None if none is asked for.
 
-    Raises
-    ------
-    UsageError
-        River has no such detector for the kind of model, or refuses a parameter.
+    A UsageError says that river has no such detector for the kind of model, or refuses a parameter.
     """
     if text is None:
         if on_drift is not None:
@@ -247,13 +230,8 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
     """The labels of ``--labels-are``, with commas between them, each parsed as the labels of the stream are; None if not given.
 
-    Raises
-    ------
-    UsageError
-        They are fewer than two, or two are equal.
+    A UsageError says that they are fewer than two, or two are equal.
 
-    Examples
-    --------
     >>> parse_classes("ham,spam,7", "csv")
     ['ham', 'spam', 7]
     """

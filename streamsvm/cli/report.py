@@ -31,12 +31,8 @@ _FORMS = {".html": page, ".htm": page, ".md": card}
 def run(arguments: argparse.Namespace) -> None:
     """Write the page, and print where it is.
 
-    Raises
-    ------
-    UsageError
-        The file is of no form that there is, or others wrote it.
-    CommandError
-        A row cannot be read, or the file cannot be written.
+    A UsageError says that the file is of no form that there is, or others wrote it. A CommandError says that a row cannot be
+    read, or the file cannot be written.
     """
     path: Path = arguments.into
     if (write_form := _FORMS.get(path.suffix.lower())) is None:

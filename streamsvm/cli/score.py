@@ -33,14 +33,8 @@ _TABLES = ["ClassificationReport", "ConfusionMatrix"]
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the rows, and print what the metrics say. Return whether the run was interrupted.
 
-    Raises
-    ------
-    UsageError
-        A metric is none, or for the other kind of models.
-    StreamError
-        No row has a label, or a metric cannot count one.
-    CommandError
-        No label of another stream has met its row.
+    A UsageError says that a metric is none, or for the other kind of models. A StreamError says that no row has a label, or a
+    metric cannot count one. A CommandError says that no label of another stream has met its row.
     """
     checkpoint = newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)

@@ -173,15 +173,9 @@ def plain(value: Any) -> Any:
     """Return a label or a name as the plain value that it equals, which a file can hold.
 
     That is the value of a scalar of numpy or a date of pandas, of a number of the decimal module, of an enumeration of texts or
-    numbers, of any other subclass of these, and of all that is in a tuple or a frozen set.
+    numbers, of any other subclass of these, and of all that is in a tuple or a frozen set. A ValueError says that it equals no
+    plain value.
 
-    Raises
-    ------
-    ValueError
-        It equals no plain value.
-
-    Examples
-    --------
     >>> [plain(value) for value in (np.str_("a"), Decimal("2.50"), (np.int64(1), True))]
     ['a', 2.5, (1, True)]
     >>> plain(Exception)

@@ -187,8 +187,6 @@ def contributions(
     ``groups`` has the number of the group of each feature, int64 [features]. Two rows are decided for each group in which the row
     is not typical, and two more, in one call of ``decide``.
 
-    Examples
-    --------
     >>> row, typical = np.array([3.0, 2.0, 1.0]), np.array([1.0, 1.0, 1.0])
     >>> decision, base, parts = contributions(lambda rows: rows[:, 0] * rows[:, 1], row, typical, np.arange(3), 3)
     >>> decision, base, parts.tolist()

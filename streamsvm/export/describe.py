@@ -26,8 +26,6 @@ _LONGEST = 200  # characters of a parameter
 def facts_of(model: Any) -> dict[str, Any]:
     """Return the facts of a learner or a fitted machine, as JSON.
 
-    Examples
-    --------
     >>> from streamsvm import BSGDClassifier
     >>> model = BSGDClassifier(budget=10, gamma=2.0)
     >>> model.learn_one({"a": 1.0}, "yes")

@@ -24,10 +24,7 @@ def _import_onnx() -> Any:
 class Graph:
     """Nodes, constants and outputs, in the order in which they are added. Values are called by their names.
 
-    Parameters
-    ----------
-    double
-        Whether the input is float64. Constants are float64 then, too, until `narrow` makes them and what follows float32.
+    Where the input is float64 (``double``), constants are, too, until `narrow` makes them and what follows float32.
     """
 
     def __init__(self, double: bool = False) -> None:

@@ -106,15 +106,10 @@ def cut(text: str, most: int) -> str:
 def names_of(text: str) -> list[str]:
     """Return the names of a list with commas; one that has a comma itself stands in quotes.
 
-    Examples
-    --------
+    A ValueError says that the text is no such list.
+
     >>> names_of('age, "last, first",job')
     ['age', 'last, first', 'job']
-
-    Raises
-    ------
-    ValueError
-        The text is no such list.
     """
     try:
         return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
@@ -125,8 +120,6 @@ def names_of(text: str) -> list[str]:
 def written(values: Iterable[str]) -> str:
     """Return a list of names as `names_of` reads it.
 
-    Examples
-    --------
     >>> written(["age", "last, first"])
     'age,"last, first"'
     """

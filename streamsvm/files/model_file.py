@@ -35,8 +35,6 @@ _METHODS = ("predict_one", "predict", "score_one", "transform_one", "transform",
 def is_model(found: Any) -> bool:
     """Whether an object can learn, predict or transform rows, as all models do and transformers in front of them.
 
-    Examples
-    --------
     >>> from streamsvm import BSGDClassifier
     >>> [is_model(found) for found in (BSGDClassifier(), BSGDClassifier, 7, None)]
     [True, False, False, False]
@@ -61,21 +59,10 @@ def to_bytes(
 ) -> bytes:
     """Return the bytes of a file, which could be read back. Equal parts and facts give equal bytes.
 
-    Parameters
-    ----------
-    parts
-        Objects by their names; the model is ``"model"``.
-    facts
-        What can be read without them, as JSON. Added are the ``versions`` of packages, and a ``digest`` of the parts.
-    trusted
-        Whether the parts may hold classes and functions of the user's own.
-    strings, arrays_beside
-        What the file holds beside these, by names that are no numbers: a program.
-
-    Raises
-    ------
-    ModelFileError
-        A part is of a type that no file holds, or could not be read back.
+    ``parts`` are objects by their names; the model is ``"model"``. ``facts`` are what can be read without them, as JSON, with the
+    ``versions`` of packages and a ``digest`` of the parts. ``strings`` and ``arrays_beside`` are what the file holds beside
+    these, by names that are no numbers: a program. Where it is ``trusted``, the parts may hold classes and functions of the
+    user's own. A ModelFileError says that a part is of a type that no file holds, or could not be read back.
     """
     try:
         tree, arrays = written(dict(parts), trusted)

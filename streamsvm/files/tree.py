@@ -227,16 +227,8 @@ def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> An
     """Return the object that `written` took apart.
 
     Where it is ``trusted``, classes and functions that are not listed may be looked up, and pickled parts read, which can run
-    anything.
-
-    Raises
-    ------
-    CorruptError
-        Text and arrays are not what `written` returns.
-    UntrustedError
-        They name a class or function that is not listed.
-    Exception
-        Of any kind, from ``__setstate__`` of a class of streamsvm that finds its state corrupt.
+    anything. A CorruptError says that text and arrays are not what `written` returns, an UntrustedError that they name a class or
+    function that is not listed. ``__setstate__`` of a class of streamsvm that finds its state corrupt may raise any other error.
     """
     try:
         tree = json.loads(text)

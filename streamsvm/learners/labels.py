@@ -27,8 +27,6 @@ class Labels:
     that is free, the negative one first. A side whose label was not seen yet is called by the number or bool opposite to the one
     that was. With three or more labels, a target is the number of the label, in the order of arrival.
 
-    Examples
-    --------
     >>> labels = Labels(max_classes=3)
     >>> [labels.target(y) for y in ("ham", "spam", "ham", "eggs", "ham")]
     [-1.0, 1.0, -1.0, 2.0, 0.0]
@@ -230,8 +228,6 @@ class ClassWeights:
     all. The row counts itself, and each class has one row more than it had, so that the first rows of a class weigh little more
     than others. No class weighs more than 100. A ValueError names a weight that is not a number from 0 to 1e9.
 
-    Examples
-    --------
     >>> weights = ClassWeights("balanced")
     >>> [weights.learn(y) for y in ("ham", "ham", "ham", "spam", "ham")]
     [1.0, 1.0, 1.0, 1.5, 0.7]

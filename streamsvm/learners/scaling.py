@@ -18,8 +18,6 @@ class ScaleInUse(NamedTuple):
 
     A spread of 0 means that the feature is constant.
 
-    Examples
-    --------
     >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
     >>> scale.of([[9.0, 1.0], [1000.0, 1.0]]).tolist()
     [[2.0, 0.0], [8.0, 0.0]]

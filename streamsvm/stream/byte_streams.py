@@ -109,16 +109,8 @@ class ByteStream:
     def peek(self, lines: int, least: int, most_bytes: int, seconds: float, wait_on: Callable[[], bool]) -> bytes:
         """Return the first bytes of the stream, in whole lines as far as there are any. `read` gives them again.
 
-        Parameters
-        ----------
-        lines, least
-            So many lines are wanted, and so many that are not empty are waited for.
-        most_bytes
-            How many bytes are enough, whatever lines they have.
-        seconds
-            How long more is waited for once there are ``least`` lines.
-        wait_on
-            Called when there are fewer after so long: whether to go on waiting.
+        So many ``lines`` are wanted, or ``most_bytes``; the ``least`` that are not empty are waited for, and then the others for
+        so many ``seconds``. ``wait_on`` is called when there are fewer after so long: whether to go on waiting.
         """
         parts: list[bytes] = []
         n_lines = n_filled = n_bytes = 0

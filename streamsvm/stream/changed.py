@@ -24,8 +24,6 @@ class ChangedColumns:
     one that fewer than half of the rows had is never called gone. Rows that have fewer than half of the columns are sparse, and
     nothing is said of theirs.
 
-    Examples
-    --------
     >>> encoder = TableEncoder(categorical="city")
     >>> for _ in range(9):
     ...     encoder.learn_one({"city": "Paris", "age": 31, "size": 2})

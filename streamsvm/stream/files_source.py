@@ -57,27 +57,12 @@ def _has_bytes(path: Path) -> bool:
 
 
 class FilesSource(Source):
-    """The rows of several files of one format, one file after the other.
+    """The rows of several files of one format, one file after the other, each of which ``opened`` opens.
 
-    The columns of tables must be the same, in any order. The position is that within a file, with the number of files before it
-    and a digest of their sizes, first and last 64 KiB. A run resumes only if these are there as they were; files may come after
-    them.
-
-    Parameters
-    ----------
-    name
-        Name of the stream in messages.
-    paths
-        The files, in their order.
-    opened
-        Opens one of them.
-    label
-        Name of the label, whose column some files may lack where ``opened`` allows it.
-
-    Raises
-    ------
-    StreamError
-        The first file cannot be opened; while you iterate, another one cannot, or has other columns.
+    The columns of tables must be the same, in any order; some files may lack that of the ``label`` where ``opened`` allows it.
+    The position is that within a file, with the number of files before it and a digest of their sizes, first and last 64 KiB. A
+    run resumes only if these are there as they were; files may come after them. A StreamError says that the first file cannot be
+    opened; while you iterate, that another one cannot, or has other columns.
     """
 
     def __init__(self, name: str, paths: Sequence[str], opened: Callable[[str], Source], label: str | None = None) -> None:

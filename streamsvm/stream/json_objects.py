@@ -28,19 +28,10 @@ class JSONObjects:
     """Reads rows that are JSON objects to columns; it remembers the names and kinds of the columns that have come.
 
     A column holds numbers until some of its values are texts; then these are read one by one, each once as long as it is
-    remembered. The values are those that the parser gives. Where that is not certain, a row is odd: it is not read.
+    remembered. The values are those that ``parse`` gives for a JSON text, with a ValueError if it is none. Where that is not
+    certain, a row is odd: it is not read. ``label`` is the name of the label's field, ``reading`` how columns are read; None: as
+    JSON has them.
 
-    Parameters
-    ----------
-    label
-        Name of the label's field. None if there is none.
-    parse
-        The parser: function that returns the value of a JSON text, and raises a ValueError if it is none.
-    reading
-        How columns are read. None: values are as JSON has them.
-
-    Examples
-    --------
     >>> from streamsvm.stream.text_numbers import laid_out
     >>> rows = [b'{"a": 1, "b": "two", "y": "yes"}', b'{"y": null, "a": 3}', b'{"a": 4.5, "b": [5]}']
     >>> JSONObjects("y", json.loads).table(*laid_out(rows), known=["a"])

@@ -114,15 +114,8 @@ def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
     """Return values as a prediction has them: None, bools, numbers and texts.
 
     A number that is not finite is None, and a whole one beyond 64 bits is its text. A date is text in ISO 8601; lists and objects
-    are JSON.
+    are JSON. A RowError says that a value is no text that UTF-8 can hold, is nested too deep, or all are too long.
 
-    Raises
-    ------
-    RowError
-        A value is no text that UTF-8 can hold, is nested too deep, or all are too long.
-
-    Examples
-    --------
     >>> kept_values(["id", "n", "tags"], ["007", float("nan"), ["a", 1]])
     ['007', None, '["a", 1]']
     """

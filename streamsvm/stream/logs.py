@@ -22,8 +22,6 @@ class RedactingFilter(logging.Filter):
     A record whose message, arguments, fields or traceback hold one loses them all: what is left says so, at the same time, level
     and logger. A filter of a logger is asked for the records of that logger only, one of a handler for all that it writes.
 
-    Examples
-    --------
     >>> filter = RedactingFilter()
     >>> filter.add("hunter2")
     >>> record = logging.makeLogRecord({"msg": "connecting with %r", "args": ("hunter2",)})
@@ -66,8 +64,6 @@ class JSONFormatter(logging.Formatter):
     Fields are those of ``extra={"fields": {...}}`` (see `event`); ``error`` has the traceback, if there is one. A number that
     JSON does not have (NaN, infinity) is null.
 
-    Examples
-    --------
     >>> record = logging.makeLogRecord(
     ...     {"msg": "row %d", "args": (7,), "created": 0.25, "levelname": "INFO", "name": "streamsvm", "fields": {"rows": 7}}
     ... )
@@ -96,8 +92,6 @@ def _finite_values(value: Any) -> Any:
 def event(name: str, **fields: Any) -> dict[str, Any]:
     """Return the ``extra`` of a record that tells of an event.
 
-    Examples
-    --------
     >>> logging.getLogger("streamsvm").info("a checkpoint was written", extra=event("checkpoint", rows=5000))
     """
     return {"fields": {"event": name, **fields}}
@@ -113,13 +107,8 @@ def tell_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, sec
 def json_lines(stream: TextIO, level: str = "info") -> Iterator[None]:
     """Write log records to a text stream as lines of JSON, without secrets, as long as the context lasts.
 
-    Parameters
-    ----------
-    stream
-        Usually ``sys.stderr``.
-    level
-        The least level of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or ``"error"``.
-        Those of others are written from warnings on, or, with ``"debug"``, all of Kafka's client libraries.
+    ``level`` is the least of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or
+    ``"error"``. Those of others are written from warnings on, or, with ``"debug"``, all of Kafka's client libraries.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter())

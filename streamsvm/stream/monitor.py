@@ -431,8 +431,6 @@ def is_served(host: str, names: Collection[str]) -> bool:
     A page of a stranger can ask this server for its figures if the browser believes that the server is the stranger's: his name
     then leads to our address. Such a name has a dot, and is none of ``names``.
 
-    Examples
-    --------
     >>> [is_served(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example:9400")]
     [True, True, True, True, False]
     """

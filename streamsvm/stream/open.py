@@ -41,8 +41,6 @@ def format_of(spec: str | Sequence[str], format: str | None = None) -> str | Non
 
     A StreamError says that neither names one, or that files have several.
 
-    Examples
-    --------
     >>> format_of("rows.csv.gz"), format_of("-", "libsvm"), format_of("kafka://host:9092/topic")
     ('csv', 'libsvm', None)
     """
@@ -78,8 +76,6 @@ def source_files(spec: str | Sequence[str]) -> list[str]:
 def name_of(spec: str | Sequence[str]) -> str:
     """The name of a source in messages.
 
-    Examples
-    --------
     >>> name_of("-"), name_of(["a.csv", "b.csv", "c.csv"])
     ('-', 'a.csv and 2 more')
     """

@@ -24,8 +24,6 @@ _LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error P
 class Refusals:
     """Decides what becomes of a row that was refused. The parameters are those of `LearningLoop` that begin with ``error``.
 
-    Examples
-    --------
     >>> refusals = Refusals("skip", limit=1)
     >>> refusals.add(7, "rows.csv, line 9", b"1,x", "malformed", "2 cells for 3 columns")
     >>> refusals.counts

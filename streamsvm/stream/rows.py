@@ -270,8 +270,6 @@ def parse_label(text: str) -> Any:
     Numbers that would print otherwise (``007``, ``1_000``, more digits than an int of 64 bits has) are names that look like
     numbers, and stay text.
 
-    Examples
-    --------
     >>> [parse_label(text) for text in ("true", "-1", "1.0", "007", "spam", "")]
     [True, -1, 1.0, '007', 'spam', None]
     """
@@ -313,8 +311,6 @@ class LabelRules:
     A whole float is as good as the int that it equals. A ValueError says that the labels are fewer than two, or two are equal, or
     one is neither bool, int, float nor str.
 
-    Examples
-    --------
     >>> rules = LabelRules()
     >>> rules.add(1)
     >>> rules.check("1")

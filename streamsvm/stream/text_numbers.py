@@ -38,10 +38,7 @@ class Odd:
 class TextValues:
     """Values of texts, each of which is read once as long as it is remembered.
 
-    Parameters
-    ----------
-    read
-        Function that returns the value of a text. A ValueError says that it has none; the row is odd then.
+    ``read`` returns the value of a text. A ValueError says that it has none; the row is odd then.
     """
 
     def __init__(self, read: Callable[[Any], Any]) -> None:

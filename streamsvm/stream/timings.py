@@ -26,8 +26,6 @@ class Histogram:
     def quantile(self, part: float) -> float:
         """Return the end of the bucket below which ``part`` of the times are; NaN if there are none, inf above all bounds.
 
-        Examples
-        --------
         >>> histogram = Histogram()
         >>> for milliseconds in range(1, 101):
         ...     histogram.add(milliseconds / 1000)

@@ -19,17 +19,9 @@ _MOST_COLUMNS = 100  # of which rows are counted
 class Unfamiliar:
     r"""Counts what rows to predict have that their model has not met.
 
-    Parameters
-    ----------
-    learned
-        The columns that the model has learned. If there are none, nothing is counted.
-    encoder
-        What has learned the names in columns of names; None if nothing has.
-    ignored
-        Columns that need not be learned, because predictions keep them. Those that the encoder drops need not be, either.
+    ``learned`` are the columns of the model; if there are none, nothing is counted. ``encoder`` has learned the names in columns
+    of names. Columns that it drops need not be learned, nor those that are ``ignored``, because predictions keep them.
 
-    Examples
-    --------
     >>> encoder = TableEncoder(categorical="city")
     >>> encoder.learn_one({"city": "Paris", "age": 31})
     >>> found = Unfamiliar(encoder.columns, encoder)

@@ -128,8 +128,6 @@ def weight_of(value: Any) -> float:
 
     A RowError says that it is no such number.
 
-    Examples
-    --------
     >>> weight_of("0.5"), weight_of(2), weight_of(None), weight_of(" ")
     (0.5, 2.0, 1.0, 1.0)
     """

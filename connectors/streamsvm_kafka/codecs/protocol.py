@@ -139,8 +139,6 @@ def labels_or_none(y: list[Any], columns: Collection[Hashable]) -> list[Any] | N
 def labels_of(column: np.ndarray) -> list[Any] | None:
     """Return labels that came as numbers: whole ones as ints, NaN as None; None if there is no other.
 
-    Examples
-    --------
     >>> labels_of(np.array([1, 0.5, np.nan])), labels_of(np.array([2, -1], ">f4")), labels_of(np.array([np.nan]))
     ([1, 0.5, None], [2, -1], None)
     """

@@ -31,8 +31,6 @@ class Window:
 
     A ValueError says where they do not fit into memory.
 
-    Examples
-    --------
     >>> window = Window(size=2, columns=1)
     >>> for value in (1.0, 2.0, 3.0):
     ...     gone = window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))

@@ -17,8 +17,6 @@ _POWER_STEPS = 10  # by which the axis of a cut is nearly the one along which ro
 class ClusterTree:
     """A binary tree over n rows. Nodes are numbered so that parents come after their children; the root is last.
 
-    Examples
-    --------
     >>> tree = ClusterTree.build(np.array([[0.0], [9.0], [1.0], [8.0]]), leaf_size=2)
     >>> tree.begin.tolist(), tree.end.tolist(), tree.children.tolist()
     ([2, 0, 0], [4, 2, 4], [[-1, -1], [-1, -1], [1, 0]])

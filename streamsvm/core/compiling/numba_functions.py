@@ -86,15 +86,7 @@ def _counting_seconds() -> Iterator[None]:
 
 
 class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no types
-    """A compiled function of the library.
-
-    Parameters
-    ----------
-    py_func
-        The function, in Python.
-    options
-        Those of ``numba.njit``.
-    """
+    """A compiled function of the library: ``py_func``, in Python, with the ``options`` of ``numba.njit``."""
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
         super().__init__(py_func, targetoptions={"nopython": True, "boundscheck": None, **options})

@@ -92,18 +92,10 @@ V = TypeVar("V", bound=NamedTuple)
 
 @dataclass(frozen=True)
 class Array:
-    """A line of the table.
+    """A line of the table: numbers from ``low`` to ``high``, of a type of 4 bytes at least but in the last array of a table.
 
-    Parameters
-    ----------
-    dtype
-        The type of the numbers, at least 4 bytes each but in the last array of a table.
-    shape
-        The length of each dimension: a number, or the name of a field of the header.
-    low, high
-        The least and the largest number that the array can hold.
-    saved
-        Whether snapshots hold the array; if not, it is scratch. Scratch follows what is saved.
+    ``shape`` has the length of each dimension: a number, or the name of a field of the header. An array that is not ``saved`` is
+    no part of snapshots: it is scratch, which follows what is saved.
     """
 
     dtype: Any
@@ -116,19 +108,10 @@ class Array:
 class Layout(Generic[V]):
     """The way to open and to check the blocks of a ``table``, a NamedTuple.
 
-    ``in_lines`` are the fields of the header that are multiples of 16: arrays along them fill whole cache lines.
-
-    Attributes
-    ----------
-    header, arrays
-        The dtype of the header, and each other array by its name.
-    sizes
-        The fields of the header that decide the layout.
-    start, line
-        Where the first array begins, and the bytes of a cache line, at multiples of which the others do.
-    views
-        Opens a block (uint8 [nbytes]) as the table, without a copy, in Python and in compiled code. There an array that a caller
-        does not use costs nothing.
+    ``in_lines`` are the fields of the header that are multiples of 16: arrays along them fill whole cache lines. ``sizes`` are
+    those that decide the layout. ``start`` is where the first array begins; the others begin at multiples of ``line`` bytes.
+    ``views`` opens a block (uint8 [nbytes]) as the table, without a copy, in Python and in compiled code, where an array that a
+    caller does not use costs nothing.
     """
 
     def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
@@ -193,18 +176,10 @@ class Layout(Generic[V]):
 class Store(Generic[V]):
     """A block of memory, allocated at construction, with room for ``columns`` features.
 
-    Parameters
-    ----------
-    layout, sizes
-        The table, whose header has the fields ``columns`` and ``used``; its fields that are fixed, but for ``columns``.
-    max_features
-        The most features that there may ever be, at least 1.
-    what
-        Begins the message of the ValueError if there is no room: the sizes to blame.
-    within
-        Zeros, uint8, on a cache line: the part of a larger block that the store takes, from its start. None: it allocates.
-    columns
-        Room for features. None: for all of ``max_features``, rounded up to a multiple of 16.
+    The header of the ``layout`` has the fields ``columns`` and ``used``; ``sizes`` are its fields that are fixed, but for
+    ``columns``. There may ever be ``max_features``, at least 1; ``columns`` None is room for all of them, rounded up to a
+    multiple of 16. ``within``, zeros uint8 on a cache line, is the part of a larger block that the store takes, from its start;
+    None: it allocates. If there is no room, it is a ValueError whose message begins with ``what``, the sizes to blame.
     """
 
     def __init__(

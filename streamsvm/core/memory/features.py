@@ -28,21 +28,12 @@ LONGEST_NAME = 1024
 class FeatureSpace:
     """Gives each feature name a column, in the order in which learning meets them (sorted within a row), up to ``max_features``.
 
-    A feature that a row does not have counts as 0. Rows to predict add no columns: a name that was never learned is ignored. The
-    space holds at most ``max_features`` names, so its memory is bounded whatever names arrive.
+    A feature that a row does not have counts as 0. Rows to predict add no columns: a name that was never learned is ignored.
+    Memory is bounded whatever names arrive: ``overflow`` says whether learning a new name, when every column has one, is a
+    ValueError (``"raise"``), is put into one of the columns (``"hash"``: the CRC-32 of its text; values that meet in a column add
+    up), or is left out (``"ignore"``). Rows are float32, or float64 where a model scales them, as their differences may be small
+    beside their size.
 
-    Parameters
-    ----------
-    max_features
-        The number of columns.
-    overflow
-        The policy for a new name when every column has one: ``"raise"`` a ValueError when learning, ``"hash"`` it into one of
-        the columns (CRC-32 of its text; values that meet in a column add up), or ``"ignore"`` it.
-    dtype
-        That of rows: float32, or float64 where a model scales them, as their differences may be small beside their size.
-
-    Examples
-    --------
     >>> space = FeatureSpace(max_features=2, overflow="ignore")
     >>> row = np.zeros(2, np.float32)
     >>> space.fill(row, {"a": 1.5, "b": 2, "c": 3.0}, learn=True)

@@ -160,8 +160,6 @@ class ForestStore(Store[ForestViews]):
     It is allocated at construction. Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in
     `Store`. It is a ValueError if a size is not a positive integer, or would not fit into memory.
 
-    Notes
-    -----
     With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 259,000`` bytes.
 
     >>> store = ForestStore(rows=2400, max_features=16, labels=2)

@@ -133,8 +133,6 @@ class LandmarkStore(VectorStore[LandmarkViews]):
     `streamsvm.core.memory.block.Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into
     memory.
 
-    Notes
-    -----
     About ``10 S^2 + 4 D (S + W) + 600 S + 32 K S`` bytes, with S = budget + 1, at least 64, rounded up to an odd multiple of 16,
     D columns, K outputs and W rows of the window: 625, or 1.56 times the budget.
 

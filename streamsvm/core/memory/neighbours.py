@@ -85,8 +85,6 @@ class NeighbourStore(Store[NeighbourViews]):
     Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in `Store`. It is a ValueError if a size
     is not a positive integer, or would not fit into memory.
 
-    Notes
-    -----
     With N = rows, rounded up to a multiple of 16, and D columns, it has about ``4 min(N D, 128,000) + 12 N + 24 D + 1,000``
     bytes.
 

@@ -129,8 +129,6 @@ class SupportVectorStore(VectorStore[Views]):
     vectors, for a ``window`` of rows, and for the scale of features by which rows are learned. ``within`` and ``columns`` are as
     in `Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
-    Notes
-    -----
     It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
     D columns, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows ``8 D R + 24 R``, R rounded up to a
     multiple of 8 in the second term; ``376 D`` more with the scale of features. With less than 16 columns, it has up to 400 bytes

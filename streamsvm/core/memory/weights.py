@@ -48,8 +48,6 @@ class WeightStore(Store[WeightViews]):
     ``max_features``, ``within`` and ``columns`` are as in `Store`. Without ``takes_rows``, it has no room for a row: a committee
     has the row at hand. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
 
-    Notes
-    -----
     It has ``448 + 29 D`` bytes, with D columns, or ``448 + 16 D`` without room for a row; up to 200 more with less than 64
     columns, since arrays begin on cache lines.
 

@@ -74,14 +74,8 @@ def rule(
     which a step may lower to shrink all of them. With ``gamma="scale"`` and no scaling the kernel changes in each of the first
     500 rows: what a rule computes from kernel values is stale then.
 
-    Parameters
-    ----------
-    state, learned
-        See `Rule`.
-    prepare
-        Called before the decision values of a row are computed.
-    rescaled
-        Called where support vectors have been brought to another scale: what the rule has computed from kernel values is stale.
+    ``state`` and ``learned`` are those of `Rule`. ``prepare`` is called before the decision values of a row are computed,
+    ``rescaled`` where support vectors have been brought to another scale, which makes the same stale.
     """
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:

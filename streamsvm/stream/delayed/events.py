@@ -47,8 +47,6 @@ def checked_key(value: Any) -> str:
 
     A RowError says that it is missing, empty, longer than 256 characters, or neither a text nor a whole number.
 
-    Examples
-    --------
     >>> checked_key("a7"), checked_key(7), checked_key(7.0)
     ('a7', '7', '7')
     """
@@ -78,8 +76,6 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
 
     A RowError says that it is missing, no time, or later than ``latest``.
 
-    Examples
-    --------
     >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
     (1772366400.0, 1.5)
     """
@@ -129,8 +125,6 @@ def pack_row(x: Any) -> str:
     A RowError says that a name is neither text nor a whole number, or a value neither a number, a text nor a bool, or it is too
     long.
 
-    Examples
-    --------
     >>> pack_row({"a": 1.5, "b": "word"})
     '[["a","b"],[1.5,"word"]]'
     """
@@ -173,8 +167,6 @@ def checked_row(text: str) -> dict[Hashable, Any]:
 def pack_prediction(predicted: Any) -> str:
     """Return a prediction as JSON: a label, a number, None, probabilities by label, or these and the label.
 
-    Examples
-    --------
     >>> pack_prediction(True), pack_prediction({0: 0.25, 1: 0.75}), pack_prediction(Both(1, {1: 1.0}))
     ('[true]', '[[0,1],[0.25,0.75]]', '[[1],[1.0],[1]]')
     """

@@ -41,8 +41,6 @@ def ahead(max_age: float | None) -> float:
 
     Whatever such a message makes expire has waited for three quarters of that time.
 
-    Examples
-    --------
     >>> ahead(1800.0), ahead(86_400.0), ahead(None), ahead(1.0)
     (450.0, 3600.0, 3600.0, 10.0)
     """

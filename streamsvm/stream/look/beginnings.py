@@ -57,12 +57,8 @@ def of_files(place: str | list[str], text_format: str | None) -> Beginning | Non
 def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Beginning:
     """Return the first rows of a pipe, CSV or JSON lines.
 
-    One is waited for, unless ``wait_on``, which is called with the name of the source where none comes for a while, says no.
-
-    Raises
-    ------
-    StreamError
-        The pipe cannot be opened or read.
+    One is waited for, unless ``wait_on``, which is called with the name of the source where none comes for a while, says no. A
+    StreamError says that the pipe cannot be opened or read.
     """
     stream = ByteStream(path)
     try:

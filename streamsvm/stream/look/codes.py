@@ -34,8 +34,6 @@ def are_codes(name: str, numbers: Sequence[float]) -> bool:
     digits are not those of prices; and many numbers lie close together, as those do that are given one after another. What only
     repeats from one row to the next says nothing: rows are often sorted by what belongs to several of them.
 
-    Examples
-    --------
     >>> roles = [118_000 + 7 * (i * i % 31) + 4_321 * (i % 3) for i in range(200)]
     >>> are_codes("role", roles), are_codes("role", range(118_000, 118_200)), are_codes("zip_code", range(60_600, 60_700))
     (True, False, True)

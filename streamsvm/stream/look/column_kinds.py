@@ -60,8 +60,6 @@ def column_of(
     Text that comes among ten times as many numbers is not what the column is for: where rows may fail, it needs no answer.
     ``forms`` are the formats of its dates, where more rows have told them.
 
-    Examples
-    --------
     >>> found = column_of("age", [31.0, "?", 40.0, 29.0])
     >>> found.kind, found.values, found.note, found.answers
     ('number', '29 to 40', "'?' in 1 row is not a number", (('missing', ['?']),))
@@ -225,8 +223,6 @@ def _decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
 def have_thousands(texts: Iterable[str]) -> bool:
     """Whether points may stand between thousands: each has three digits after it, and numbers without a point are below 1000.
 
-    Examples
-    --------
     >>> have_thousands(["12.345", "567"]), have_thousands(["12.345", "0.567", "8"]), have_thousands(["12.345", "1.500"])
     (True, False, False)
     """

@@ -26,8 +26,6 @@ def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[fl
     A value such as -999, 32767 or 1e38, or one of ``marks``, is nearer far than others are. Zero is, where all others are at
     least a thousand. Where most rows have it, as sums do, it never is.
 
-    Examples
-    --------
     >>> ages = [20 + i * i % 61 for i in range(40)]
     >>> far_values([*ages, -999, -999]), far_values([*ages, 300, 300]), far_values([*ages, 1e38, 1e38, -999, -998, -998, -999])
     ([-999], [], [-999, -998, 1e+38])

@@ -58,29 +58,11 @@ def first_look(
     rows_may_fail: bool = False,
     asks: bool = False,
 ) -> FirstLook:
-    """Look at the first rows of a table.
+    """Look at the first rows of a table, with the options that were ``given``.
 
-    Parameters
-    ----------
-    beginning
-        The rows.
-    label
-        Name of the label; None if they have none.
-    given
-        The options that were said.
-    regression
-        Whether the label is a number to predict.
-    no_features
-        Columns that something else reads: keys, times and weights.
-    rows_may_fail
-        Whether a row that cannot be used is left out.
-    asks
-        Whether all that options could say is a question.
-
-    Raises
-    ------
-    StreamError
-        The source cannot be read.
+    ``no_features`` are columns that something else reads: keys, times and weights. Where ``rows_may_fail``, a row that cannot be
+    used is left out. Where it ``asks``, all that options could say is a question. A StreamError says that the source cannot be
+    read.
     """
     found: dict[str, Any] = {}
     if beginning.format == "csv":

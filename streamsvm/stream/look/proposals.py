@@ -63,12 +63,7 @@ def proposal(
     """Return how columns that cannot be learned as they are, or better otherwise, may be read; None if there is no such column.
 
     Where rows may fail, a text among numbers costs its row and needs no answer. ``try_out`` returns the columns that cannot be
-    learned with some options.
-
-    Raises
-    ------
-    NothingLeftError
-        No column is left to learn from.
+    learned with some options. A NothingLeftError says that no column is left to learn from.
     """
     columns = list(columns)
     told = {*table.numbers, *table.encoder.get("features", ())}

@@ -52,29 +52,9 @@ def look(
 ) -> tuple[int, list[Column]]:
     """Look at the first rows of a source, and at some of all of a file that can be read within a second.
 
-    Of a file that is longer, and can be sought, some rows from its middle and its end are looked at, too.
-
-    Parameters
-    ----------
-    beginning
-        The rows.
-    label
-        Name of the label, which is shown but needs no answer.
-    table
-        How they are read.
-    regression
-        Whether the label is a number to predict.
-    rows_may_fail
-        Whether a row that cannot be used is left out.
-
-    Returns
-    -------
-    The number of rows that were seen, and the columns in their order.
-
-    Raises
-    ------
-    StreamError
-        The source cannot be read.
+    Of a file that is longer, and can be sought, some rows from its middle and its end are looked at, too. The ``label`` is shown
+    but needs no answer. Returned are the number of rows that were seen, and the columns in their order. A StreamError says that
+    the source cannot be read.
     """
     given = table.encoder | table.source
     options = {name: given[name] for name in _TEXT_OPTIONS if name in given}

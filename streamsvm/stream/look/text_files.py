@@ -19,8 +19,6 @@ _OTHER = "cp1252"
 def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
     r"""Return the ``encoding`` and the ``delimiter`` of a CSV file that begins so, as far as they are not usual, and not given.
 
-    Examples
-    --------
     >>> text_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
     """

@@ -17,15 +17,9 @@ _MOST_ROWS = 2**42
 class Calibration(TableScore):
     """How often the most probable label is right, by its probability, in ten bins: expected is the mean probability there.
 
-    Of a calibrated model, both are equal but for chance. A probability that is NaN counts as 0.
+    Of a calibrated model, both are equal but for chance (Niculescu-Mizil and Caruana 2005, Predicting good probabilities with
+    supervised learning, section 4: reliability diagrams). A probability that is NaN counts as 0.
 
-    References
-    ----------
-    Niculescu-Mizil, A., Caruana, R. (2005). Predicting good probabilities with supervised learning. ICML, section 4
-    (reliability diagrams).
-
-    Examples
-    --------
     >>> score = Calibration(window=10)
     >>> score.update_many(["ham", "ham", "spam"], {"ham": [0.95, 0.7, 0.6], "spam": [0.05, 0.3, 0.4]})
     >>> for name, *numbers in score.table[1:]:

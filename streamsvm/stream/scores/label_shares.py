@@ -17,8 +17,6 @@ class LabelShares:
     Each label counts as one row more (Laplace's rule of succession), also the one that is to come, so that none has the
     probability 0. Of 4,096 labels on, further ones are one.
 
-    Examples
-    --------
     >>> shares = LabelShares()
     >>> shares.add_many(["a", "a", "b"], lambda p, squares: 1.0 - p)
     >>> round(shares.loss, 3)  # of 1/2, 2/3 and 1/4

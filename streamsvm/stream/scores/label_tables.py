@@ -81,8 +81,6 @@ class LabelTable(TableScore):
 class ConfusionMatrix(LabelTable):
     """How often each label was predicted for the rows of each true label.
 
-    Examples
-    --------
     >>> score = ConfusionMatrix(window=10)
     >>> score.update_many(["ham", "ham", "spam"], ["ham", "spam", "spam"])
     >>> score.table
@@ -107,8 +105,6 @@ class ConfusionMatrix(LabelTable):
 class ClassificationReport(LabelTable):
     """Precision, recall and F1 of each label, with the number of its rows, and their means.
 
-    Examples
-    --------
     >>> score = ClassificationReport(window=10)
     >>> score.update_many(["ham", "ham", "spam"], ["ham", "spam", "spam"])
     >>> for row in score.table:

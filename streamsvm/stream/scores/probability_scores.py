@@ -141,8 +141,6 @@ class RankScore(ProbabilityScore):
 class ROCAUC(RankScore):
     """The area under the ROC curve: how often a positive row has a higher probability than another one.
 
-    Examples
-    --------
     >>> score = ROCAUC(window=2)
     >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
     ...     score.update(y, {False: 1.0 - p, True: p})
@@ -162,8 +160,6 @@ class ROCAUC(RankScore):
 class AveragePrecision(RankScore):
     """The mean precision over positive rows, from those with the highest probability on: the area under the curve of precision.
 
-    Examples
-    --------
     >>> score = AveragePrecision(window=2)
     >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
     ...     score.update(y, {False: 1.0 - p, True: p})
@@ -186,8 +182,6 @@ class Thresholds(RankScore):
 
     It is no number, and has no last rows.
 
-    Examples
-    --------
     >>> score = Thresholds(window=2)
     >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
     ...     score.update(y, {False: 1.0 - p, True: p})
@@ -333,8 +327,6 @@ _LEAST = 2.0**-52
 class LogLoss(LossScore):
     """The mean of -log(p), where p is the probability of the true label, at least 2**-52.
 
-    Examples
-    --------
     >>> score = LogLoss(window=1)
     >>> for y, p in (("b", 0.5), ("a", 0.25), ("c", 0.25)):
     ...     score.update(y, {"a": p, "b": p, "c": 1.0 - 2.0 * p})
@@ -361,8 +353,6 @@ class BrierScore(LossScore):
     It is the sum over labels of the squared difference between the probability and 1, of the true label, or 0, of others. Of two
     labels, which have the same difference, it is that of one: the half, as in scikit-learn.
 
-    Examples
-    --------
     >>> score = BrierScore(window=1)
     >>> for y, p in ((True, 0.5), (False, 0.25)):
     ...     score.update(y, {False: 1.0 - p, True: p})

@@ -40,12 +40,8 @@ def cleaned_one(p: float) -> float:
 def roc_auc(counts: np.ndarray) -> float:
     """Return the share of pairs, of a positive row and another one, in which the positive one has the higher score.
 
-    Ties count half (Hanley and McNeil 1982, The meaning and use of the area under a ROC curve).
-
-    Parameters
-    ----------
-    counts
-        Numbers of rows [2, scores], of ascending scores: those of other labels, and positive ones.
+    ``counts`` are numbers of rows [2, scores], of ascending scores: those of other labels, and positive ones. Ties count half
+    (Hanley and McNeil 1982, The meaning and use of the area under a ROC curve).
 
     >>> roc_auc(np.array([[1, 1, 0], [0, 1, 1]]))
     0.875
@@ -129,8 +125,6 @@ class RankCounts:
     (R_b + 1)`` from that at its end, where R_b rows are in higher bins, and average precision by the mean of that over positive
     rows.
 
-    Examples
-    --------
     >>> counts = RankCounts()
     >>> counts.add_many(np.array([False, True, False, True]), np.array([1e-9, 2e-9, 3e-9, 0.5]))
     >>> roc_auc(counts.counts)

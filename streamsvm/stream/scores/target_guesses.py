@@ -15,8 +15,6 @@ _FIELDS = ["rows", "mean", "spread", "last", "mean_absolute", "mean_squared", "l
 class TargetGuesses:
     """The errors of two guesses of each target but the first: the mean of those before it, and the one before it.
 
-    Examples
-    --------
     >>> guesses = TargetGuesses()
     >>> for y in (1.0, 3.0, 5.0):
     ...     guesses.update(y)

@@ -14,8 +14,6 @@ class CountedWindow:
     The labels of the last rows are held in two queues, which Python's garbage collector has not to look through as it has through
     a queue of pairs.
 
-    Examples
-    --------
     >>> from river import metrics
     >>> windowed = CountedWindow(metrics.Accuracy(), size=2)
     >>> windowed.update(1, 0)

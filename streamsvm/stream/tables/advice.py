@@ -17,10 +17,7 @@ _KNOWN = 20  # values of a column of numbers, from which on it is one
 def number_in(value: Any, name: Hashable, reading: Reading, learned: int) -> float:
     """Return the number that a value of a column is, of which so many numbers were ``learned``.
 
-    Raises
-    ------
-    ValueError
-        It is none, or too large for float32: the message says what would help.
+    A ValueError says that it is none, or too large for float32: the message says what would help.
     """
     if type(value) is not float:
         try:

@@ -29,8 +29,6 @@ def is_number(kind: Any) -> bool:
 def numbers_of(column: Any, dtype: Any) -> np.ndarray:
     """Return a column of numbers or booleans as floats of a type [n], NaN where one is null. Each is rounded once.
 
-    Examples
-    --------
     >>> numbers_of(pa.array([31, None]), np.float32)
     array([31., nan], dtype=float32)
     """
@@ -57,8 +55,6 @@ def objects_of(column: Any) -> list[Any]:
 
     A time outside of the years 1 to 9999, of which Python has no object, is a text.
 
-    Examples
-    --------
     >>> objects_of(pa.array([0, 3_000_000]).cast(pa.int32()).cast(pa.date32()))
     [datetime.date(1970, 1, 1), '10183-09-21']
     """
@@ -79,13 +75,8 @@ def _object_of(value: Any) -> Any:
 class ArrowColumns:
     """Reads columns, each of which has a key. A dictionary that one has in many batches is read once.
 
-    Parameters
-    ----------
-    read
-        Function that returns the values of a column that is no dictionary, where they are objects.
+    ``read`` returns the values of a column that is no dictionary, where they are objects.
 
-    Examples
-    --------
     >>> reader, cities = ArrowColumns(), pa.array(["Oslo ", None, "Oslo "])
     >>> reader.values("city", cities.dictionary_encode()), reader.labels("city", cities)
     (['Oslo ', None, 'Oslo '], ['Oslo', None, 'Oslo'])

@@ -348,8 +348,6 @@ class WithoutColumns(ChangedChunk):
 def as_numbers(values: Values) -> tuple[np.ndarray, int]:
     """Return the values of a column as float64, NaN if missing, up to the first one that is no number; and how many there are.
 
-    Examples
-    --------
     >>> as_numbers([1, True, None, "two", 3])
     (array([ 1.,  1., nan]), 3)
     """

@@ -209,23 +209,12 @@ def encode(
     y: Sequence[Any] = (),
     weights: np.ndarray | None = None,
 ) -> Encoded:
-    """Encode rows from one number on, up to another, or to one that must be encoded by itself.
+    """Encode rows of a table from number ``first`` on, up to ``end``, or to one that must be encoded by itself.
 
-    Parameters
-    ----------
-    columns
-        The encoder's; its ``numbers`` and ``statistics`` are written by ``learn``.
-    table
-        The rows, as this encoder reads them.
-    first, end
-        Numbers of the first row, and of the one after the last.
-    learned
-        Whether each of these rows is to be learned, bool [end - first]: a row that brings something new, or a feature that is not
-        ``known``, must be encoded by itself then. None: rows are predicted only.
-    known
-        The features that the learner knows. None: all.
-    y, weights
-        The labels of the rows, None for none, and their weights, float64: for statistics. Without them, none are learned.
+    The ``columns`` are the encoder's, whose ``numbers`` and ``statistics`` are written by ``learn``. ``learned``, bool [end -
+    first], says whether each of these rows is to be learned: one that brings something new, or a feature that the learner does
+    not have among the ``known`` (None: it has all), must be encoded by itself then. None: rows are predicted only. ``y`` are the
+    labels of the rows and ``weights`` float64 theirs, for statistics; without them, none are learned.
     """
     encoding = _Encoding(columns, table, first, end, learned is not None, None if known is None else set(known))
     counting = None if columns.statistics is None else _Counting(columns.statistics, encoding, table, learned, y, weights)

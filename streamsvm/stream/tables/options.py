@@ -41,15 +41,8 @@ class TableOptions(NamedTuple):
 def columns_of(*texts: str) -> dict[str, Any]:
     """Return the options that texts such as ``"id:drop,city:category"`` give, those of `ROLES`.
 
-    Where several name a column, its last kind counts.
+    Where several name a column, its last kind counts. A ValueError says that it is not NAME:KIND,..., or names a column twice.
 
-    Raises
-    ------
-    ValueError
-        It is not NAME:KIND,..., or names a column twice.
-
-    Examples
-    --------
     >>> columns_of('id:drop, "last, first":category, since:date=%d.%m.%Y %H:%M')
     {'drop': ['id'], 'categorical': ['last, first'], 'dates': {'since': '%d.%m.%Y %H:%M'}}
     >>> columns_of("country:category=,age:number=NA|-")
@@ -113,8 +106,6 @@ def _plain_text(text: str) -> str:
 def columns_text(options: Mapping[str, Any]) -> str:
     """Return options as a text that `columns_of` reads.
 
-    Examples
-    --------
     >>> columns_text({"drop": ["id"], "categorical": ["last, first"], "dates": {"since": "%d.%m.%Y", "to": None}})
     'id:drop,"last, first":category,since:date=%d.%m.%Y,to:date'
     """
@@ -139,10 +130,7 @@ def _text_after(text: str) -> str:
 def table_options(given: Mapping[str, Any], text_format: str | None) -> TableOptions:
     """Return how a table of a format, None for a stream with a URL and for rows in Python, is read with given options.
 
-    Raises
-    ------
-    ValueError
-        Options exclude each other.
+    A ValueError says that options exclude each other.
     """
     Reading(**{name: value for name, value in given.items() if name in READING})
     numbers = given.get("numbers", [])
@@ -156,8 +144,6 @@ def table_options(given: Mapping[str, Any], text_format: str | None) -> TableOpt
 def flags_of(options: Mapping[str, Any]) -> str:
     """Return options as they stand on a command line.
 
-    Examples
-    --------
     >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "?"]})
     "--columns id:drop,since:date=%d.%m.%Y,to:date --missing 'NA,?'"
     """
@@ -172,8 +158,6 @@ def flags_of(options: Mapping[str, Any]) -> str:
 def arguments_of(options: Mapping[str, Any]) -> str:
     """Return options as they stand in a call in Python.
 
-    Examples
-    --------
     >>> arguments_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}, "missing": ["NA", "?"]})
     "columns='id:drop,since:date=%d.%m.%Y,to:date', missing=['NA', '?']"
     """

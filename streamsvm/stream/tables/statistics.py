@@ -28,19 +28,14 @@ _LABELS = bool | int | float | str
 class NameStatistics:
     """Counts the labels of each name of a table, or averages its targets, in a hash table of bounded size.
 
-    The statistic of a name knows the labels of the rows before it alone, as ordered target statistics do [1]_. Labels are numbers
-    to predict if one is a float, or if more than 64 are whole numbers; otherwise each of the first 8 has a statistic. Of two
-    labels it is the larger one that has. A row costs O(names x labels).
+    The statistic of a name knows the labels of the rows before it alone, as ordered target statistics do (Prokhorenkova et al.
+    2018, CatBoost: unbiased boosting with categorical features, section 3.2). Labels are numbers to predict if one is a float, or
+    if more than 64 are whole numbers; otherwise each of the first 8 has a statistic. Of two labels it is the larger one that has.
+    A row costs O(names x labels).
 
     The table begins small, doubles when more than half of it is in use, and holds 65,536 names at most, in 28 to 84 bytes each.
     Then a new name takes the place of the one among 16 that was learned least recently.
 
-    References
-    ----------
-    .. [1] L. Prokhorenkova et al., CatBoost: unbiased boosting with categorical features, NeurIPS 2018, section 3.2.
-
-    Examples
-    --------
     >>> from streamsvm.files.category_names import key_of, seed_of
     >>> known = NameStatistics()
     >>> key = key_of(seed_of("city"), "Paris")
@@ -204,10 +199,7 @@ class NameStatistics:
     def merged(self, others: Iterable[NameStatistics]) -> NameStatistics:
         """Return the statistics of all rows that this one and others have learned; labels are those that come first.
 
-        Raises
-        ------
-        ValueError
-            Some have learned labels, and others numbers to predict.
+        A ValueError says that some have learned labels, and others numbers to predict.
         """
         tables = [each for each in (self, *others) if each.of_numbers is not None]
         merged = NameStatistics()

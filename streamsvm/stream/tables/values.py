@@ -35,15 +35,9 @@ _YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a 
 def number(text: str) -> float:
     """Return the number that a text is.
 
-    This is stricter than Python's float: digits are ASCII, without underscores between them.
+    This is stricter than Python's float: digits are ASCII, without underscores between them. A ValueError says that the text is
+    no number.
 
-    Raises
-    ------
-    ValueError
-        The text is no number.
-
-    Examples
-    --------
     >>> number(" 1e3 "), number("-.5")
     (1000.0, -0.5)
     >>> number("2020_01")
@@ -59,8 +53,6 @@ def number(text: str) -> float:
 def label_of(y: Any) -> Any:
     """Return a typed label as all formats have it: a text without blanks around it, whether it comes as text or as bytes.
 
-    Examples
-    --------
     >>> label_of("yes "), label_of(b"yes"), label_of(1)
     ('yes', 'yes', 1)
     """
@@ -79,22 +71,10 @@ DEEPEST = 16
 def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
     """Return a row with the values of objects within it as columns of their own, named by their path.
 
-    Parameters
-    ----------
-    row
-        Values by column. What is in a list stays there.
-    label
-        The column that stays as it is, though it were an object: a label may not become features.
-    dropped
-        The columns, or paths, that are left out with all that is in them.
+    What is in a list stays there. The column ``label`` stays as it is, though it were an object: a label may not become features.
+    ``dropped`` are columns, or paths, that are left out with all that is in them. A ValueError says that two values have one
+    path, or objects lie more than 16 deep.
 
-    Raises
-    ------
-    ValueError
-        Two values have one path, or objects lie more than 16 deep.
-
-    Examples
-    --------
     >>> flat({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
     """
@@ -122,8 +102,6 @@ def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str
 def at_path(row: Mapping[str, Any], path: str) -> Any:
     """Return the value that `flat` names by a path, or the object there; None if there is none.
 
-    Examples
-    --------
     >>> at_path({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
     2
     """
@@ -136,25 +114,12 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
 
 
 def seconds(value: Any, form: str | None = None) -> float:
-    """Return a date or time as seconds since 1970, in UTC if it names no time zone.
+    """Return a date or time as seconds since 1970, in UTC if it names no time zone; a ValueError says that it is none.
 
-    Parameters
-    ----------
-    value
-        A date, a datetime, text, or a number since 1970. A float of fewer than 1e11 is in seconds already, whatever the format:
-        what this function returns stays as it is.
-    form
-        The format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
-        None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
-        (20240131).
+    ``form`` is the format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or
+    ``"ns"``. None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
+    (20240131). A float of fewer than 1e11 is in seconds already, whatever the format: what this function returns stays as it is.
 
-    Raises
-    ------
-    ValueError
-        The value is not a date, or text in another format.
-
-    Examples
-    --------
     >>> seconds("1970-01-02"), seconds("1970-01-01T01:00+01:00"), seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
     (86400.0, 0.0, 88200.0)
     >>> seconds(1_700_000_000), seconds(1_700_000_000_000), seconds("1700000000000000000"), seconds(5, "ms")
@@ -186,8 +151,6 @@ def seconds_of(moment: datetime) -> float:
 def date_text(since: float) -> str:
     """Return seconds since 1970 as the date that they are, as people read it.
 
-    Examples
-    --------
     >>> date_text(86400.0), date_text(5400.5), date_text(1e300)
     ('1970-01-02', '1970-01-01 01:30:00', '1e+300')
     """
@@ -201,8 +164,6 @@ def iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
 
     None where one is written otherwise.
 
-    Examples
-    --------
     >>> iso_seconds(["1970-01-02 00:00", "1970-01-01 01:00"])
     array([86400.,  3600.])
     """
@@ -246,8 +207,6 @@ def _in_text(text: str, form: str | None) -> datetime | int | float:
 def unit_of(value: float) -> str:
     """Return the unit that the size of a number since 1970 tells.
 
-    Examples
-    --------
     >>> unit_of(1_700_000_000), unit_of(1_700_000_000_000)
     ('s', 'ms')
     """
@@ -260,8 +219,6 @@ def parsed(text: str, form: str | None = None) -> datetime:
     The name of a zone in brackets after its offset says nothing more, 24:00 is the end of a day, and of nanoseconds the last
     three digits are left out.
 
-    Examples
-    --------
     >>> parsed("31.12.2024", "%d.%m.%Y"), parsed("2024-12-30T24:00")
     (datetime.datetime(2024, 12, 31, 0, 0), datetime.datetime(2024, 12, 31, 0, 0))
     """
@@ -333,8 +290,6 @@ _ORDERS = {
 def formats_of(texts: Sequence[str]) -> list[str | None]:
     """Return the formats in which all texts are dates: None for ISO 8601 alone, several where day and month cannot be told.
 
-    Examples
-    --------
     >>> formats_of(["2024-03-01T12:00"])
     [None]
     >>> formats_of(["20/May/2015:21:34:02 +0000"]), formats_of(["05/20/2015 9:34 PM"])
@@ -407,8 +362,6 @@ def cyclic(time: float, cycle: str) -> tuple[float, float]:
 
     With both, the end of a cycle is near its beginning.
 
-    Examples
-    --------
     >>> [round(part, 2) for part in cyclic(3 * 3600.0, "day")]
     [0.71, 0.71]
     """
