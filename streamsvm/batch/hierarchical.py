@@ -14,8 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch.hss.compositional import compose, floats_needed
 from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join, pack
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
-from streamsvm.batch.path_machine import Alternative, PathMachine, Prepared, forest_sizes, foretell, tree_seconds
-from streamsvm.batch.pilot import exact_seconds
+from streamsvm.batch.path_machine import Alternative, PathMachine, Prepared, exact_seconds, forest_sizes, foretell, tree_seconds
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss, Solution, descend
 from streamsvm.core.checks import parameter

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -12,11 +14,9 @@ from river import base, compose
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.stream.answers import probabilities_of, without_unsure
-from streamsvm.stream.changed import LEAST, ROWS, ChangedColumns
 from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source
-from streamsvm.stream.parameters import as_now, differing, parameters_of
 from streamsvm.stream.rows import (
     MOST_LABELS,
     GuardedModel,
@@ -30,6 +30,7 @@ from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.stream_loop import LoopOptions, Progress
 from streamsvm.stream.tables.chunk import Chunk, Row, Weighted
 from streamsvm.stream.together import Together
+from streamsvm.stream.unfamiliar import LEAST, ROWS, ChangedColumns
 from streamsvm.stream.weights import check_takes_weights
 
 
@@ -398,3 +399,29 @@ def _rounded_report(report: ScoreReport) -> dict[str, Any]:
     value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (report.value, *(x for _, x in report.guesses)))
     found = [[what, guess] for (what, _), guess in zip(report.guesses, guesses, strict=True)]
     return {"name": report.name, "value": value} | ({"guesses": found} if found else {})
+
+
+def parameters_of(model: Any) -> str:
+    """Return the parameters of a model that has learned nothing."""
+    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
+    # of what it wraps the name only.
+    kind = type(model).__name__
+    texts = [repr(model).replace(kind, "Pipeline", 1) if isinstance(model, compose.Pipeline) else repr(model)]
+    for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
+        while isinstance(step, base.Wrapper):
+            step = step._wrapped_model
+            texts.append(repr(step))
+    return re.sub(r" at 0x[0-9a-f]+|\n +marks=\{\}", "", "\n".join(texts))
+
+
+def as_now(parameters: Any) -> str:
+    """Return the parameters in a checkpoint with the default of now, where earlier versions had room for 256 features."""
+    return re.sub(r"\bmax_features=256\b", "max_features=1024", str(parameters))
+
+
+def differing(then: str, now: str) -> str:
+    """Say which lines of the parameters of two models differ."""
+    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
+    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
+    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
+    return ", and ".join(parts) or "its steps have another order"

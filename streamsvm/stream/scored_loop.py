@@ -23,9 +23,8 @@ from streamsvm.stream.rows import (
     gives_probabilities,
     listed,
 )
-from streamsvm.stream.scores.base import Columns, Score
+from streamsvm.stream.scores.base import Columns, Score, ScoreError
 from streamsvm.stream.scores.curve import LearningCurve
-from streamsvm.stream.scores.positive import ScoreError
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.stream_loop import Progress, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk

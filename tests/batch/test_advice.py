@@ -16,7 +16,6 @@ from streamsvm.batch import (
     HierarchicalSVR,
     HSSADMMClassifier,
     path_machine,
-    pilot,
 )
 from streamsvm.batch.csmo import machine
 from streamsvm.core.compiling.functions import with_numba
@@ -126,25 +125,25 @@ def test_a_forest_says_before_it_begins_that_it_is_not_for_such_rows(monkeypatch
 def test_support_vectors_of_a_pilot_are_those_of_the_machine(model, other, y, monkeypatch):
     support = len(other.fit(X, y).support_)
     prepared = model._prepared([1.0, 1.0], X, y, None)
-    found = pilot.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon)
+    found = path_machine.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon)
     assert found == pytest.approx(path_machine.exact("", len(X), 2 * support, 1).seconds, rel=0.1)
-    monkeypatch.setattr(pilot, "_ROWS", 150)
-    monkeypatch.setattr(pilot, "_FEWER", 50)
-    assert pilot.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon) == pytest.approx(found, rel=0.5)
+    monkeypatch.setattr(path_machine, "_ROWS", 150)
+    monkeypatch.setattr(path_machine, "_FEWER", 50)
+    assert path_machine.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon) == pytest.approx(found, rel=0.5)
 
 
 @pytest.mark.once
 def test_a_pilot_without_a_class_is_no_error_and_an_interrupt_ends_it(monkeypatch):
     model = HierarchicalSVC(**SMALL)
     rare = np.arange(len(X)) == 7
-    monkeypatch.setattr(pilot, "_ROWS", 20)
-    monkeypatch.setattr(pilot, "_FEWER", 5)
+    monkeypatch.setattr(path_machine, "_ROWS", 20)
+    monkeypatch.setattr(path_machine, "_FEWER", 5)
     prepared = model._prepared([1.0], X, rare, None)
-    assert 0.0 < pilot.exact_seconds(prepared, [1.0], model._kernel, None) < 1.0
-    solve = pilot.solve
-    monkeypatch.setattr(pilot, "solve", lambda *given: solve(*given)._replace(interrupted=True))
+    assert 0.0 < path_machine.exact_seconds(prepared, [1.0], model._kernel, None) < 1.0
+    solve = path_machine.solve
+    monkeypatch.setattr(path_machine, "solve", lambda *given: solve(*given)._replace(interrupted=True))
     with pytest.raises(KeyboardInterrupt):
-        pilot.exact_seconds(prepared, [1.0], model._kernel, None)
+        path_machine.exact_seconds(prepared, [1.0], model._kernel, None)
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(2.9, False), (3.0, True)])

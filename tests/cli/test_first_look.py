@@ -24,7 +24,7 @@ from streamsvm.stream import open_source
 from streamsvm.stream.look.beginnings import of_files
 from streamsvm.stream.look.proposals import NothingLeftError, proposal, tried
 from streamsvm.stream.look.seen_columns import look
-from streamsvm.stream.parameters import parameters_of
+from streamsvm.stream.loop import parameters_of
 from streamsvm.stream.tables import TableEncoder
 from streamsvm.stream.tables.options import flags_of
 

@@ -31,9 +31,9 @@ from streamsvm.stream import (
     scored_loop,
 )
 from streamsvm.stream.scores.base import Both
+from streamsvm.stream.scores.guesses import TargetGuesses
 from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
 from streamsvm.stream.scores.several import Scores
-from streamsvm.stream.scores.target_guesses import TargetGuesses
 
 ALL = [
     "Accuracy",

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import cut
 from streamsvm.stream.look.codes import ID, are_codes
-from streamsvm.stream.look.units import money_of, unit_of
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed, zone_names
-from streamsvm.stream.tables.values import unit_of as time_unit_of
+from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed, unit_of, zone_names
 
 #: So many rows at least make a constant or an id of a column.
 ENOUGH = 20
@@ -188,7 +186,7 @@ def _of_units(texts: Sequence[str]) -> str:
     if any(all(_written_in(mark, text) is not None for text in texts) for mark in _BY_MARK):
         money = money_of(texts)
         return f"numbers in several units: {cut(', '.join(money), _LONGEST_VALUE)}" if len(money) > 1 else ""
-    unit = unit_of(texts)
+    unit = text_unit_of(texts)
     return f"numbers with the unit {unit!r}, which is not read" if unit else ""
 
 
@@ -263,7 +261,7 @@ def _time_unit(numbers: Sequence[float]) -> str | None:
     """The unit of whole numbers that look like times since 1970; an empty text if they look like days such as 20240131."""
     if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
         return ""
-    units = {time_unit_of(number) for number in numbers}
+    units = {unit_of(number) for number in numbers}
     unit = units.pop()
     if units or unit == "s":  # which are whole numbers like others
         return None
@@ -333,3 +331,31 @@ def most_common(values: Sequence[Any], most: int = 3) -> str:
     counts = Counter(str(value) for value in values)
     texts = [cut(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")
+
+
+_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
+_MONEY = re.compile(r"%|[$€£¥₹]|[^\W\d_]{2,}")
+_AFTER = re.compile(r"[-+\u2212]?[\d.,'\u2019\u00a0\u2009\u202f ]*\d\s?((?:[^\W\d_]|[°%‰\u2032\u2033])[^\d\s,;:]{0,7})")
+
+
+def money_of(texts: Iterable[str]) -> list[str]:
+    """Return the currencies and the percent sign in texts that are numbers as people write them; a sign is its currency.
+
+    >>> money_of(["$5", "5.50", "(7 USD)", "1e3"]), money_of(["EUR 5", "CHF5", "3%"])
+    (['USD'], ['EUR', 'CHF', '%'])
+    """
+    return list(dict.fromkeys(_SIGNS.get(unit, unit) for text in texts for unit in _MONEY.findall(text)))
+
+
+def text_unit_of(texts: Iterable[str]) -> str | None:
+    """Return the one unit that stands after each of some numbers in text; None if they are something else.
+
+    >>> [text_unit_of(texts) for texts in (["71.2 kg", "80kg"], ["5,3 km/h", "1.200 km/h"], ["5 g", "5 kg"], ["5 kg", "heavy"])]
+    ['kg', 'km/h', None, None]
+    """
+    units: set[str | None] = set()
+    for text in texts:
+        units.add(found[1] if (found := _AFTER.fullmatch(text)) else None)
+        if len(units) > 1:
+            return None
+    return units.pop() if units else None

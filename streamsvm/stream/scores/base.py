@@ -1,13 +1,14 @@
-"""What all scores have: a value over all rows, one over the last rows, what guessing gives, and a state that is saved."""
+"""What all scores have: a value over all and the last rows, what guessing gives, a saved state; and which labels are positive."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError
 
 #: What a checkpoint saves of a score: its sums, those of its last rows, and the rows until the latter are made anew.
@@ -148,3 +149,47 @@ def described(name: str, facts: Mapping[str, Any], window: int, positive: Hashab
     """
     facts = {**facts, "window": window} | ({} if positive is None else {"positive": positive})
     return f"{name}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})"
+
+
+NAME_IT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
+
+
+class ScoreError(ValueError):
+    """A metric cannot count the labels of a stream."""
+
+
+class PositiveLabels:
+    """The labels of a stream, as far as metrics with a positive one need to know them.
+
+    Without a ``positive`` label, True and 1 are positive, False, 0 and -1 negative, and other labels are refused. ``multiclass``
+    says whether there may be more than two labels. ``name`` is that of the metric.
+    """
+
+    def __init__(self, name: str, positive: Hashable = None, multiclass: bool = False) -> None:
+        self._name, self._positive, self._multiclass = name, positive, multiclass
+        self._seen: set[Any] = set()
+
+    def admit(self, y: Any) -> None:
+        """Raise a ScoreError where a label cannot be counted.
+
+        Then which label is positive is not known, or there are two others (a warning if there may be more than two).
+        """
+        if y in self._seen:
+            return
+        if self._positive is None:
+            if y not in (0, 1, -1):
+                raise ScoreError(
+                    f"{self._name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
+                    f"So {NAME_IT}"
+                )
+        elif len(self._seen) == 1 and self._positive not in (*self._seen, y):
+            seen = " and ".join(map(repr, (*self._seen, y)))
+            doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are {seen}"
+            if not self._multiclass:  # there will be no third one
+                raise ScoreError(doubt)
+            warn(f"{doubt}. {self._name} says nothing until it comes")
+        self._seen.add(y)
+
+    def admitted(self, labels: Iterable[Any]) -> None:
+        """Know labels that were admitted in an earlier run."""
+        self._seen.update(labels)

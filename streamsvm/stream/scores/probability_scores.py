@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, described
-from streamsvm.stream.scores.label_shares import LabelShares
+from streamsvm.stream.scores.guesses import LabelShares
 from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
