@@ -252,15 +252,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
         """Replace the coefficients of the support vectors and the intercept, in both iterates.
 
-        Parameters
-        ----------
-        coefficients, intercept
-            Float [outputs, n_support] and [outputs], in the order and with the signs of the attributes of the same names.
-
-        Raises
-        ------
-        ValueError
-            A shape does not fit, or a number is not finite.
+        They are float [outputs, n_support] and [outputs], in the order and with the signs of the attributes of the same names. A
+        ValueError says that the shape does not fit, or a number is not finite.
         """
         live, n, views = self._store.live, self.n_support, self._store.views
         a, b = np.asarray(coefficients, np.float64), np.asarray(intercept, np.float64)

@@ -182,27 +182,15 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
-        """Predict the probability of each label of one row.
+        """Predict the probability of each label of one row: a dict, in which the most probable label is the one of `predict_one`.
 
-        The most probable label is the one that `predict_one` returns. Decision values become log odds by one factor, which is
-        fitted row by row (temperature scaling: Guo et al. 2017, On calibration of modern neural networks). The result is mixed
-        with equal probabilities, which count as much as two rows: after n rows, no probability is above (n + 2) / (n + 3).
-        `SVMClassifier` gets its probabilities in another way; see its Notes.
+        Decision values become log odds by one factor, which is fitted row by row (temperature scaling: Guo et al. 2017, On
+        calibration of modern neural networks). The result is mixed with equal probabilities, which count as much as two rows:
+        after n rows, no probability is above (n + 2) / (n + 3). `SVMClassifier` gets its probabilities in another way; see its
+        Notes.
 
-        Parameters
-        ----------
-        x
-            The row: a mapping of feature names to numbers. Features that were never learned are ignored.
-
-        Returns
-        -------
-        A dict of label to probability. Before any row was learned it is empty; or, if the model has room for two classes only,
-        it has False and True at 0.5, as river expects of binary classifiers.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
+        Before any row was learned the dict is empty; or, if the model has room for two classes only, it has False and True at
+        0.5, as river expects of binary classifiers. The row and the errors are as in `predict_one`.
         """
         positive = self._decide_row(x, PROBABILITY)
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
@@ -291,23 +279,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
-        """Return the decision values of the rows of X.
+        """Return the decision values of the rows of X. Arguments are as in `learn_many` and `decision_function_one`.
 
-        Parameters
-        ----------
-        X
-            As in `learn_many`.
-        output
-            As in `decision_function_one`.
-
-        Returns
-        -------
-        float64 [n], or a series if X is a frame. From the third label on float64 [n, labels], or a frame if X is one.
-
-        Raises
-        ------
-        ValueError
-            X is not a frame or array of finite numbers.
+        They are float64 [n], or a series if X is a frame. From the third label on they are float64 [n, labels], or a frame if X
+        is one. A ValueError says that X is not a frame or array of finite numbers.
         """
         answers, like = self._decide_rows(X, self._output(output))
         return self._as_decisions(answers, like)
@@ -321,50 +296,24 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probability of each label for the rows of X.
+        """Predict the probability of each label for the rows of X, which are as in `predict_many`, with its errors.
 
-        Parameters
-        ----------
-        X
-            As in `learn_many`.
-
-        Returns
-        -------
-        float64 [n, labels], or a frame with a column for each label if X is a frame. Columns are in the order of `labels`, but
-        while there are two of them, the negative label comes first. There are as many columns as `predict_proba_one` has
-        labels: one while a text is the only label so far; and before any row was learned none, or two if the model has room for
-        two classes only.
-
-        Raises
-        ------
-        ValueError
-            X is not a frame or array of finite numbers.
+        Returned are float64 [n, labels], or a frame with a column for each label if X is a frame. Columns are in the order of
+        `labels`, but while there are two of them, the negative label comes first. There are as many columns as
+        `predict_proba_one` has labels: one while a text is the only label so far; and before any row was learned none, or two if
+        the model has room for two classes only.
         """
         answers, like = self._decide_rows(X, PROBABILITY)
         return self._as_probabilities(answers, like)
 
     def answers_many(self, X: Any) -> Answers:
-        """Return predictions, decision values and probabilities of the rows of X in one go.
+        """Return predictions, decision values and probabilities of the rows of X in one go; X and the errors are as in
+        `predict_many`.
 
-        Unlike the three separate calls, it computes as little as possible twice.
+        Unlike the three separate calls, it computes as little as possible twice. It is a tuple of what `predict_many`,
+        `decision_function_many` and `predict_proba_many` return, with the names ``predictions``, ``decisions`` and
+        ``probabilities``.
 
-        Parameters
-        ----------
-        X
-            As in `learn_many`.
-
-        Returns
-        -------
-        A tuple of what `predict_many`, `decision_function_many` and `predict_proba_many` return, with the names
-        ``predictions``, ``decisions`` and ``probabilities``.
-
-        Raises
-        ------
-        ValueError
-            X is not a frame or array of finite numbers.
-
-        Examples
-        --------
         >>> from streamsvm import BSGDClassifier
         >>> X = np.array([[0.0], [1.0]])
         >>> model = BSGDClassifier(budget=10)

@@ -105,11 +105,6 @@ class _Conformal:
         self._calibration.restore(state["_calibration"])
 
 
-def _check_too(model: Any, x: dict[Any, Any], y: Any) -> None:
-    if (check := getattr(model, "check_one", None)) is not None:
-        check(x, y)
-
-
 @documented
 class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regressor):
     """A regressor with intervals that hold the target of as many rows as they say, also after a drift.
@@ -210,7 +205,8 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
         """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
         checked_target(y)
-        _check_too(self.regressor, x, y)
+        if (check := getattr(self.regressor, "check_one", None)) is not None:
+            check(x, y)
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the regressor."""
@@ -331,12 +327,6 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
             if each and label is not None and (weights is None or weights[i] > 0.0):
                 self._calibration.learn(1.0 - (float(each[label][i]) if label in each else 0.0))
         return decided
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"classifier": linear_model.LogisticRegression()}
 
 
 def _last_step(model: Any) -> Any:

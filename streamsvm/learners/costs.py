@@ -62,14 +62,6 @@ class CostSensitiveClassifier(ClassifierWrapper):
         self.classifier = classifier
         self.costs: dict[Any, float] = checked_costs(costs)
 
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.classifier._multiclass)
-
-    def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one row, as the classifier does."""
-        self.classifier.learn_one(x, y, **kwargs)
-
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
         """Predict the label of one row: the one whose probability times its cost is the largest."""
         probabilities = self.classifier.predict_proba_one(x, **kwargs)
@@ -93,9 +85,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"classifier": linear_model.LogisticRegression(), "costs": {True: 3.0}}
+        yield from ({**given, "costs": {True: 3.0}} for given in super()._unit_test_params())
 
 
 def checked_costs(costs: Any) -> dict[Any, float]:

@@ -114,28 +114,12 @@ class LinearEstimator(Mergeable):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Start from the weights of another linear model.
+        """Start from the weights of another linear model, float [d]; the arguments are as in `BSGDClassifier.start_from`.
 
-        Both the last and the average iterate become the given model.
-
-        Parameters
-        ----------
-        weights
-            The weights, float [d].
-        intercept
-            The intercept, a number.
-        feature_names
-            The names of the d features. None names them 0, 1, ..., d - 1.
-        labels
-            The two labels of a classifier. The second one is the label of decision values above 0 here. The model itself calls
-            True or 1 positive, and so may hold the negative of the weights: see `positive_label`.
-        n_learned
-            The number of rows that count as learned.
-
-        Raises
-        ------
-        ValueError
-            The model has already learned something, or shapes, names or numbers do not fit.
+        Both the last and the average iterate become the given model. Of two ``labels``, the second one is the label of decision
+        values above 0 here. The model itself calls True or 1 positive, and so may hold the negative of the weights: see
+        `positive_label`. A ValueError says that the model has already learned something, or that shapes, names or numbers do not
+        fit.
         """
         self._check_untouched(n_learned)
         weights = np.asarray(weights, np.float64)
@@ -152,15 +136,8 @@ class LinearEstimator(Mergeable):
     def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
         """Replace the weights of the features and the intercept, in both iterates.
 
-        Parameters
-        ----------
-        coefficients, intercept
-            Float [features seen], and a number, in the order and with the signs of the attributes of the same names.
-
-        Raises
-        ------
-        ValueError
-            The shape does not fit, or a number is not finite.
+        They are float [features seen], and a number, in the order and with the signs of the attributes of the same names. A
+        ValueError says that the shape does not fit, or a number is not finite.
         """
         weights, used = np.asarray(coefficients, np.float64), self._store.used
         if weights.shape != (used,):

@@ -81,18 +81,10 @@ class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
         yield {"budget": 20, "nu": 0.5, "maintenance": Removal("random")}
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Learn one row.
+        """Learn one row: a mapping of feature names to numbers. Features that it does not have count as 0.
 
-        Parameters
-        ----------
-        x
-            The row: a mapping of feature names to numbers. Features that it does not have count as 0.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number, or there are more than ``max_features`` with ``overflow="raise"``. The model stays
-            as it was.
+        A ValueError says that a feature is not a finite number, or that there are more than ``max_features`` with
+        ``overflow="raise"``. The model stays as it was.
         """
         self._learn_row(x, 0.0, 1.0)
 
@@ -121,19 +113,9 @@ class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
         return 0.5 - 0.5 * z / math.sqrt(2.0 + z * z)
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> float:
-        """Return the decision value of a row: the kernel expansion minus the threshold.
+        """Return the decision value of a row, as in `score_one`: the kernel expansion minus the threshold.
 
         It is below 0 outside of the region that was learned, and 0 before any row was learned.
-
-        Parameters
-        ----------
-        x
-            As in `score_one`.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
         """
         return self._decide_row(x, CHOSEN)
 

@@ -409,19 +409,9 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         return (scale[:, 0] + scale[:, 1] * np.array(answers[0])).tolist(), None
 
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
-        """Merge other models into this one, as `BSGDClassifier.merge_with` does.
+        """Merge other models with the same parameters into this one, as `BSGDClassifier.merge_with` does; ``units`` are as there.
 
-        Parameters
-        ----------
-        *others
-            Models with the same parameters, whose regressors can be merged. They stay as they are.
-        units
-            As in the ``merge_with`` of the regressor.
-
-        Raises
-        ------
-        ValueError
-            The models cannot be merged. This model stays as it was.
+        A ValueError says that the models cannot be merged. This model stays as it was, as the others do.
         """
         scaler = copy.deepcopy(self._scaler)
         found = scaler.merge_with(*(other._scaler for other in others))

@@ -148,21 +148,10 @@ class SupervisedEstimator(RiverEstimator):
     @overload
     def predict_many(self, X: Any) -> Any: ...
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels or targets of the rows of X, as `predict_one` predicts each.
+        """Predict the labels or targets of the rows of X, which are as in `learn_many`, as `predict_one` predicts each.
 
-        Parameters
-        ----------
-        X
-            As in `learn_many`.
-
-        Returns
-        -------
-        An array [n] of labels, or of targets in float64; or a series if X is a frame.
-
-        Raises
-        ------
-        ValueError
-            X is not a frame or array of finite numbers. The message names the row.
+        Returned is an array [n] of labels, or of targets in float64; or a series if X is a frame. A ValueError says that X is not
+        a frame or array of finite numbers; it names the row.
         """
         return self._predict_rows(X)
 

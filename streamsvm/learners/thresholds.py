@@ -272,8 +272,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"classifier": linear_model.LogisticRegression()}
         metric: Any = metrics.F1  # has no types
-        yield {"classifier": linear_model.LogisticRegression(), "metric": metric(), "horizon": 500}
+        for given in super()._unit_test_params():
+            yield given
+            yield {**given, "metric": metric(), "horizon": 500}

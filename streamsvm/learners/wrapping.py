@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -94,6 +94,12 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
             return decided, each if probability else None
 
         return predict_then_learn
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model  # noqa: PLC0415 - takes a second
+
+        yield {"classifier": linear_model.LogisticRegression()}
 
     def _merge_within(self, others: Sequence[Any], units: Any) -> None:
         """Merge the classifiers of other models into that of this one; a ValueError where something differs, or cannot be."""

@@ -154,24 +154,11 @@ class TableModel(compose.Pipeline):
         return float(np.mean([found == due for due, found in pairs]))
 
     def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, label: Any = None) -> Any:
-        """Return how much each column of a row moves its decision, as ``explain_one`` of the learner.
+        """Return how much each column of a row moves its decision, as ``explain_one`` of the learner, with its arguments.
 
         All features that were made of a column count together. The typical row has the mean of each number, as far as the learner
-        scales by it, and the mean of the statistics of names.
-
-        Parameters
-        ----------
-        x
-            The row.
-        typical
-            The row to compare with instead.
-        label
-            The label whose decision is explained. None: the predicted one.
-
-        Raises
-        ------
-        ValueError
-            The row is refused, the model has learned nothing, or its learner explains nothing.
+        scales by it, and the mean of the statistics of names. A ValueError says that the row is refused, the model has learned
+        nothing, or its learner explains nothing.
         """
         encoder, *_, last = self.steps.values()
         if not hasattr(last, "explain_one"):
@@ -183,22 +170,11 @@ class TableModel(compose.Pipeline):
         return replace(found, values=_with_dates(encoder, x))
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
-        """Return the rows of each label that the learner knows and that are nearest to a row, as ``examples_one`` of the learner.
+        """Return the rows of each label that the learner knows and that are nearest to a row, at most n, as its ``examples_one``.
 
         Their features are put back into columns, as far as they tell: of a name without a feature of its own, it is known what
-        labels say of it, and a number that was missing is the mean that stood for it.
-
-        Parameters
-        ----------
-        x
-            The row.
-        n
-            The most rows of each label; without labels, of all.
-
-        Raises
-        ------
-        ValueError
-            The row is refused, or the learner knows no rows.
+        labels say of it, and a number that was missing is the mean that stood for it. A ValueError says that the row is refused,
+        or that the learner knows no rows.
         """
         encoder = next(iter(self.steps.values()))
         found = self._last_says("examples_one", "no rows to show", x, n)
