@@ -29,7 +29,7 @@ from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import to_bytes
 from streamsvm.learners import merging
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm_spark.parts import Reservoir, Sample, joined
+from streamsvm_spark.parts import Reservoir, Sample, joined_samples
 
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
 WEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -65,7 +65,7 @@ class Parts(NamedTuple):
         """One model of them all."""
         model = copy.deepcopy(self.models[0])
         if len(self.models) > 1:
-            X, y, w = joined(self.samples, [len(rows) for rows in self.slices])
+            X, y, w = joined_samples(self.samples, [len(rows) for rows in self.slices])
             model.merge_with(*self.models[1:], rows=(X, y > 0.0, w))
         return model
 

@@ -23,7 +23,7 @@ from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection, MissingTopicError, TopicPlace, describe_topic, message_limit
 from streamsvm_kafka.model_messages import Whole, messages_of, name_of
-from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
+from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare_topic
 from streamsvm_kafka.sink import RAISE_LIMIT, KafkaSink
 from streamsvm_kafka.transactions import Transaction
 
@@ -116,7 +116,7 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
         self._connection = Connection(bootstrap, client)
         self._seconds = transaction_seconds
         self._has_sinks = False
-        prepare(self._connection, topic, self._place)
+        prepare_topic(self._connection, topic, self._place)
         # Before anything is read: from now on no other process can commit under this name.
         self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
         self._transaction.partitions_of(topic)  # so that the first checkpoint need not ask for them

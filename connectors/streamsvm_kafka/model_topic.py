@@ -52,7 +52,7 @@ class NotWholeError(CheckpointError):
     """A topic holds parts of checkpoints of a name, and no whole one."""
 
 
-def prepare(connection: Connection, topic: str, name: str) -> None:
+def prepare_topic(connection: Connection, topic: str, name: str) -> None:
     """Make sure that there is a topic for checkpoints, with one partition; warn if more than compaction removes messages.
 
     It is made if there is none. A CheckpointError says that it cannot be made, or has several partitions.

@@ -24,7 +24,7 @@ from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed, unreadable
+from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed_reason, unreadable_error
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -402,7 +402,7 @@ class PartitionWorker:
             return {}
         except KafkaError as error:
             if not error.retriable:
-                raise unreadable(self.name, error, self._connection, self._topic, self._consumer.group) from error
+                raise unreadable_error(self.name, error, self._connection, self._topic, self._consumer.group) from error
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True
@@ -421,7 +421,7 @@ class PartitionWorker:
         if not (gone := [number for number, at in reached.items() if at < beginnings[number]]):
             raise lost(self.name, f"messages that were not read are gone ({error})") from error
         for number in gone:
-            reason = removed(number, beginnings[number], ends[number], reached[number])
+            reason = removed_reason(number, beginnings[number], ends[number], reached[number])
             first, is_named = self._first_of(number, beginnings, ends)
             if self._start is None or not is_named:
                 raise lost(self.name, reason) from error

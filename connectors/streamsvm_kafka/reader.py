@@ -50,7 +50,7 @@ def lost(name: str, reason: str) -> StreamError:
     )
 
 
-def removed(partition: int, beginning: int, end: int, at: int) -> str:
+def removed_reason(partition: int, beginning: int, end: int, at: int) -> str:
     """Return the reason why a partition cannot be read on at an offset."""
     return (
         f"partition {partition} holds offsets {beginning} to {end}, and {at} is next: retention has removed {beginning - at} "
@@ -58,7 +58,7 @@ def removed(partition: int, beginning: int, end: int, at: int) -> str:
     )
 
 
-def unreadable(name: str, error: KafkaError, connection: Connection, topic: str, group: str | None = None) -> StreamError:
+def unreadable_error(name: str, error: KafkaError, connection: Connection, topic: str, group: str | None = None) -> StreamError:
     """Return the error for a topic that cannot be read, with the right or the package that is missing, if one is."""
     if (right := missing_right(connection.user, error, "Read", topic, group=group)) is not None:
         return StreamError(f"{name}: {right}")
@@ -270,14 +270,14 @@ class TopicReader:
         except LogTruncationError as error:
             raise lost(self._name, f"it was cut back, or deleted and created again ({error})") from error
         except KafkaError as error:
-            raise unreadable(self._name, error, self._connection, self._topic, self._consumer.group) from error
+            raise unreadable_error(self._name, error, self._connection, self._topic, self._consumer.group) from error
 
     def _pass_over_removed(self, error: KafkaError) -> None:
         """Go on where ``start`` says in partitions whose next messages are gone; StreamError if it does not say."""
         beginnings, ends = self.told.bounds(self.offsets if self.ends is None else self.ends)
         reached = {p: self._consumer.reached(p) for p in beginnings}
         at = {p: self.offsets[p] if offset is None else offset for p, offset in reached.items()}
-        gone = {p: removed(p, begin, ends[p], at[p]) for p, begin in beginnings.items() if at[p] < begin}
+        gone = {p: removed_reason(p, begin, ends[p], at[p]) for p, begin in beginnings.items() if at[p] < begin}
         if not gone or self._start is None:
             raise lost(self._name, min(gone.values(), default=f"messages that were not read are gone ({error})")) from error
         first = self.told.first(self._start, beginnings, ends)

@@ -18,8 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.warning import kept_warnings, warn
-from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted, received
-from streamsvm_spark.columns import RowsError, mapped
+from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted_machine, received_rows
+from streamsvm_spark.columns import RowsError, mapped_batches
 from streamsvm_spark.models import SVMModel
 from streamsvm_spark.parameters import CascadeParams
 
@@ -177,11 +177,11 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
     def _fit(self, dataset: DataFrame) -> CascadeSVCModel:
         self._check()
-        rows = mapped(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
+        rows = mapped_batches(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            _, facts = received(rows.filter("facts IS NOT NULL").toArrow().to_batches())
+            _, facts = received_rows(rows.filter("facts IS NOT NULL").toArrow().to_batches())
             width = _common_width(facts)
             candidates = rows.filter("facts IS NULL")
             cascade = _Cascade(candidates, facts, self._machine(facts, width), self.getTol(), self.getMaxCandidates())
@@ -261,7 +261,7 @@ class _Cascade:
         """Return the machine of all rows, up to the tolerance; of the last round if it is not reached."""
         held, history = self._first(), []
         while True:
-            learner, held = fitted(held, {**self._machine, "tol": self._tol})
+            learner, held = fitted_machine(held, {**self._machine, "tol": self._tol})
             support = held.take(held.alpha > 0.0)
             parts = len(self._counts)
             room = min(self._most - len(support.row), max(_GROWTH * len(support.row), _LEAST, parts))
@@ -287,17 +287,17 @@ class _Cascade:
     def _first(self) -> Candidates:
         """Return the support vectors of the last set of the tree."""
         solve = Solve(self._machine, self._most)
-        sets, level, n = mapped(self._rows, solve, SCHEMA), 0, len(self._counts)
+        sets, level, n = mapped_batches(self._rows, solve, SCHEMA), 0, len(self._counts)
         while n > 1:
             level, n = level + 1, (n + 1) // 2
-            sets = mapped(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
-        return received(sets.toArrow().to_batches())[0]
+            sets = mapped_batches(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
+        return received_rows(sets.toArrow().to_batches())[0]
 
     def _scanned(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
         numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
         bias = float(learner.intercept_[0])
         scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)
-        new, facts = received(mapped(self._rows, scan, SCHEMA).toArrow().to_batches())
+        new, facts = received_rows(mapped_batches(self._rows, scan, SCHEMA).toArrow().to_batches())
         if sum(each["found"] for each in facts) != len(support.row):
             raise RowsError(
                 "the frame gives other rows, or another order, each time it is read, and Spark has read it again: write it to a "

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from scipy import sparse
 
 from streamsvm.batch import CSMOClassifier
-from streamsvm.batch.csmo.columns import Rows, store, subset
+from streamsvm.batch.csmo.columns import Rows, rows_subset, store
 from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.csmo.tiles import add_products, as_indicators, vectors
 from streamsvm.core.kernels import RBF, Kernel
@@ -77,7 +77,7 @@ def facts_batch(facts: Mapping[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"facts": json.dumps(facts)}], _SCHEMA)
 
 
-def received(batches: Iterable[pa.RecordBatch]) -> tuple[Candidates, list[dict[str, Any]]]:
+def received_rows(batches: Iterable[pa.RecordBatch]) -> tuple[Candidates, list[dict[str, Any]]]:
     """Return the rows of batches, and the facts among them, in the order of partitions; RowsError if these tell of a problem."""
     rows, facts = [], []
     for batch in batches:
@@ -140,7 +140,7 @@ def _kernel_expansions(rows: Rows, columns: np.ndarray, c: np.ndarray, which: np
     if not len(columns) or not len(which):
         return np.zeros(len(which))
     out = np.zeros((int(which.max()) + 1, 1))
-    add_expansions(subset(rows, columns), c[np.newaxis], rows, which, kernel, out)
+    add_expansions(rows_subset(rows, columns), c[np.newaxis], rows, which, kernel, out)
     return out[which, 0]
 
 
@@ -215,7 +215,7 @@ class Read(NamedTuple):
         return found if (w > 0.0).all() else found.take(w > 0.0)
 
 
-def fitted(rows: Candidates, machine: Mapping[str, Any]) -> tuple[CSMOClassifier, Candidates]:
+def fitted_machine(rows: Candidates, machine: Mapping[str, Any]) -> tuple[CSMOClassifier, Candidates]:
     """Return the machine of rows of both classes, from their coefficients on, and the rows with its coefficients."""
     start = rows.alpha * rows.signs if rows.alpha.any() else None
     model = CSMOClassifier(**machine).fit(rows.X, rows.y.astype(np.int64), rows.w, start)
@@ -234,7 +234,7 @@ class Solve(NamedTuple):
         """Yield the support vectors of the rows in all batches, or a problem."""
         part = TaskContext.get().partitionId()
         try:
-            passed = self.passed(received(batches)[0])
+            passed = self.passed(received_rows(batches)[0])
         except ValueError as error:
             yield facts_batch({"part": part, "problem": str(error)})
             return
@@ -246,7 +246,7 @@ class Solve(NamedTuple):
             n, most = len(rows.row), min(_ONE_CLASS * len(np.unique(rows.part)), self.most)
             return rows if n <= most else rows.take(np.linspace(0, n - 1, most).astype(np.int64))
         with kept_warnings():  # the solution at the top gives them
-            _, rows = fitted(rows, {**self.machine, "tol": _TOL})
+            _, rows = fitted_machine(rows, {**self.machine, "tol": _TOL})
         support = rows.take(rows.alpha > 0.0)
         if len(support.row) > self.most:
             raise RowsError(
@@ -272,7 +272,7 @@ class Scan(NamedTuple):
         held, sent, short = self.held.get(part, np.empty(0)), Candidates.of([]), np.empty(0)
         loss, product, found, violators, worst = 0.0, 0.0, 0, 0, 0.0
         for batch in batches:
-            rows, _ = received([batch])
+            rows, _ = received_rows([batch])
             if not len(rows.row):
                 continue
             f = decision_values(self.support, self.bias, self.kernel, rows, _NEAR)

@@ -104,7 +104,7 @@ class Partitioned(Protocol):
         """Return what a task makes of the batches of each partition."""
 
 
-def mapped(rows: DataFrame | Partitioned, task: Any, schema: str) -> DataFrame:
+def mapped_batches(rows: DataFrame | Partitioned, task: Any, schema: str) -> DataFrame:
     """Return what a task makes of the batches of each partition; Spark takes a function, and no other object that is called."""
 
     def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
-from streamsvm_spark.columns import Partitioned, RowsError, arrow_schema, mapped, rows_of_batch
+from streamsvm_spark.columns import Partitioned, RowsError, arrow_schema, mapped_batches, rows_of_batch
 from streamsvm_spark.files import Files
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
@@ -103,11 +103,11 @@ def refit(rows: DataFrame | Partitioned, learner: Any, skip: bool, classes: bool
         )
     file = bytes_of(learner)
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
-    parts = mapped(rows, _Sums(file, None, skip, classes), _SUMS)
+    parts = mapped_batches(rows, _Sums(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, _SUMS)
     A, g = np.split(_collected_sums(groups), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
-    tried = _collected_sums(mapped(rows, _Sums(file, step, skip, classes), _SUMS))
+    tried = _collected_sums(mapped_batches(rows, _Sums(file, step, skip, classes), _SUMS))
     take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))
 
 
@@ -158,7 +158,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         kind = self._kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
         task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes, self.getSeed())
-        learner = merge_parts([Part(*row) for row in mapped(rows, task, PARTS).collect()])
+        learner = merge_parts([Part(*row) for row in mapped_batches(rows, task, PARTS).collect()])
         for _ in range(1, self.getRounds()):
             refit(rows, learner, skip, self._classes)
         return self._copyValues(self._model(learner))

@@ -91,7 +91,7 @@ class Reservoir:
         return self._held
 
 
-def joined(samples: Sequence[Sample], rows: Sequence[int]) -> Sample:
+def joined_samples(samples: Sequence[Sample], rows: Sequence[int]) -> Sample:
     """Return one sample of those of partitions, which have some number of rows each.
 
     Each row weighs what it does itself, times the rows that it stands for, of which the mean is made 1.
@@ -223,7 +223,7 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     if others:
         samples = [Sample.of_bytes(part.sample) for part in learned if part.sample is not None]
         try:
-            model.merge_with(*others, rows=joined(samples, [part.rows for part in learned]) if samples else None)
+            model.merge_with(*others, rows=joined_samples(samples, [part.rows for part in learned]) if samples else None)
         except ValueError as error:
             raise RowsError(f"the models of {len(learned)} partitions do not become one: {error}") from error
     return model

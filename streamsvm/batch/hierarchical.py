@@ -11,16 +11,24 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm.batch.hss.compositional import compose, floats_needed
-from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join, pack
+from streamsvm.batch.hss.compositional import compose_matrix, floats_needed
+from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join_trees, pack_forest
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
-from streamsvm.batch.path_machine import Alternative, PathMachine, Prepared, exact_seconds, forest_sizes, foretell, tree_seconds
+from streamsvm.batch.path_machine import (
+    Alternative,
+    PathMachine,
+    Prepared,
+    exact_seconds,
+    forest_sizes,
+    tree_seconds,
+    warn_before,
+)
 from streamsvm.batch.problem import Bounds, Groups
-from streamsvm.batch.tree_descent import Loss, Solution, descend
+from streamsvm.batch.tree_descent import Loss, Solution, descend_tree
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
-from streamsvm.core.progress import shown
+from streamsvm.core.progress import with_progress
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import Workers, one_blas_thread, stop_if_asked, thread_count
 from streamsvm.core.warning import warn
@@ -70,13 +78,13 @@ class _Problems(NamedTuple):
     def _grown(self, seed: int) -> _Tree:
         stop_if_asked()
         cuts = grow(self.X, self.leaf_size, seed)
-        matrix = compose(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
+        matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
         solutions: list[Solution] = []
         for number, bounds in enumerate(self.bounds):
             ordered = Bounds(*(side[cuts.order] for side in bounds))
             start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
-            solutions.append(descend(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
+            solutions.append(descend_tree(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
         return _Tree(seed, cuts, solutions, matrix.nbytes)
 
 
@@ -191,7 +199,7 @@ class HierarchicalMachine(PathMachine):
         def exact() -> Alternative:
             return Alternative(self._exact_name, exact_seconds(prepared, Cs, self._kernel, self._epsilon))
 
-        foretell(type(self).__name__, seconds, n, exact)
+        warn_before(type(self).__name__, seconds, n, exact)
 
     def _check_memory(self, rows: np.ndarray, leaf_size: int, rank: int, problems: int) -> None:
         if self.memory_limit is None:
@@ -218,7 +226,7 @@ class HierarchicalMachine(PathMachine):
 
         with one_blas_thread(), Workers(threads) as workers:  # a tree for each; products do not depend on how many there are
             try:
-                workers.each(grow_tree, shown(seeds, "trees", bool(self.verbose) and threads == 1), problems.stop)
+                workers.each(grow_tree, with_progress(seeds, "trees", bool(self.verbose) and threads == 1), problems.stop)
             except BaseException as error:
                 problems.stop.set()
                 if not is_interrupt(error):
@@ -236,7 +244,7 @@ class HierarchicalMachine(PathMachine):
             (tree.cuts, np.array([each.weights for each in some]) / len(trees))
             for tree, some in zip(trees, solutions, strict=True)
         )
-        forest = join(scaled, prepared.training.counted[prepared.groups.first])
+        forest = join_trees(scaled, prepared.training.counted[prepared.groups.first])
         b = np.zeros((len(problems), len(prepared.groups)))
         for tree, some in zip(trees, solutions, strict=True):
             for of_machine, each in zip(b, some, strict=True):
@@ -266,7 +274,7 @@ class HierarchicalMachine(PathMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _store_rows(self) -> None:
-        self._rows = pack(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
+        self._rows = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
     def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
         out = np.tile(self._intercepts, (X.shape[0], 1))

@@ -35,9 +35,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import DENSE, SPARSE, Rows, cost, csr, csr_without_zeros, store
+from streamsvm.batch.csmo.columns import DENSE, SPARSE, Rows, as_csr, csr_without_zeros, store, value_cost
 from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored
+from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored_tiles
 from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2d, exp2f, values_of_products
 from streamsvm.core.threads import stop_if_asked
 
@@ -128,7 +128,7 @@ class KernelSums:
 
     @cached_property
     def _shares_little(self) -> bool:
-        return self.rows.kind == SPARSE and cost(self.rows) * self._coefficients.shape[1] <= _SHARED * len(self.rows.values)
+        return self.rows.kind == SPARSE and value_cost(self.rows) * self._coefficients.shape[1] <= _SHARED * len(self.rows.values)
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:
@@ -147,7 +147,7 @@ class KernelSums:
     @property
     def _vectors(self) -> Any:
         """The support vectors as an array or CSR array that shares their memory, [n, d]."""
-        return self.rows.dense.T if self.rows.kind == DENSE else csr(self.rows)
+        return self.rows.dense.T if self.rows.kind == DENSE else as_csr(self.rows)
 
     def _prepared(self, X: Any, dtype: type) -> tuple[_Form, Vectors, np.ndarray] | None:
         """Return the form of the support vectors for rows X, these in that form, and their squared norms; None: by columns."""
@@ -160,14 +160,14 @@ class KernelSums:
         if kind not in self._forms:
             self._forms[kind] = self._form(*kind)
         form = self._forms[kind]
-        return form and (form, *stored(X if kind[0] else _relative_rows(X, self._centres[False]), self._kernel, dtype))
+        return form and (form, *stored_tiles(X if kind[0] else _relative_rows(X, self._centres[False]), self._kernel, dtype))
 
     def _form(self, is_sparse: bool, dtype: type) -> _Form | None:
         V, kernel = self._vectors, self._kernel
         if self.rows.kind == DENSE or not is_sparse:
             V = _relative_rows(V, self._centres[is_sparse])
             V = csr_of(V) if is_sparse else V
-        right, squares = stored(V, kernel, dtype)
+        right, squares = stored_tiles(V, kernel, dtype)
         terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
         farthest = _FAR[dtype] / (terms + 4) if kernel.kind == RBF else np.inf
         fits = dtype is np.float64 or (_SCALES[0] <= kernel.gamma <= _SCALES[1] and terms <= _MOST_TERMS)

@@ -62,7 +62,7 @@ def forest_sizes(n: int, d: int) -> tuple[int, int]:
     return int(factor * leaf_size), int(factor * rank)
 
 
-def hierarchical(name: str, n: int, d: int, problems: int) -> Alternative:
+def forest_alternative(name: str, n: int, d: int, problems: int) -> Alternative:
     """Return what a forest would take for n rows of d features."""
     return Alternative(name, _TREES * tree_seconds(n, d, *forest_sizes(n, d), problems))
 
@@ -74,17 +74,17 @@ def tree_seconds(n: int, d: int, leaf_size: int, rank: int, problems: int) -> fl
     return n * (_SECONDS_A_VALUE * values + _SECONDS_A_PRODUCT * products + _SECONDS_OF_WALKS * problems * min(rank, n))
 
 
-def exact(name: str, n: int, support: int, problems: int) -> Alternative:
+def exact_alternative(name: str, n: int, support: int, problems: int) -> Alternative:
     """Return what CSMO would take, which has so many support vectors."""
     return Alternative(name, _SECONDS_A_PAIR * problems * n * support)
 
 
-def linear(name: str, values: int, problems: int) -> Alternative:
+def linear_alternative(name: str, values: int, problems: int) -> Alternative:
     """Return what a linear machine would take for rows with so many values together."""
     return Alternative(name, _SECONDS_A_LINEAR_VALUE * problems * values)
 
 
-def advise(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
+def warn_meanwhile(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
     """Warn where another machine would take a tenth of the seconds that a fit has taken so far; return whether that was said."""
     if seconds < _LEAST_SECONDS or seconds < _TIMES * other.seconds:
         return False
@@ -92,7 +92,7 @@ def advise(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
     return True
 
 
-def foretell(fitted: str, seconds: float, n: int, other: Callable[[], Alternative]) -> bool:
+def warn_before(fitted: str, seconds: float, n: int, other: Callable[[], Alternative]) -> bool:
     """Warn where another machine would take a fifth of the seconds that a fit is about to take; return whether that was said.
 
     The other's time is found out only where the fit is long enough for a word.
@@ -111,14 +111,14 @@ def _rounded_seconds(seconds: float) -> str:
     return f"{float(f'{seconds:.1g}'):,g}"
 
 
-def watch(fitted: str, n: int, other: Alternative | None) -> Callable[[], None]:
+def watch_fit(fitted: str, n: int, other: Alternative | None) -> Callable[[], None]:
     """Return what a fit that begins now calls again and again: it advises, once."""
     stopwatch, told = Stopwatch(), other is None
 
     def look() -> None:
         nonlocal told
         if not told and other is not None:
-            told = advise(fitted, stopwatch.seconds, n, other)
+            told = warn_meanwhile(fitted, stopwatch.seconds, n, other)
 
     return look
 
@@ -203,8 +203,8 @@ class PathMachine(KernelMachine):
         stopwatch = Stopwatch()
         models = models[0]._fit_path(models, X, y, sample_weight)
         n = _num_samples(X)
-        seconds = sum(exact("", n, len(model.support_), len(model._coefficients)).seconds for model in models)
-        advise(type(self).__name__, stopwatch.seconds, n, Alternative(self._exact_name, seconds))
+        seconds = sum(exact_alternative("", n, len(model.support_), len(model._coefficients)).seconds for model in models)
+        warn_meanwhile(type(self).__name__, stopwatch.seconds, n, Alternative(self._exact_name, seconds))
         return models
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
@@ -274,7 +274,7 @@ def exact_seconds(prepared: Prepared, Cs: Iterable[float], kernel: Kernel, epsil
     fewer, more = (_expected_support(prepared, np.sort(order[:rows]), Cs, kernel, epsilon) for rows in (_FEWER, _ROWS))
     power = min(max(np.log(more / fewer) / np.log(_ROWS / _FEWER), 0.0), 1.0)
     support = more * max(len(counted) / _ROWS, 1.0) ** power
-    return exact("", len(counted), int(support), 1).seconds
+    return exact_alternative("", len(counted), int(support), 1).seconds
 
 
 def _expected_support(prepared: Prepared, some: np.ndarray, Cs: Iterable[float], kernel: Kernel, epsilon: float | None) -> int:

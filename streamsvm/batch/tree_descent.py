@@ -230,7 +230,7 @@ class Solution(NamedTuple):
     stopped: bool  # whether it was asked to stop before the gap was small enough
 
 
-def descend(
+def descend_tree(
     cuts: Cuts,
     matrix: CompositionalMatrix,
     loss: Loss,

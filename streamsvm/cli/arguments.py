@@ -14,18 +14,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.cli import UsageError
-from streamsvm.files.messages import names_of, quoted, written
+from streamsvm.files.messages import names_of, quoted_name, written_names
 
 
-def place(text: str) -> Path | str:
+def parse_place(text: str) -> Path | str:
     """Parse a place of checkpoints: a path, or the URL of a topic."""
     return text if "://" in text else Path(text)
 
 
-def every(text: str) -> dict[str, Any]:
+def parse_every(text: str) -> dict[str, Any]:
     """Parse what comes between two checkpoints: the parameters of a loop."""
     if not text.endswith("s"):
-        return {"checkpoint_every": count(text)}
+        return {"checkpoint_every": parse_count(text)}
     between = _number_or_nan(text[:-1])
     if not 0.0 < between < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s")
@@ -40,7 +40,7 @@ def _number_or_nan(text: str) -> float:
         return math.nan
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Parse a whole number of at least 1."""
     try:
         number = int(text)
@@ -51,7 +51,7 @@ def count(text: str) -> int:
     return number
 
 
-def period(text: str) -> float:
+def parse_period(text: str) -> float:
     """Parse a number of seconds that can be waited for."""
     number = _number_or_nan(text)
     if not 0.0 < number <= threading.TIMEOUT_MAX:
@@ -59,21 +59,21 @@ def period(text: str) -> float:
     return number
 
 
-def port(text: str) -> int:
+def parse_port(text: str) -> int:
     """Parse the number of a port."""
     if not (text.isdecimal() and int(text) < 2**16):
         raise argparse.ArgumentTypeError(f"must be a port from 0 (any that is free) to 65535, not {text}")
     return int(text)
 
 
-def whole(text: str) -> int:
+def parse_whole(text: str) -> int:
     """Parse a whole number."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
     return int(text)
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse a number from 0 to 1."""
     number = _number_or_nan(text)
     if not 0.0 <= number <= 1.0:
@@ -81,7 +81,7 @@ def share(text: str) -> float:
     return number
 
 
-def bound(text: str) -> float:
+def parse_bound(text: str) -> float:
     """Parse a bound of scaled values: at least 2, or 0 for none."""
     number = _number_or_nan(text)
     if number != 0.0 and not 2.0 <= number < float("inf"):
@@ -113,7 +113,7 @@ def add_table_flags(group: Any) -> None:
     group.add_argument("--encoding", metavar="NAME", help="the encoding of text (default: utf-8), such as latin-1 or cp1252")
 
 
-def names(text: str) -> list[str]:
+def parse_names(text: str) -> list[str]:
     """Return the names of a list with commas, as `names_of`; a UsageError where it is none."""
     try:
         return names_of(text)
@@ -131,7 +131,7 @@ class Config(NamedTuple):
     """Of connections, by the scheme of their URLs."""
 
 
-def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
+def expanded_words(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
     """Return a command line with what its ``--config`` file says.
 
     The file is TOML, a key a flag: ``label = "y"``, ``columns = {id = "drop"}``, ``quiet = true``. Keys in a table ``[learn]`` or
@@ -185,7 +185,7 @@ def _flag_words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
     if flag == "--columns" and isinstance(value, dict):
         value = ",".join(_column_words(path, name, kind) for name, kind in value.items())
     if isinstance(value, list):
-        value = ",".join(map(str, value)) if flag == "--columns" else written(map(str, value))
+        value = ",".join(map(str, value)) if flag == "--columns" else written_names(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"--config {path}: {flag[2:]} cannot be {value!r}")
     return [f"{flag}={value}"]
@@ -195,21 +195,21 @@ def _column_words(path: str, name: str, kind: Any) -> str:
     if not isinstance(kind, str) or not re.fullmatch("drop|(category|number|date)(=.*)?", kind, re.DOTALL):
         raise UsageError(f"--config {path}: {name} in columns must be drop, category, number, date or date=FORMAT, not {kind!r}")
     kind, equals, how = kind.partition("=")
-    return f"{name if name == '*' else quoted(name)}:{kind}{equals}{equals and quoted(how)}"
+    return f"{name if name == '*' else quoted_name(name)}:{kind}{equals}{equals and quoted_name(how)}"
 
 
 def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     """Add the flags about checkpoints, metrics and the end of a run."""
-    group.add_argument("--checkpoint", type=place, metavar=metavar, help=checkpoint_help)
+    group.add_argument("--checkpoint", type=parse_place, metavar=metavar, help=checkpoint_help)
     text = "how often to write a checkpoint, in rows, such as 10000, or in seconds, such as 5s (default: %(default)s)"
-    group.add_argument("--checkpoint-every", type=every, default="1s", metavar="N|Ns", help=text)
+    group.add_argument("--checkpoint-every", type=parse_every, default="1s", metavar="N|Ns", help=text)
     text = "serve Prometheus metrics, health checks and a page with curves on this port during the run"
-    group.add_argument("--metrics-port", type=port, metavar="N", help=text)
+    group.add_argument("--metrics-port", type=parse_port, metavar="N", help=text)
     text = "the address to serve them on (default: %(default)s; use 0.0.0.0 in a container)"
     group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help=text)
     text = "names with a dot by which they may be asked for, such as learner.example.org (addresses and names without one may)"
-    group.add_argument("--metrics-names", type=names, default=[], metavar="NAME,...", help=text)
-    group.add_argument("--max-rows", type=count, metavar="N", help="stop after this many rows")
+    group.add_argument("--metrics-names", type=parse_names, default=[], metavar="NAME,...", help=text)
+    group.add_argument("--max-rows", type=parse_count, metavar="N", help="stop after this many rows")
 
 
 def add_trusted(group: Any, what: str) -> None:
@@ -250,7 +250,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "
         "have partition and offset, and in a topic the key, time and headers of the row's message"
     )
-    streams.add_argument("--keep", type=names, default=[], metavar="id,ts", help=text)
+    streams.add_argument("--keep", type=parse_names, default=[], metavar="id,ts", help=text)
     formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
     streams.add_argument("--format", choices=formats, help="the format of SOURCE, if its name does not show it")
     text = (
@@ -295,10 +295,10 @@ def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
         "the reason to a path or kafka://host:port/topic and continue",
     )
     text = "stop when more rows than this are refused (default: no limit)"
-    errors.add_argument("--error-limit", type=whole, metavar="N", help=text)
+    errors.add_argument("--error-limit", type=parse_whole, metavar="N", help=text)
     errors.add_argument(
         "--error-share",
-        type=share,
+        type=parse_share,
         default=0.5,
         metavar="S",
         help="stop when more than this share of about the last 1,000 rows is refused, once 100 were (default: %(default)s)",
@@ -317,10 +317,10 @@ def add_decisions(group: Any, learns: bool) -> None:
             "also learn how sure predictions are: an interval (low and high) that holds the number of this share of the rows, "
             "such as .9; of labels a set of them (labels)"
         )
-        group.add_argument("--interval", type=level, metavar="LEVEL", help=text)
+        group.add_argument("--interval", type=parse_level, metavar="LEVEL", help=text)
 
 
-def level(text: str) -> float:
+def parse_level(text: str) -> float:
     """Parse a number between 0 and 1."""
     number = _number_or_nan(text)
     if not 0.0 < number < 1.0:

@@ -123,7 +123,7 @@ def check_predicts(model: Any, place: Any) -> None:
         raise CommandError(f"{place} holds a {type(last).__name__}, which predicts no label and no number of a row")
 
 
-def decided(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
+def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
     """Return a model that has learned, with its last step deciding as a flag says, and no longer as it was learned.
 
     A CommandError says that it is no classifier with probabilities, or does not know a label that flags name.

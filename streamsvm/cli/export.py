@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.decisions import decide_of, decided, decision_flag
+from streamsvm.cli.decisions import decide_of, decided_model, decision_flag
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     try:
-        program = program_of(decided(checkpoint.model, decide, decision_flag(arguments)))
+        program = program_of(decided_model(checkpoint.model, decide, decision_flag(arguments)))
         program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
         sample = None if arguments.sample is None else _sample_rows(arguments.sample, checkpoint, program)
         written = program

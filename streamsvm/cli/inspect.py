@@ -18,7 +18,7 @@ from streamsvm.cli.streams import newest, unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export import plots
 from streamsvm.export.describe import program_of
-from streamsvm.export.report.about import About, about
+from streamsvm.export.report.about import About, about_checkpoint
 from streamsvm.files.messages import cut
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.rows import learner_of
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
         _check_plot(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
-    known = about(checkpoint)
+    known = about_checkpoint(checkpoint)
     if arguments.json:
         print(json.dumps(_facts_of(checkpoint), default=str, sort_keys=True))
     else:

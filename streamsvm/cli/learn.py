@@ -38,7 +38,7 @@ from streamsvm.stream.look.first_look import first_look
 from streamsvm.stream.open import open_checkpoints, open_worker
 from streamsvm.stream.rows import learner_of, listed, steps_of
 from streamsvm.stream.tables.options import TableOptions, flags_of
-from streamsvm.stream.tables.table_reading import TableReading, drawn
+from streamsvm.stream.tables.table_reading import TableReading, drawn_table
 
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
@@ -165,7 +165,7 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
         asks=job.asks,
     )
     if seen.columns and job.output.for_people:
-        table = drawn(beginning.name, seen.n_rows, seen.columns, flags_of)
+        table = drawn_table(beginning.name, seen.n_rows, seen.columns, flags_of)
         print(printable(table, newlines=True), file=sys.stderr)
     if seen.question is not None:
         raise CommandError(seen.error(beginning.name, flags_of, "--regression"))

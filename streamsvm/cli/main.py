@@ -25,12 +25,12 @@ from streamsvm.cli.arguments import (
     add_streams,
     add_table_flags,
     add_trusted,
-    bound,
-    count,
-    expanded,
-    period,
-    place,
-    share,
+    expanded_words,
+    parse_bound,
+    parse_count,
+    parse_period,
+    parse_place,
+    parse_share,
 )
 from streamsvm.cli.logs import logged, says_json
 from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(OVERVIEW, end="")
         return 0
     try:
-        config = expanded({name: commands[name] for name in ("learn", "predict")}, words)
+        config = expanded_words({name: commands[name] for name in ("learn", "predict")}, words)
     except UsageError as error:
         commands[words[0]].error(printable(str(error)))
     arguments, unknown = parser.parse_known_args(config.words)
@@ -184,7 +184,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     scale_help = "standardise features as they arrive (default: standard; none for LIBSVM text, which it would make dense)"
     model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
     bound_help = "clip scaled values at D standard deviations; 0 does not clip (default: 8; auto always clips targets at 8)"
-    model.add_argument("--bound", type=bound, metavar="D", help=bound_help)
+    model.add_argument("--bound", type=parse_bound, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
     metric_help = (
         "ROCAUC, AveragePrecision, LogLoss, BrierScore, or a metric from river.metrics, such as F1, 'FBeta(beta=2)' or R2 "
@@ -198,7 +198,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         help="the label that metrics such as F1 and ROCAUC count as positive (not needed for bools, 0 and 1, or -1 and 1)",
     )
     window_help = "also compute the metric over the last N rows (default: %(default)s)"
-    score.add_argument("--window", type=count, default=1000, metavar="N", help=window_help)
+    score.add_argument("--window", type=parse_count, default=1000, metavar="N", help=window_help)
     text = (
         "detect drift with a detector of river, which is fed the error of each prediction: ADWIN, PageHinkley, KSWIN, DDM..., "
         "also with parameters, such as 'PageHinkley(threshold=20)'"
@@ -239,7 +239,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
     text = "a checkpoint, or a folder or topic of checkpoints, kafka://host:port/topic?name=NAME (default: the only name there)"
-    model.add_argument("--model", type=place, required=True, metavar="PLACE", help=text)
+    model.add_argument("--model", type=parse_place, required=True, metavar="PLACE", help=text)
     text = "switch to a newer model as soon as a learner writes one there; each prediction says which model made it"
     model.add_argument("--follow", action="store_true", help=text)
     add_trusted(model, "the model")
@@ -247,11 +247,11 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_decisions(said, learns=False)
     said.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "a label that is less probable than this is not predicted: null, or an empty cell"
-    said.add_argument("--abstain", type=share, default=0.0, metavar="P", help=text)
+    said.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
     text = "also write the probabilities of all labels, as a field probabilities"
     said.add_argument("--probabilities", action="store_true", help=text)
     text = "also write the N columns that moved each decision most, and by how much, as a field why"
-    said.add_argument("--explain", type=count, metavar="N", help=text)
+    said.add_argument("--explain", type=parse_count, metavar="N", help=text)
     add_errors(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))
     checkpoint_help = "a folder for the position of this run, from which the same command continues; not the folder of the model"
@@ -268,9 +268,9 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "where to write the merged model, as a checkpoint for predict --follow: a folder, or a topic kafka://host:port/topic"
         + _FROM_ENVIRONMENT
     )
-    merge.add_argument("--to", dest="into", type=place, required=True, metavar="PLACE", help=text)
+    merge.add_argument("--to", dest="into", type=parse_place, required=True, metavar="PLACE", help=text)
     text = "check again every SECONDS seconds, and merge if a model has learned more, until Ctrl-C (default: merge once)"
-    merge.add_argument("--every", type=period, metavar="SECONDS", help=text)
+    merge.add_argument("--every", type=parse_period, metavar="SECONDS", help=text)
     merge.add_argument("--quiet", action="store_true", help="print a JSON line for each merged model, and nothing else")
     add_logs(merge)
     add_trusted(merge, "a model")
@@ -279,7 +279,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "inspect", help="say what a checkpoint holds: labels, columns, score, rows, sizes", usage="%(prog)s PLACE [flags]"
     )
     text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    inspect.add_argument("path", type=place, metavar="PLACE", help=text)
+    inspect.add_argument("path", type=parse_place, metavar="PLACE", help=text)
     text = "print all that the checkpoint says: also positions, digests, parameters, and each expert"
     inspect.add_argument("--all", action="store_true", help=text)
     inspect.add_argument("--json", action="store_true", help="print all of it as one JSON object")
@@ -296,7 +296,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     text = "files or a topic, as of predict, up to its end"
     scoring.add_argument("source", nargs="+", metavar="SOURCE", help=text)
     text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    scoring.add_argument("--model", dest="path", type=place, required=True, metavar="PLACE", help=text)
+    scoring.add_argument("--model", dest="path", type=parse_place, required=True, metavar="PLACE", help=text)
     text = "the column or key that holds the label (default: the one that was learned)"
     scoring.add_argument("--label", metavar="NAME", help=text)
     text = (
@@ -310,7 +310,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     scoring.add_argument("--positive", metavar="LABEL", help=text)
     add_decisions(scoring, learns=False)
     text = "a label that is less probable than this is not predicted, and only the rest is scored"
-    scoring.add_argument("--abstain", type=share, default=0.0, metavar="P", help=text)
+    scoring.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
     scoring.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted(scoring, "the model")
 
@@ -318,13 +318,13 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "explain", help="show which columns matter to a model, and why it decides as it does", usage="%(prog)s PLACE ROWS [flags]"
     )
     text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    explain.add_argument("path", type=place, metavar="PLACE", help=text)
+    explain.add_argument("path", type=parse_place, metavar="PLACE", help=text)
     text = "a table of rows, read as predict reads it; the first 1,000 are used, with their labels if they have any"
     explain.add_argument("source", metavar="ROWS", help=text)
     text = "explain the decisions of the first N of them (default: %(default)s)"
-    explain.add_argument("--rows", type=count, default=3, metavar="N", help=text)
+    explain.add_argument("--rows", type=parse_count, default=3, metavar="N", help=text)
     text = "show N rows of each label that the model knows and that are nearest to each of them, or support vectors"
-    explain.add_argument("--examples", type=count, metavar="N", help=text)
+    explain.add_argument("--examples", type=parse_count, metavar="N", help=text)
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted(explain, "the model")
 
@@ -334,7 +334,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         usage="%(prog)s PLACE [ROWS...] --to FILE.html [flags]",
     )
     text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    report.add_argument("path", type=place, metavar="PLACE", help=text)
+    report.add_argument("path", type=parse_place, metavar="PLACE", help=text)
     text = (
         "rows with labels, as of score: scores are of these then, and which columns matter and why rows are decided so is "
         "measured with the first 1,000 of them; without any, the page has what the run has recorded"
@@ -356,7 +356,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         usage="%(prog)s PLACE --to FORM [--out DIR] [--name NAME] [flags]",
     )
     text = "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    export.add_argument("path", type=place, metavar="PLACE", help=text)
+    export.add_argument("path", type=parse_place, metavar="PLACE", help=text)
     text = "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; npz: NAME.npz, for streamsvm.edge; json: NAME.json"
     export.add_argument("--to", dest="form", choices=["c", "onnx", "npz", "json"], required=True, help=text)
     export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
@@ -368,7 +368,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     text = "in C: the bits of each number of the support vectors (default: 32, float); the coefficients are fitted anew"
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"
-    export.add_argument("--max-bytes", type=count, metavar="N", help=text)
+    export.add_argument("--max-bytes", type=parse_count, metavar="N", help=text)
     text = "in C: use the fewest bits that change no decision value by more than E"
     export.add_argument("--error", type=float, metavar="E", help=text)
     text = (

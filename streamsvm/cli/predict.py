@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from river import base
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.decisions import answers_of, check_predicts, decided
+from streamsvm.cli.decisions import answers_of, check_predicts, decided_model
 from streamsvm.cli.job import PredictJob, predict_job
 from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import lines_of, scores_of
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> bool:
         source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
         if not isinstance(job.model, Path) and any(map(models.reads, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
-        model = decided(saved.model, job.decide, job.decides_by, job.abstain)
+        model = decided_model(saved.model, job.decide, job.decides_by, job.abstain)
         loop = PredictionLoop(
             without_key(source, saved),
             model,
@@ -82,7 +82,7 @@ class _Deciding(NamedTuple):
         if found is None:
             return None
         try:
-            return found._replace(model=decided(found.model, self.job.decide, self.job.decides_by))
+            return found._replace(model=decided_model(found.model, self.job.decide, self.job.decides_by))
         except CommandError as error:  # it has begun anew, perhaps, and not met the label yet
             warn(f"what came after {found.version:,} rows cannot be used: {error}: the model before it stays")
             return None

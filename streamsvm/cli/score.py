@@ -13,7 +13,7 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.decisions import check_predicts, decide_of, decided, decision_flag, positive_of
+from streamsvm.cli.decisions import check_predicts, decide_of, decided_model, decision_flag, positive_of
 from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import make_metrics
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> bool:
     check_predicts(checkpoint.model, arguments.path)
     job = labelled_job(arguments)
     decide = decide_of(arguments, job.format, regression=False, learns=False)
-    model = decided(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
+    model = decided_model(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
     positive = positive_of(arguments.positive, model, job.format)
     if arguments.metric is not None and arguments.positive is None:
         metric = metrics_of(model, arguments.metric)

@@ -9,7 +9,7 @@ from typing import Any
 from river import compose
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import names
+from streamsvm.cli.arguments import parse_names
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.options import (
@@ -37,7 +37,7 @@ def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"--{error}") from None
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
-            found[name] = names(text if text != [] else "--")  # which argparse takes away
+            found[name] = parse_names(text if text != [] else "--")  # which argparse takes away
     for name in ("when_missing", "decimal", *TEXT):
         if (text := getattr(arguments, name)) is not None:
             found[name] = text

@@ -25,7 +25,7 @@ def axes_for(axes: Axes | None) -> Axes:
     return plt.gca()
 
 
-def plain(text: Any) -> str:
+def plain_line(text: Any) -> str:
     """Return a text from anywhere as one short line, without the signs of formulas."""
     text = " ".join(str(text).split())
     return (text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}...").replace("$", r"\$")
@@ -33,7 +33,7 @@ def plain(text: Any) -> str:
 
 def draw_bars(axes: Axes, names: Sequence[Any], sizes: Sequence[float], most: int) -> None:
     """Draw a bar for each of the first ``most`` names, the first at the top, and one for the sum of the others."""
-    texts, values = [plain(name) for name in names[:most]], list(sizes[:most])
+    texts, values = [plain_line(name) for name in names[:most]], list(sizes[:most])
     if len(names) > most:
         texts.append(f"{len(names) - most:,} others")
         values.append(sum(sizes[most:]))

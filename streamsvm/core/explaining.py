@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.bars import axes_for, draw_bars, plain
+from streamsvm.core.bars import axes_for, draw_bars, plain_line
 from streamsvm.files.messages import cut
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Explanation:
         given = {name: self.values.get(name) for name in self.contributions}
         texts = [f"{name} = {'missing' if x is None else f'{x:g}' if isinstance(x, float) else x}" for name, x in given.items()]
         draw_bars(axes, [*texts, "several together"], [*self.contributions.values(), self.remainder], _MOST_BARS)
-        what = "" if self.prediction is None else f"{plain(self.prediction)}: "
+        what = "" if self.prediction is None else f"{plain_line(self.prediction)}: "
         axes.set(xlabel="Contribution to the decision", title=f"{what}{self.decision:.3g}, a typical row {self.typical:.3g}")
         return axes
 

@@ -9,7 +9,7 @@ from rich import progress
 from rich.console import Console
 
 
-def shown(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
+def with_progress(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
     """Iterate over the numbers, with a bar of how many are done."""
     if not verbose:
         return numbers

@@ -84,7 +84,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"the saved model is corrupt: {name!r} is an attribute of {type(self).__name__} itself")
             if name in parameters and hasattr(value, "get_params"):  # it may be the model itself, without end
                 raise ValueError(f"the saved model is corrupt: its {name} is a {type(value).__name__}")
-        super().__setstate__({name: canonical(value) for name, value in state.items()})
+        super().__setstate__({name: canonical_value(value) for name, value in state.items()})
 
     def _models(self, Cs: Iterable[float]) -> list[Self]:
         """Return unfitted copies of this estimator, one for each value of C."""
@@ -176,7 +176,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
 
 
-def canonical(value: Any) -> Any:
+def canonical_value(value: Any) -> Any:
     """Return the value; an array with numpy's shared dtype object, not a copy from a pickle, which would pickle differently."""
     return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
 

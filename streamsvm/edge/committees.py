@@ -25,7 +25,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamsvm.edge.step import MOST_AT_ONCE, MOST_CLASSES, ProgramError, Step, check_vectors, numbers, option, vectors_of
+from streamsvm.edge.step import MOST_AT_ONCE, MOST_CLASSES, ProgramError, Step, check_vectors, step_array, step_option, vectors_of
 
 _LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
 #: What is added to distances when they are compared, in float32; what they count as at least.
@@ -44,15 +44,15 @@ ABOVE_HALF = 0.5 + 2.0**-52
 
 def check_neighbours(step: Step, width: int) -> int:
     """Return the width of a step ``neighbours``."""
-    n, labels = check_vectors(step, width), option(step, "labels", 0, MOST_CLASSES, whole=True)
+    n, labels = check_vectors(step, width), step_option(step, "labels", 0, MOST_CLASSES, whole=True)
     if not n or labels == 1:
         raise ProgramError("a step 'neighbours' has no vectors, or one label")
-    option(step, "neighbours", 1, whole=True)
-    option(step, "power", 1, 8, whole=True)
-    option(step, "offset", _LEAST, _MOST)
-    reach = option(step, "reach", _LEAST, _MOST)
+    step_option(step, "neighbours", 1, whole=True)
+    step_option(step, "power", 1, 8, whole=True)
+    step_option(step, "offset", _LEAST, _MOST)
+    reach = step_option(step, "reach", _LEAST, _MOST)
     sizes = {"relevance": width, "targets": n, "weights": n}
-    relevance, targets, weights = (numbers(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
+    relevance, targets, weights = (step_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
     if (relevance < 0.0).any() or (relevance > _MOST).any() or relevance.sum() * reach > _MOST:
         raise ProgramError("relevance of a step 'neighbours' is below 0, or its distances are too large")
     if (weights < _LEAST).any() or (weights > _MOST).any():
@@ -64,33 +64,33 @@ def check_neighbours(step: Step, width: int) -> int:
 
 def check_experts(step: Step, width: int) -> int:
     """Return the width of a step ``experts``."""
-    inputs, outputs = len(step.arrays["votes"]), option(step, "outputs", 1, MOST_CLASSES, whole=True)
+    inputs, outputs = len(step.arrays["votes"]), step_option(step, "outputs", 1, MOST_CLASSES, whole=True)
     if not inputs or width != inputs * outputs:
         raise ProgramError(f"a step 'experts' has {width} numbers of {inputs} experts")
-    stacks = len(numbers(step, "weights", (-1, inputs + 2)))
-    shares, votes = numbers(step, "shares", (stacks,)), numbers(step, "votes", (inputs,))
-    corrects = numbers(step, "corrects", (inputs,), "i")
+    stacks = len(step_array(step, "weights", (-1, inputs + 2)))
+    shares, votes = step_array(step, "shares", (stacks,)), step_array(step, "votes", (inputs,))
+    corrects = step_array(step, "corrects", (inputs,), "i")
     if not stacks or (shares < 0.0).any() or (votes < 0.0).any() or not (shares.sum() > 0.0 and votes.sum() > 0.0):
         raise ProgramError("shares of a step 'experts' are below 0, or all 0")
     if not ((corrects >= -1) & (corrects < np.arange(inputs))).all():
         raise ProgramError("a step 'experts' has one that corrects none before it")
-    option(step, "best", 0, inputs - 1, whole=True)
-    option(step, "follows", 0, 2, whole=True)
+    step_option(step, "best", 0, inputs - 1, whole=True)
+    step_option(step, "follows", 0, 2, whole=True)
     if step.options["of"] not in ("labels", "numbers") or (step.options["of"] == "numbers" and outputs != 1):
         raise ProgramError("a step 'experts' is of labels, or of one number")
     for name in ("prior", "share") if step.options["of"] == "labels" else ():
-        option(step, name, 0.0, 1.0)
+        step_option(step, name, 0.0, 1.0)
     return int(outputs)
 
 
 def check_forest(step: Step, width: int) -> int:
     """Return the width of a step ``forest``."""
-    labels, roots = option(step, "labels", 2, MOST_CLASSES, whole=True), numbers(step, "roots", (-1,), "i")
-    left, n = numbers(step, "left", (-1,), "i"), len(step.arrays["left"])
-    feature, equal = (numbers(step, name, (n,), "i") for name in ("feature", "equal"))
-    numbers(step, "thresholds", (n,))
-    counts, votes = numbers(step, "counts", (-1, 2), "i"), numbers(step, "votes", (len(roots),)).astype(np.float64)
-    known = numbers(step, "targets", (len(counts), 2), "i")
+    labels, roots = step_option(step, "labels", 2, MOST_CLASSES, whole=True), step_array(step, "roots", (-1,), "i")
+    left, n = step_array(step, "left", (-1,), "i"), len(step.arrays["left"])
+    feature, equal = (step_array(step, name, (n,), "i") for name in ("feature", "equal"))
+    step_array(step, "thresholds", (n,))
+    counts, votes = step_array(step, "counts", (-1, 2), "i"), step_array(step, "votes", (len(roots),)).astype(np.float64)
+    known = step_array(step, "targets", (len(counts), 2), "i")
     inner = left >= 0
     # Children come behind their parents, and in the same tree: so that each walk ends, and many roots do not share a long one.
     ends = np.append(roots[1:], n)[np.searchsorted(roots, np.arange(n), "right") - 1] if len(roots) and n else left

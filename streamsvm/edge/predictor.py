@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.edge.program import Column, Name, Program, ProgramError, run
 from streamsvm.edge.step import MOST_AT_ONCE
 from streamsvm.edge.steps import probabilities
-from streamsvm.files.category_names import key_of, seed_of, spelling
+from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
 
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
@@ -169,7 +169,7 @@ class Predictor:
         if text not in columns:
             text = text.strip()  # as an encoder of tables does
         if text not in columns:
-            text = spelling(text)
+            text = spelt_name(text)
         if text in columns:
             values[columns[text]] = 1.0
         elif text and name in self._buckets:

@@ -50,7 +50,7 @@ def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> boo
     return type(value) in (int, float) and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT and low <= value <= high
 
 
-def numbers(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
+def step_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
     """Return an array of a step; -1 in the shape is any length."""
     array = step.arrays[name]
     if array.dtype.kind not in kinds or array.ndim != len(shape):
@@ -62,7 +62,7 @@ def numbers(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> 
     return array
 
 
-def option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
+def step_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
     """Return an option of a step, a number in a range."""
     value = step.options[name]
     if not is_number(value, low, high) or (whole and type(value) is not int):
@@ -72,11 +72,11 @@ def option(step: Step, name: str, low: float = -math.inf, high: float = math.inf
 
 def check_vectors(step: Step, width: int) -> int:
     """Return the number of a step's vectors."""
-    vectors = numbers(step, "vectors", (-1, width), "fi")
+    vectors = step_array(step, "vectors", (-1, width), "fi")
     if vectors.dtype.kind == "i":
-        numbers(step, "unit", (width,))
+        step_array(step, "unit", (width,))
     if "middle" in step.arrays:
-        numbers(step, "middle", (width,))
+        step_array(step, "middle", (width,))
         if step.do != "kernel" or step.options["kind"] != "rbf" or "unit" not in step.arrays:
             raise ProgramError(f"a step {step.do!r} has a middle, which only whole numbers in a Gaussian kernel have")
     return len(vectors)

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.edge import committees
 from streamsvm.edge.committees import ABOVE_HALF, LEAD
-from streamsvm.edge.step import MOST_CLASSES, ProgramError, Step, check_vectors, numbers, option, vectors_of
+from streamsvm.edge.step import MOST_CLASSES, ProgramError, Step, check_vectors, step_array, step_option, vectors_of
 
 LARGEST_KERNEL = 1e30
 #: Kernel values of distances below this are 0 in every form, as in the models: the least normal number of float32.
@@ -46,33 +46,33 @@ def _check_fill(step: Step, width: int) -> int:
 
 
 def _check_scale(step: Step, width: int) -> int:
-    numbers(step, "location", (width,))
-    if (numbers(step, "spread", (width,)) < 0.0).any():
+    step_array(step, "location", (width,))
+    if (step_array(step, "spread", (width,)) < 0.0).any():
         raise ProgramError("a spread is below 0")
     if step.options["bound"] is not None:
-        option(step, "bound", 0.0)
+        step_option(step, "bound", 0.0)
     return width
 
 
 def _check_select(step: Step, width: int) -> int:
-    columns = numbers(step, "columns", (-1,), "i")
+    columns = step_array(step, "columns", (-1,), "i")
     if len(columns) and not (columns.min() >= 0 and columns.max() < width):
         raise ProgramError("a step 'select' takes columns that are not there")
     return len(columns)
 
 
 def _check_clip(step: Step, width: int) -> int:
-    option(step, "bound", 0.0)
+    step_option(step, "bound", 0.0)
     return width
 
 
 def _check_log(step: Step, width: int) -> int:
-    option(step, "least", 1e-30)
+    step_option(step, "least", 1e-30)
     return width
 
 
 def _check_bend(step: Step, width: int) -> int:
-    option(step, "knot", 0.0)
+    step_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
         raise ProgramError("a step 'bend' has 2 or 4 functions")
     return int(step.options["functions"]) * width
@@ -82,19 +82,19 @@ def _check_kernel(step: Step, width: int) -> int:
     kind = step.options["kind"]
     if kind not in ("rbf", "linear", "poly", "sigmoid"):
         raise ProgramError(f"it has a kernel of the kind {kind!r}, which this version does not know: upgrade streamsvm")
-    option(step, "gamma", 0.0)
-    option(step, "coef0")
-    option(step, "degree", 1, 100, whole=True)
+    step_option(step, "gamma", 0.0)
+    step_option(step, "coef0")
+    step_option(step, "degree", 1, 100, whole=True)
     return check_vectors(step, width)
 
 
 def _check_trees(step: Step, width: int) -> int:
     vectors = _check_kernel(step, width)
-    right, cut = numbers(step, "right", (-1,), "i"), numbers(step, "cut", (-1,), "i")
-    thresholds, roots = numbers(step, "thresholds", (-1,)), numbers(step, "roots", (-1,), "i")
-    numbers(step, "axes", (len(thresholds), width))
-    starts, rows = numbers(step, "starts", (-1,), "i"), numbers(step, "rows", (-1,), "i")
-    weights = numbers(step, "weights", (-1, len(rows)))
+    right, cut = step_array(step, "right", (-1,), "i"), step_array(step, "cut", (-1,), "i")
+    thresholds, roots = step_array(step, "thresholds", (-1,)), step_array(step, "roots", (-1,), "i")
+    step_array(step, "axes", (len(thresholds), width))
+    starts, rows = step_array(step, "starts", (-1,), "i"), step_array(step, "rows", (-1,), "i")
+    weights = step_array(step, "weights", (-1, len(rows)))
     inner, nodes = right >= 0, len(right)
     # Trees that overlap, leaves of several trees, and leaves with one vector many times would take the square of their size.
     ends = np.append(roots[1:], nodes)[np.searchsorted(roots, np.arange(nodes), "right") - 1] if len(roots) else roots
@@ -119,18 +119,18 @@ def _check_trees(step: Step, width: int) -> int:
 
 
 def _check_fourier(step: Step, width: int) -> int:
-    option(step, "factor")
+    step_option(step, "factor")
     return 2 * check_vectors(step, width)
 
 
 def _check_linear(step: Step, width: int) -> int:
-    weights = numbers(step, "weights", (-1, width))
-    numbers(step, "biases", (len(weights),))
+    weights = step_array(step, "weights", (-1, width))
+    step_array(step, "biases", (len(weights),))
     return len(weights)
 
 
 def _check_pairs(step: Step, width: int) -> int:
-    classes = option(step, "classes", 2, MOST_CLASSES, whole=True)
+    classes = step_option(step, "classes", 2, MOST_CLASSES, whole=True)
     if width != classes * (classes - 1) // 2:
         raise ProgramError(f"a step {step.do!r} has {width} pairs of {classes} classes")
     return int(classes)

@@ -13,7 +13,7 @@ from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.edge.steps import probabilities
 from streamsvm.export.order import in_order
 from streamsvm.export.pipelines import add_scales, front_of, name_in_river
-from streamsvm.files.model_file import versions
+from streamsvm.files.model_file import package_versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedTargetScaler
@@ -33,7 +33,7 @@ def facts_of(model: Any) -> dict[str, Any]:
     >>> facts["model"], facts["rows"], facts["n_support"], facts["parameters"]["gamma"]
     ('BSGDClassifier', 1, 1, 2.0)
     """
-    found: dict[str, Any] = {"model": type(model).__name__, "versions": versions(), "parameters": _parameters_of(model)}
+    found: dict[str, Any] = {"model": type(model).__name__, "versions": package_versions(), "parameters": _parameters_of(model)}
     rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
     figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
     for name, value in {"rows": rows, **figures}.items():

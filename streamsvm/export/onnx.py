@@ -18,7 +18,7 @@ from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, S
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL
-from streamsvm.export.onnx_graph import Graph, as_given, made
+from streamsvm.export.onnx_graph import Graph, as_given, model_bytes
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
 
@@ -121,7 +121,7 @@ def write_onnx(
     if program.answer.kind == "class":
         facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
     try:
-        write(Path(path), made(graph, len(program.columns), facts))
+        write(Path(path), model_bytes(graph, len(program.columns), facts))
     except ModelFileError as error:
         raise ProgramError(f"{path} was not written: {error}") from error
 

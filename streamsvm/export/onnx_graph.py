@@ -116,7 +116,7 @@ def as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
     return kind, given
 
 
-def made(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
+def model_bytes(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
     """Return a graph as the bytes of a model, checked by onnx's own checker."""
     onnx = _import_onnx()
     helper = onnx.helper

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.memory.features import natural
+from streamsvm.core.memory.features import natural_key
 from streamsvm.edge.program import Column, Program, ProgramError
 from streamsvm.edge.step import Step
 
@@ -67,7 +67,7 @@ def places_in_order(columns: Sequence[Column], order: Sequence[Hashable] | None)
         column = columns[number]
         kind = [made is not None for made in column[2:]]  # the number itself comes first
         place = places.get(column.name, places.get(column.field, len(places)))
-        return place, natural(column.field), kind, natural(column.name)
+        return place, natural_key(column.field), kind, natural_key(column.name)
 
     return np.array(sorted(range(len(columns)), key=key), np.int64)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.bars import AGAINST, FOR, plain
+from streamsvm.core.bars import AGAINST, FOR, plain_line
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import ModelFileError, write
 from streamsvm.stream.rows import learner_of, steps_of
@@ -150,7 +150,7 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     axes.plot(rows, windowed, color=FOR, alpha=0.8, label=f"last {curve.window:,} rows")
     if np.isfinite(guess).any():
         axes.plot(rows, guess, color="grey", linestyle="--", label="guessing")
-    axes.set(xlabel="row", ylabel=plain(curve.metric), title="Each row is predicted before it is learned")
+    axes.set(xlabel="row", ylabel=plain_line(curve.metric), title="Each row is predicted before it is learned")
     axes.xaxis.set_major_formatter(lambda row, _: f"{row:,.0f}")
     axes.grid(alpha=0.3)
     axes.legend()
@@ -172,7 +172,7 @@ def draw_confusion(axes: Axes, report: ScoreReport) -> None:
     for (i, j), count in np.ndenumerate(counts):
         dark = count > 0.5 * counts[i].sum()
         axes.text(j, i, f"{count:,.0f}", ha="center", va="center", color="white" if dark else "black")
-    names = [plain(row[0]) for row in table]
+    names = [plain_line(row[0]) for row in table]
     axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 4 else 0, ha="right" if len(names) > 4 else "center")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="Predicted label", ylabel="True label")
@@ -341,7 +341,7 @@ class _Boundary:
             colours = [AGAINST, FOR]
             self._draw_values(axes)
         of = dict(zip(self.labels, colours, strict=False))
-        handles: list[Any] = [Patch(color=of[label], alpha=0.6, label=f"label {plain(label)}") for label in of]
+        handles: list[Any] = [Patch(color=of[label], alpha=0.6, label=f"label {plain_line(label)}") for label in of]
         for label, colour in of.items():
             x, y = np.reshape([point for point, other in self.rows if other == label], (-1, 2)).T
             axes.scatter(x, y, s=3, color=colour, alpha=0.35)
@@ -352,11 +352,11 @@ class _Boundary:
         if handles:
             axes.legend(handles=handles, loc="upper right")
         (left, *_, right), (bottom, *_, top) = self.sides
-        title = plain(type(self._learner).__name__)
+        title = plain_line(type(self._learner).__name__)
         if hasattr(self._learner, "n_support"):
             title += f", {self._learner.n_support:,} support vectors, {self._learner.nbytes / 1024:,.0f} KiB"
         axes.set(xlim=(left, right), ylim=(bottom, top), title=title)
-        axes.set(xlabel=f"feature {plain(self.names[0])}", ylabel=f"feature {plain(self.names[1])}")
+        axes.set(xlabel=f"feature {plain_line(self.names[0])}", ylabel=f"feature {plain_line(self.names[1])}")
 
     def _draw_values(self, axes: Axes) -> None:
         values = self.values

@@ -9,10 +9,10 @@ from collections.abc import Hashable
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
 
 
-def spelling(name: str) -> str:
+def spelt_name(name: str) -> str:
     """Return the name of a category as it is spelt whatever wrote it: whole numbers without a point, true and false.
 
-    >>> [spelling(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
+    >>> [spelt_name(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
     ['1', '-20', 'true', '1.10', '007', 'Paris']
     """
     if name.lower() in ("true", "false"):

@@ -88,10 +88,10 @@ def _repr_pieces(value: Any) -> Iterator[str]:
 _HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
 
 
-def quoted(text: str) -> str:
+def quoted_name(text: str) -> str:
     """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
 
-    >>> quoted("last, first"), quoted("city")
+    >>> quoted_name("last, first"), quoted_name("city")
     ('"last, first"', 'city')
     """
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text
@@ -117,10 +117,10 @@ def names_of(text: str) -> list[str]:
         raise ValueError(f"{text[:80]} is no list with commas: {error}") from None
 
 
-def written(values: Iterable[str]) -> str:
+def written_names(values: Iterable[str]) -> str:
     """Return a list of names as `names_of` reads it.
 
-    >>> written(["age", "last, first"])
+    >>> written_names(["age", "last, first"])
     'age,"last, first"'
     """
     line = io.StringIO()

@@ -81,7 +81,7 @@ def to_bytes(
     digest = hashlib.sha256(tree)
     for array in arrays:
         digest.update(array.ravel().data)
-    facts = {**facts, "digest": digest.hexdigest(), "versions": versions()}
+    facts = {**facts, "digest": digest.hexdigest(), "versions": package_versions()}
     try:
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
         # Of what JSON can be written of, only long ints are not read again.
@@ -93,7 +93,7 @@ def to_bytes(
     return pack({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_FACTS: text, **strings})
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of the packages that a file says."""
     return {name: _version_of(name) for name in ("numpy", "river", "streamsvm")}
 

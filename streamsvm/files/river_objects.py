@@ -27,7 +27,7 @@ _KINDS = (base.Estimator, base.DriftDetector, stats.base.Statistic)
 _MAY_END = ("_buffer", "_init_buffer")  # which are None, or gone, once they were used
 
 
-def check(made: Any) -> None:
+def check_object(made: Any) -> None:
     """Raise a CorruptError where an object of river lacks an attribute, or has one of another kind.
 
     The plan of a pipeline is made anew of its steps.

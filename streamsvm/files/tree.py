@@ -39,8 +39,7 @@ from streamsvm.files.codecs import CODECS, codec_of
 from streamsvm.files.container import DTYPES, CorruptError
 from streamsvm.files.messages import shown
 from streamsvm.files.names import METHODS, UntrustedError, find_class, find_function, name_of
-from streamsvm.files.river_objects import check as check_object
-from streamsvm.files.river_objects import check_nesting
+from streamsvm.files.river_objects import check_nesting, check_object
 from streamsvm.files.river_state import check_scaler, check_wrapper
 
 _DEEPEST = 100  # tuples in tuples

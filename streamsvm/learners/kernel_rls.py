@@ -29,7 +29,7 @@ from streamsvm.learners.regressor import OnlineRegressor
 FIRST_STATE = MappingProxyType({"size": 1, "next_refit": 1, "making": -1, "jitter": least_squares.LEAST_JITTER})
 
 
-def widen(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
+def widen_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
     """Go on with more outputs.
 
     One output f is two outputs f and -f, of the positive label, which has the number ``positive``, and of the negative one.
@@ -240,7 +240,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     max_classes: int = MAX_CLASSES
 
     def _widen(self, store: LandmarkStore, outputs: int) -> None:
-        widen(store.block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
+        widen_outputs(store.block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

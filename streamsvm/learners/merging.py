@@ -16,7 +16,7 @@ from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import Rows, calibrate, kernel_of, residuals, rows_of, solved
+from streamsvm.learners.refit import Rows, calibrate_probabilities, kernel_of, residuals, rows_of, solved_equations
 
 _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a factor
 
@@ -89,7 +89,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
         if fits:
             _fit_again(self, parts, _asked_of(self, parts, vectors, checked))
             if checked is not None:
-                calibrate(self, checked)
+                calibrate_probabilities(self, checked)
 
 
 class MaintainedExpansion(MergeableExpansion):
@@ -190,7 +190,7 @@ def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
         for k in outputs:  # rows that count as before are in the sums
             values.add_squares(matrices[k], np.where(changed[:, k], np.where(now[:, k], asked.weights, -asked.weights), 0.0))
         a, lowest, active, size = a0 + move, objective, now, 1.0
-        step = np.column_stack([solved(matrices[k].copy(), g[:, k]) for k in outputs])
+        step = np.column_stack([solved_equations(matrices[k].copy(), g[:, k]) for k in outputs])
     merged.set_coefficients(a.T, b)
 
 

@@ -120,7 +120,7 @@ def _add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.nda
     g += K.T @ (weights * residual)
 
 
-def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
+def solved_equations(A: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Return the solution of the normal equations of one output, whose matrix changes. O(B^3)."""
     A[np.diag_indices_from(A)] += _SINGULAR * np.mean(np.diag(A))
     from scipy import linalg  # noqa: PLC0415 - takes a third of a second, and few runs merge
@@ -196,7 +196,7 @@ class Equations(NamedTuple):
         basis = basis_of(model)
         penalty = ridge * basis.penalty()
         outputs = zip(self.A, self.g, basis.coefficients, strict=True)
-        return np.array([solved(A + penalty, g - penalty @ a) for A, g, a in outputs])
+        return np.array([solved_equations(A + penalty, g - penalty @ a) for A, g, a in outputs])
 
 
 class Trial(NamedTuple):
@@ -275,7 +275,7 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
     return float(_SIZES[best])
 
 
-def calibrate(model: Any, rows: Rows) -> None:
+def calibrate_probabilities(model: Any, rows: Rows) -> None:
     """Make the probabilities of a classifier those that have the lowest log loss of rows; of a regressor nothing changes."""
     if not _has_numbers(model) and rows.weights.sum() > 0.0:
         basis, measures = basis_of(model), np.zeros(_MEASURES + len(_FACTORS))

@@ -115,7 +115,7 @@ class SVMClassifier(OnlineClassifier, Committee):
                 for one in stores[max(before, 2) :]:
                     begin(expert, one, number, int(states(stores[0], expert.kind)[0]["random"][0]) - number, self._loss)
             elif expert.kind == kinds.LANDMARKS:
-                kernel_rls.widen(stores[0].block, before, outputs, positive)
+                kernel_rls.widen_outputs(stores[0].block, before, outputs, positive)
             elif expert.kind == kinds.NEIGHBOURS:
                 targets = stores[0].views.targets[: stores[0].held]
                 if before == 1:

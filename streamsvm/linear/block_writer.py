@@ -21,7 +21,7 @@ from streamsvm.linear.block_file import Block
 
 
 @contextmanager
-def explained(what: str, path: Path) -> Iterator[None]:
+def explained_errors(what: str, path: Path) -> Iterator[None]:
     """Say in an OSError what was done to which file."""
     try:
         yield
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     working_set_block: int  # of a block of the working set: as large as possible, since one block is swept without passes
 
 
-def plan(limit: float, features: int = 0, largest_block: int = 0, blocks: int = 0) -> Plan:
+def planned_sizes(limit: float, features: int = 0, largest_block: int = 0, blocks: int = 0) -> Plan:
     """Return the sizes that fit into a limit for so many features and blocks; ValueError where the limit is too small."""
     check_number("memory_limit", limit, 0.0)
     block = int(min(max(limit / _BLOCKS_IN_LIMIT, _SMALLEST_BLOCK), _LARGEST_BLOCK))
@@ -271,7 +271,7 @@ class BlockWriter:
         if size > layout.LARGEST_BLOCK:
             raise ValueError(f"a row of {size:,} bytes is larger than a block can be, {layout.LARGEST_BLOCK:,} bytes")
         begin, crc = self._file.tell(), 0
-        with explained("rows were written", self._partial):
+        with explained_errors("rows were written", self._partial):
             for part in parts:
                 crc = zlib.crc32(part, crc)
                 self._file.write(part)

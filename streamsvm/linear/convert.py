@@ -18,7 +18,7 @@ from streamsvm.core.progress import shown_bytes, shown_rows
 from streamsvm.core.text_rows import LARGEST_INDEX, read_sparse
 from streamsvm.linear import tables
 from streamsvm.linear.block_file import Block, take_sparse
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, plan
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, planned_sizes
 from streamsvm.linear.mixing import files_of, mixing_writer
 from streamsvm.linear.names import LabelCodes, names_to_save
 from streamsvm.stream.libsvm_source import parse_pairs
@@ -108,7 +108,7 @@ def write_blocks(
     meta = {"source": stamp_of(source, options)}
     if tables.kind_of(source):
         return _write_table(source, path, options, memory_limit, meta, verbose)
-    size = plan(memory_limit).block
+    size = planned_sizes(memory_limit).block
     first, read, weights = 0 if zero_based else 1, 0, None if weight is None else _weights_in(Path(weight))
     weighted = weights is not None
     with mixing_writer(path, dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer:
@@ -149,9 +149,9 @@ def _weights_in(path: Path) -> Iterator[float]:
 def _write_table(
     source: Path, path: Path, options: TextOptions, memory_limit: float, meta: dict[str, Any], verbose: bool
 ) -> tuple[int, int]:
-    size, codes = plan(memory_limit).block, LabelCodes()
+    size, codes = planned_sizes(memory_limit).block, LabelCodes()
     weight = None if options.weight is None else str(options.weight)
-    chunks = tables.chunks(source, options.target, weight, memory_limit, codes)
+    chunks = tables.table_chunks(source, options.target, weight, memory_limit, codes)
     first = next(chunks, None)
     if first is None:
         raise ValueError(f"{source} has no rows")

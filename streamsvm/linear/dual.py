@@ -33,9 +33,9 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
-from streamsvm.core.progress import shown
+from streamsvm.core.progress import with_progress
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.dual_state import DualFiles, DualState, StoredRows, take, working_set_writer
+from streamsvm.linear.dual_state import DualFiles, DualState, StoredRows, taken_rows, working_set_writer
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, bounds, cost, is_free, target_of, weight_of
 
 
@@ -320,7 +320,7 @@ class DualSolver:
             whole = rows.b.read(0, file.shape[0]) if self._at_once else None
             free_parts: list[np.ndarray] = []
             rows.b.begin()
-            for at, number in enumerate(shown(order, f"pass {state.n_passes}", self._options.verbose)):
+            for at, number in enumerate(with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
                 if at + 1 < len(order):
                     file.expect(order[at + 1])
                 block = file.block(number)
@@ -345,7 +345,7 @@ class DualSolver:
                         free_b.write(writer.shape[0], b[chosen])
                     else:
                         free_parts.append(b[chosen])
-                    writer.append(take(block, chosen), self._file.shape[1])
+                    writer.append(taken_rows(block, chosen), self._file.shape[1])
                 del block, b  # to free their memory before the next are read
             if whole is not None:
                 rows.b.write(0, whole)
@@ -361,7 +361,7 @@ class DualSolver:
         """
         state, file = self._state, self._file
         primal, state.dual, expansion = 0.5 * float(state.w @ state.w), 0.0, np.zeros(len(state.w))
-        for number in shown(range(len(file)), "duality gap", self._options.verbose):
+        for number in with_progress(range(len(file)), "duality gap", self._options.verbose):
             block = file.block(number)
             b = self._files.all_rows.b.read(block.first, len(block.labels))
             cost, gain = measure(state.w, b, block, state.loss, expansion)

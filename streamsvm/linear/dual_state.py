@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from streamsvm.linear.block_file import Block, BlockFile, BlockFileError, take_sparse
-from streamsvm.linear.block_writer import BlockWriter, explained, write_all
+from streamsvm.linear.block_writer import BlockWriter, explained_errors, write_all
 from streamsvm.linear.solution import Loss, Pass, load_state, loss_of, save_state
 
 _CHUNK = 2**16  # bytes that a checksum reads at once
@@ -51,7 +51,7 @@ class Coefficients:
         if self._from == self._saved:
             self._to = 1 - self._from
             if some:
-                with explained("coefficients were copied", self._paths[self._to]):
+                with explained_errors("coefficients were copied", self._paths[self._to]):
                     shutil.copyfile(self._paths[self._from], self._paths[self._to])
 
     def end(self) -> None:
@@ -81,7 +81,7 @@ class Coefficients:
     def write(self, first: int, b: np.ndarray) -> None:
         file = self._files[self._to]
         file.seek(8 * first)
-        with explained("coefficients were written", self._paths[self._to]):
+        with explained_errors("coefficients were written", self._paths[self._to]):
             write_all(file, b)
 
     def scatter(self, numbers: np.ndarray, b: np.ndarray, firsts: np.ndarray) -> None:
@@ -278,7 +278,7 @@ def working_set_writer(
             raise
 
 
-def take(block: Block, rows: np.ndarray) -> Block:
+def taken_rows(block: Block, rows: np.ndarray) -> Block:
     """Return some rows, int64, of a block, with the numbers that they have in the file of all rows."""
     numbers = block.numbers[rows] if len(block.numbers) else rows.astype(np.uint64) + np.uint64(block.first)
     if len(block.starts):

@@ -21,7 +21,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, plan
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, planned_sizes
 from streamsvm.linear.convert import DENSE, TextOptions, stamp_of, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.mixing import files_of, mixing_writer
@@ -221,7 +221,7 @@ class OutOfCoreLinear(SklearnEstimator):
         return self._finish(models, solutions)
 
     def _write_arrays(self, path: Path, X: Any, labels: np.ndarray, weights: np.ndarray | None) -> None:
-        block = plan(self.memory_limit).block
+        block = planned_sizes(self.memory_limit).block
         filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
         sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
         ends, begin = np.cumsum(X.dtype.itemsize * sizes + 8.0), 0
@@ -280,7 +280,7 @@ class OutOfCoreLinear(SklearnEstimator):
         return False
 
     def _plan(self, file: BlockFile) -> Plan:
-        return plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
+        return planned_sizes(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
     def _solve(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
         self.n_samples_fit_: int = file.shape[0]
@@ -343,7 +343,7 @@ class OutOfCoreLinear(SklearnEstimator):
             check_parameters(model)
         if isinstance(self.random_state, int | np.integer):
             check_number("random_state", self.random_state, 0, inclusive=True, integer=True)
-        plan(self.memory_limit)
+        planned_sizes(self.memory_limit)
 
     @property
     def _constant(self) -> float:

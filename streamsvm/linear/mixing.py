@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.block_writer import BlockWriter, explained, write_all
+from streamsvm.linear.block_writer import BlockWriter, explained_errors, write_all
 
 _IN_MEMORY = 0.25  # the buffers of all buckets, and later a bucket, take this part of the memory
 _LEAST_BUFFER = 2**12  # bytes of a bucket's buffer: with less there are too many writes
@@ -141,7 +141,7 @@ class _Buckets:
 
     def _write(self, bucket: int, words: np.ndarray) -> None:
         head = np.array([self._last[bucket], len(words)])
-        with explained("rows were mixed", self._path):
+        with explained_errors("rows were mixed", self._path):
             write_all(self._file, head)
             write_all(self._file, words)
         self._last[bucket] = self._end

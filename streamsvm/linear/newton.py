@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.progress import shown
+from streamsvm.core.progress import with_progress
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual import product
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_state, save_state, target_of, weight_of
@@ -83,7 +83,7 @@ class NewtonSolver:
 
     def _pass(self, w: np.ndarray, loss: Loss, number: int) -> _Point:
         point = _Point(w)
-        for at in shown(range(len(self._file)), f"pass {number}", self._options.verbose):
+        for at in with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
             if at + 1 < len(self._file):
                 self._file.expect(at + 1)
             block = self._file.block(at)

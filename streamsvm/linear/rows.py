@@ -13,7 +13,7 @@ from scipy import sparse
 from streamsvm.core.checks import Overflow, check_number, check_one_of, checked_weight
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.core.progress import shown_rows
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, plan
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, planned_sizes
 from streamsvm.linear.mixing import mixing_writer
 from streamsvm.linear.names import LabelCodes, names_to_save
 from streamsvm.stream.tables.chunk import BadRow
@@ -75,7 +75,7 @@ def write_rows(
     """
     check_number("max_features", max_features, 1, inclusive=True, integer=True)
     check_one_of("overflow", overflow, OVERFLOW)
-    size, space, codes = plan(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
+    size, space, codes = planned_sizes(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
     rows = iter(rows)
     first = next(rows, None)
     weighted = isinstance(first, tuple | list) and len(first) == 3 and not isinstance(first, BadRow)

@@ -14,7 +14,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.files.container import pack, unpack
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.block_writer import explained
+from streamsvm.linear.block_writer import explained_errors
 from streamsvm.linear.names import StreamNames
 
 
@@ -22,7 +22,7 @@ def save_state(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:
     """Replace a saved state by facts, which JSON can hold, and w float64 [n]. The earlier one stays whole until this one is."""
     data = pack({"w": w}, {"facts": json.dumps(facts)})
     partial = path.with_name(f"{path.name}.partial")
-    with explained("the state of a fit was saved", partial):
+    with explained_errors("the state of a fit was saved", partial):
         with partial.open("wb") as file:
             file.write(data)
             file.flush()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import shown
-from streamsvm.linear.block_writer import plan
+from streamsvm.linear.block_writer import planned_sizes
 from streamsvm.linear.names import LabelCodes
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
@@ -30,7 +30,7 @@ def kind_of(source: Path) -> str | None:
     return kind if kind in ("csv", *KINDS) else None
 
 
-def chunks(
+def table_chunks(
     source: Path, target: str | None, weight: str | None, memory_limit: float, codes: LabelCodes
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]]:
     """Yield rows float64 [n, features], labels float64 [n], weights float64 [n] and the names of the features.
@@ -53,7 +53,7 @@ def chunks(
             size = 8 * len(names)  # of a row
             if size > memory_limit / _ROWS_IN_LIMIT:
                 raise ValueError(f"{source}: a row must be shorter than a sixteenth of memory_limit, and takes {size:,} bytes")
-            for held in _gathered_chunks(opened, max(plan(memory_limit).block // size, 1)):
+            for held in _gathered_chunks(opened, max(planned_sizes(memory_limit).block // size, 1)):
                 parts = [_chunk_arrays(chunk, names) for chunk in held]
                 X, labels = np.concatenate([X for X, _ in parts]), [label for _, labels in parts for label in labels]
                 weights = None if weight is None else X[:, -1]

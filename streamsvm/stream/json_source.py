@@ -12,7 +12,7 @@ from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.sources import LinesChunk, TextSource
 from streamsvm.stream.tables.chunk import BadRow, Row, Table
 from streamsvm.stream.tables.reading import TextOptions
-from streamsvm.stream.tables.values import at_path, flat, label_of
+from streamsvm.stream.tables.values import at_path, flat_row, label_of
 from streamsvm.stream.text_numbers import laid_out
 
 _OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
@@ -58,7 +58,7 @@ class JSONLinesSource(TextSource):
             return None
         x: dict[Any, Any] = self._fields(line)
         if "{" in line[1:]:
-            x = flat(x, self._label, self._reading.drop)
+            x = flat_row(x, self._label, self._reading.drop)
         y = label_of(x.pop(self._label, None)) if self._label is not None else None
         if self._reads:
             x, y = self._reading.row(x.items()), self._reading.label(y)

@@ -21,7 +21,7 @@ FINGERPRINT_BYTES = 4096
 _BLANK = re.compile(rb"(?:\r?\n)*")
 
 
-def digest(data: bytes) -> str:
+def hex_digest(data: bytes) -> str:
     """SHA-256 in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 

@@ -191,7 +191,7 @@ class LearningLoop(ScoredLoop):
             raise CheckpointError(text) from None
         if self._parameters not in (parameters, as_now(parameters)):
             raise CheckpointError(
-                f"{folder} holds a model with other parameters: {differing(str(parameters), self._parameters)}. "
+                f"{folder} holds a model with other parameters: {differing_lines(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
             )
         if scored != repr(self._scores):
@@ -419,7 +419,7 @@ def as_now(parameters: Any) -> str:
     return re.sub(r"\bmax_features=256\b", "max_features=1024", str(parameters))
 
 
-def differing(then: str, now: str) -> str:
+def differing_lines(then: str, now: str) -> str:
     """Say which lines of the parameters of two models differ."""
     before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
     learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))

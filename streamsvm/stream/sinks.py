@@ -20,7 +20,7 @@ from streamsvm.files.locks import locks
 from streamsvm.files.messages import shown
 from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
-from streamsvm.stream.lines import FINGERPRINT_BYTES, digest
+from streamsvm.stream.lines import FINGERPRINT_BYTES, hex_digest
 
 
 class FileSink(Sink):
@@ -141,7 +141,7 @@ class FileSink(Sink):
         self._file.seek(begin)
         last = self._file.read(offset - begin)
         self._file.seek(at)
-        return digest(last)
+        return hex_digest(last)
 
     def seek(self, position: Position) -> None:
         """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe come again."""

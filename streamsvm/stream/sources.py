@@ -12,7 +12,7 @@ from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
 from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
-from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, digest
+from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, hex_digest
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 
@@ -210,8 +210,8 @@ class TextSource(TableSource):
             "offset": reader.mark,
             "line": self._row_line,
             "rows": self._rows,
-            "head": digest(reader.head(reader.mark)),
-            "tail": digest(reader.before_mark()),
+            "head": hex_digest(reader.head(reader.mark)),
+            "tail": hex_digest(reader.before_mark()),
             "label": self._label,
         }
 
@@ -232,7 +232,7 @@ class TextSource(TableSource):
                 f"Give that stream, {START_AFRESH}"
             ) from None
         self._check_columns(position)
-        if digest(self._reader.head(offset)) != head:
+        if hex_digest(self._reader.head(offset)) != head:
             raise StreamError(
                 f"{self.name} is not the stream of the checkpoint: its first bytes differ. Give that stream, {START_AFRESH}"
             )
@@ -242,7 +242,7 @@ class TextSource(TableSource):
         self._begin()
         self._reader.skip_to(offset)
         last = self._reader.before_mark()
-        if digest(last) != tail:
+        if hex_digest(last) != tail:
             raise StreamError(
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
                 f"Put it back, {START_AFRESH}"

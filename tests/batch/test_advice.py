@@ -126,7 +126,7 @@ def test_support_vectors_of_a_pilot_are_those_of_the_machine(model, other, y, mo
     support = len(other.fit(X, y).support_)
     prepared = model._prepared([1.0, 1.0], X, y, None)
     found = path_machine.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon)
-    assert found == pytest.approx(path_machine.exact("", len(X), 2 * support, 1).seconds, rel=0.1)
+    assert found == pytest.approx(path_machine.exact_alternative("", len(X), 2 * support, 1).seconds, rel=0.1)
     monkeypatch.setattr(path_machine, "_ROWS", 150)
     monkeypatch.setattr(path_machine, "_FEWER", 50)
     assert path_machine.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon) == pytest.approx(found, rel=0.5)
@@ -150,8 +150,8 @@ def test_a_pilot_without_a_class_is_no_error_and_an_interrupt_ends_it(monkeypatc
 def test_short_fits_ahead_are_not_worth_a_word(seconds, told):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert path_machine.foretell("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.5)) == told
-        assert not path_machine.foretell("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.7))
+        assert path_machine.warn_before("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.5)) == told
+        assert not path_machine.warn_before("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.7))
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(9.9, False), (10.0, True), (60.0, True)])
@@ -159,21 +159,21 @@ def test_short_fits_are_not_worth_a_word(seconds, told):
     other = path_machine.Alternative("Other", 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert path_machine.advise("This", seconds, 100, other) == told
+        assert path_machine.warn_meanwhile("This", seconds, 100, other) == told
 
 
 def test_nor_are_those_that_take_a_few_times_as_long():
     other = path_machine.Alternative("Other", 20.0)
     with pytest.warns(UserWarning, match="This has taken 200 s for 1,000 rows: Other would take about 20 s") as caught:
-        assert [path_machine.advise("This", seconds, 1000, other) for seconds in (199.0, 200.0)] == [False, True]
+        assert [path_machine.warn_meanwhile("This", seconds, 1000, other) for seconds in (199.0, 200.0)] == [False, True]
     assert len(caught) == 1
 
 
 def test_estimates_grow_as_times_do():
-    few, many = (path_machine.hierarchical("", n, 8, 1).seconds for n in (10**5, 10**6))
+    few, many = (path_machine.forest_alternative("", n, 8, 1).seconds for n in (10**5, 10**6))
     assert many == pytest.approx(10.0 * few)
     assert 1.0 < few < 5.0  # 2.3 s were measured
-    assert path_machine.exact("", 10**5, 33_000, 1).seconds == pytest.approx(13.2)  # 7 s were measured
+    assert path_machine.exact_alternative("", 10**5, 33_000, 1).seconds == pytest.approx(13.2)  # 7 s were measured
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")

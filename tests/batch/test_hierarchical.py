@@ -18,10 +18,10 @@ from patience import PATIENCE
 from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, hierarchical, tree_descent
-from streamsvm.batch.hss.compositional import RIDGE, compose
+from streamsvm.batch.hss.compositional import RIDGE, compose_matrix
 from streamsvm.batch.hss.cuts import grow
 from streamsvm.batch.problem import Bounds
-from streamsvm.batch.tree_descent import Loss, descend, leaf_weights, lift, walk
+from streamsvm.batch.tree_descent import Loss, descend_tree, leaf_weights, lift, walk
 from streamsvm.core.kernels import RBF, Kernel
 
 SLOW = config.DISABLE_JIT
@@ -44,7 +44,7 @@ class Small:
         X, y = curve(60) if regression else two_classes(60)
         self.cuts = grow(X, leaf_size, 3)
         X, y = X[self.cuts.order], y[self.cuts.order].astype(float)
-        self.matrix = compose(X, self.cuts, Kernel(RBF, gamma, 0.0, 3), rank, 7)
+        self.matrix = compose_matrix(X, self.cuts, Kernel(RBF, gamma, 0.0, 3), rank, 7)
         skeletons = [self.matrix.skeletons[p : p + r] for p, r in zip(self.matrix.places, self.matrix.ranks, strict=True)]
         self.K = naive_batch.compositional(X, self.cuts, skeletons, RIDGE, gamma=gamma)
         self.C, self.y = np.random.default_rng(1).uniform(0.2, 3.0, 60), y
@@ -94,7 +94,7 @@ def test_a_walk_is_that_of_the_twin(regression, passes):
 @pytest.mark.parametrize("regression", [False, True])
 def test_a_descent_ends_where_the_exact_solver_of_the_same_matrix_does(regression):
     p = Small(regression)
-    found = descend(p.cuts, p.matrix, p.loss, p.bounds, None, 1e-6, 3000, threading.Event())
+    found = descend_tree(p.cuts, p.matrix, p.loss, p.bounds, None, 1e-6, 3000, threading.Event())
     if regression:
         b, _ = naive_batch.regress(p.K, p.y, p.C, p.loss.epsilon, 1e-8)
     else:
@@ -104,7 +104,7 @@ def test_a_descent_ends_where_the_exact_solver_of_the_same_matrix_does(regressio
     assert found.b.sum() == pytest.approx(0.0, abs=1e-4)
     assert found.objective == pytest.approx(p.dual(b), rel=1e-5)
     np.testing.assert_allclose(p.K @ found.b, p.K @ b, atol=0.01)
-    assert descend(p.cuts, p.matrix, p.loss, p.bounds, found, 1e-5, 3000, threading.Event()).n_iter <= 2
+    assert descend_tree(p.cuts, p.matrix, p.loss, p.bounds, found, 1e-5, 3000, threading.Event()).n_iter <= 2
 
 
 @pytest.mark.parametrize(("gamma", "rank"), [(0.5, 5), (0.001, 12)])  # of the latter, inverses of skeletons' matrices are large

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.cli.arguments import names, written
+from streamsvm.cli.arguments import parse_names, written
 from streamsvm.cli.main import _make_parser
 from streamsvm.cli.screens import EXAMPLES
 
@@ -192,7 +192,7 @@ def test_a_folder_of_another_command_in_a_file_of_flags(rows, file, tmp_path, ca
 
 
 def test_names_with_commas():
-    assert names('a, "b, c",d') == ["a", "b, c", "d"]
+    assert parse_names('a, "b, c",d') == ["a", "b, c", "d"]
 
 
 @pytest.mark.parametrize(
@@ -227,4 +227,4 @@ def test_what_help_says_and_examples_that_parse(call):
 
 @given(st.lists(st.text().map(str.strip).filter(bool)))
 def test_lists_are_read_as_they_are_written(values):
-    assert names(written(values)) == values
+    assert parse_names(written(values)) == values

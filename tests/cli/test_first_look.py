@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from streamsvm import BSGDClassifier, load
 from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import given_of, table_of
-from streamsvm.files.messages import quoted
+from streamsvm.files.messages import quoted_name
 from streamsvm.stream import open_source
 from streamsvm.stream.look.beginnings import of_files
-from streamsvm.stream.look.proposals import NothingLeftError, proposal, tried
+from streamsvm.stream.look.proposals import NothingLeftError, reading_proposal, tried
 from streamsvm.stream.look.seen_columns import look
 from streamsvm.stream.loop import parameters_of
 from streamsvm.stream.tables import TableEncoder
@@ -140,7 +140,7 @@ def test_dates_in_many_formats_are_told(file, call, form, served):
     path = file("rows.csv", "at;n;y", *(f"{time.strftime(form)};{i % 7};{i % 2}" for i, time in enumerate(times)))
     learn = ["learn", path, "--label", "y", "--delimiter", ";"]
     served = form if served is None else served
-    columns = f"at:date={quoted(served) if ',' in served else served}" if served else "at:date"
+    columns = f"at:date={quoted_name(served) if ',' in served else served}" if served else "at:date"
     assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: --columns {shlex.quote(columns)}\n")
     assert call(*learn, "--columns", columns, "--quiet").end["learned"] == 150
 
@@ -339,7 +339,7 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
         table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
         beginning = of_files(path, "jsonl")
         try:
-            found = proposal(look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
+            found = reading_proposal(look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
         except NothingLeftError as error:
             return table, str(error)
         return table, "" if found is None else f"Try: {flags_of(found.question.options)}"

@@ -15,7 +15,7 @@ import yaml
 from river import datasets
 
 from loops import make_model
-from streamsvm.cli.arguments import expanded
+from streamsvm.cli.arguments import expanded_words
 from streamsvm.cli.main import _make_parser
 from streamsvm.stream import IterableSource, LearningLoop
 from streamsvm.stream.monitor import Monitor
@@ -30,7 +30,7 @@ def parsed(words, config=None):
     parser, commands = _make_parser()
     if config is not None:
         words = [*words[: words.index("--config") + 1], str(config), *words[words.index("--config") + 2 :]]
-    found = expanded({name: commands[name] for name in ("learn", "predict")}, words)
+    found = expanded_words({name: commands[name] for name in ("learn", "predict")}, words)
     arguments = parser.parse_args(found.words)
     if "sources" not in arguments:
         arguments.source = arguments.source or found.source

@@ -20,7 +20,7 @@ from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
 from streamsvm.export.quantise import quantised
 from streamsvm.export.reduce import reduced
-from streamsvm.files.category_names import key_of, seed_of, spelling
+from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.files.container import pack
 from streamsvm.stream.tables import TableEncoder
 
@@ -85,7 +85,7 @@ def test_c_answers_as_the_model(case):
         for place, column in enumerate(program.columns):
             if column.table is not None:
                 value = x[column.field]
-                text = "" if value is None or value != value else spelling(text_of(value).strip())
+                text = "" if value is None or value != value else spelt_name(text_of(value).strip())
                 assert name(place, text.encode()) == np.nan_to_num(row[place])
                 row[place] = name(place, text.encode())
     assert name(-1, b"1") == name(len(program.columns), b"1") == 0.0
@@ -109,7 +109,7 @@ def test_names_are_read_as_an_encoder_does():
         model.learn_one({"a": text}, int(number > 9))
     predictor = Predictor(program_of(model))
     [place] = [place for place, column in enumerate(predictor.program.columns) if column.table is not None]
-    for text in (*texts, *map(spelling, texts)):
+    for text in (*texts, *map(spelt_name, texts)):
         expected = model["TableEncoder"].transform_one({"a": text})["a~1"]
         assert expected
         assert predictor.row_of({"a": f" {text}\t"})[place] == expected

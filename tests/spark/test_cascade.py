@@ -17,7 +17,7 @@ from spark_frames import LocalFrame, framed, of_file, stacked
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
-from streamsvm_spark.cascade_tasks import Candidates, Read, decision_values, received
+from streamsvm_spark.cascade_tasks import Candidates, Read, decision_values, received_rows
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def local(monkeypatch):
         table = pa.table(columns)
         partitions = [table.take(pa.array(some)).to_batches(100) if len(some) else [] for some in parts]
         read = [batch for batches in LocalFrame(partitions, rng).mapInArrow(Read(False), None).partitions for batch in batches]
-        _, facts = received(batch for batch in read if batch.column("part")[0].as_py() is None)
+        _, facts = received_rows(batch for batch in read if batch.column("part")[0].as_py() is None)
         rows = [batch for batch in read if batch.column("part")[0].as_py() is not None]
         cached = [[batch for batch in rows if batch.column("part")[0].as_py() == number] for number in range(len(parts))]
         frame = LocalFrame(cached, rng, again)

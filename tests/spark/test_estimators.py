@@ -17,7 +17,7 @@ from spark_frames import framed, of_file, stacked
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
-from streamsvm_spark.parts import Reservoir, joined
+from streamsvm_spark.parts import Reservoir, joined_samples
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_a_fit_is_that_of_each_partition_merged(frame, rows, name, kind, passes)
         reservoir = Reservoir([3, part])
         reservoir.add(X[some], y[some].astype(float), np.ones(150))
         samples.append(reservoir.sample())
-    models[0].merge_with(*models[1:], rows=joined(samples, [150] * 4))
+    models[0].merge_with(*models[1:], rows=joined_samples(samples, [150] * 4))
     assert of_file(model.learner()) == of_file(models[0])
     assert of_file(estimator.fit(frame).learner()) == of_file(model.learner())
 

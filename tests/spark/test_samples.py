@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm_spark import parts
-from streamsvm_spark.parts import Reservoir, Sample, joined
+from streamsvm_spark.parts import Reservoir, Sample, joined_samples
 
 
 def numbered(n, begin=0, width=1):
@@ -59,7 +59,7 @@ def test_a_row_weighs_what_it_stands_for(monkeypatch):
     monkeypatch.setattr(parts, "_MOST_ROWS", 30)
     samples = [Sample(*numbered(10)), Sample(*numbered(10, 100)), Sample(*numbered(10, 200))]
     samples[1].w[:] = 2.0
-    found = joined(samples, [1000, 100, 10])
+    found = joined_samples(samples, [1000, 100, 10])
     counts = [((found.y >= begin) & (found.y < begin + 100)).sum() for begin in (0, 100, 200)]
     assert counts == [10, 3, 1]
     weights = [found.w[found.y < 100][0], found.w[(found.y >= 100) & (found.y < 200)][0] / 2.0, found.w[found.y >= 200][0]]

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.tables.chunk import Table, Values
-from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
+from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey_stream
 from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_length, check_memory, labels_or_none
 
 _READ = ("int", "float", "bool", "decimal", "null", "text")
@@ -92,7 +92,7 @@ class ArrowCodec(TableCodec):
         if value[:6] == b"ARROW1":
             raise ValueError("an Arrow file; a message is an Arrow stream (pyarrow.ipc.new_stream)")
         try:
-            found = survey(value)
+            found = survey_stream(value)
             plan = self._plans.get(found.schema)
             columns = columns_of(found.schema) if plan is None else None
         except (struct.error, UnicodeDecodeError) as error:

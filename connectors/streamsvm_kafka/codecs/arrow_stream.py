@@ -102,7 +102,7 @@ class _Texts:
         return {self.counted(each.text(0)): self.counted(each.text(1)) for each in table.tables(field)}
 
 
-def survey(value: bytes) -> Survey:
+def survey_stream(value: bytes) -> Survey:
     """Return what a stream asks for.
 
     A ValueError says that it is no stream that has a schema first, and then batches and dictionaries; a struct.error that it ends

@@ -11,7 +11,7 @@ import orjson
 from streamsvm.files.messages import shown
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm.stream.tables.values import at_path, flat, label_of
+from streamsvm.stream.tables.values import at_path, flat_row, label_of
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, Codec, fields_of
 
 
@@ -63,7 +63,7 @@ class JSONCodec(Codec):
         kept = [at_path(fields, name) for name in names] if names else []
         # Most messages have neither of these bytes inside, and their fields need no look.
         if value.find(b"{", 1) >= 0:
-            fields = flat(fields, self.label)
+            fields = flat_row(fields, self.label)
         if b"[" in value and list in set(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) is list)
             raise ValueError(f"field {shown(name)} holds an array; a row has one value a field")

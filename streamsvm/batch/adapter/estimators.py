@@ -16,7 +16,7 @@ from river import base, preprocessing
 from sklearn.base import is_classifier, is_regressor
 
 from streamsvm.batch.adapter import fit as fits
-from streamsvm.batch.adapter.fit import LARGEST_LOG_FACTOR, Fit, Job, follows_conventions, probabilities
+from streamsvm.batch.adapter.fit import LARGEST_LOG_FACTOR, Fit, Job, class_probabilities, follows_conventions
 from streamsvm.batch.adapter.refitting import Refitting
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
@@ -318,7 +318,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
             places = np.full(len(rows), np.argmax(self._frequencies()))
         else:
             place_of = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
-            places = np.array([place_of[value] for value in fits.predictions(fit.model, rows).tolist()], np.int64)
+            places = np.array([place_of[value] for value in fits.model_predictions(fit.model, rows).tolist()], np.int64)
         return as_array(self.classes)[places]
 
     def _probabilities(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
@@ -329,7 +329,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         if hasattr(model, "predict_proba"):
             p = model.predict_proba(rows)
         else:
-            p = probabilities(fit.log_factor, fits.decisions(model, rows))
+            p = class_probabilities(fit.log_factor, fits.decisions(model, rows))
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
     def _frequencies(self) -> np.ndarray:
@@ -392,12 +392,12 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         fit = self._latest()
         row = self._row_of(x, fit)
-        return self._mean() if fit is None else float(fits.predictions(fit.model, row)[0])
+        return self._mean() if fit is None else float(fits.model_predictions(fit.model, row)[0])
 
     def _predict_rows(self, X: Any) -> Any:
         fit = self._latest()
         rows, like = self._rows_of(X, fit)
-        targets = fits.predictions(fit.model, rows) if fit is not None and len(rows) else np.full(len(rows), self._mean())
+        targets = fits.model_predictions(fit.model, rows) if fit is not None and len(rows) else np.full(len(rows), self._mean())
         return as_series(targets, like)
 
     def _mean(self) -> float:

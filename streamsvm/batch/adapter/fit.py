@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.adapter.windowed import Rows
 from streamsvm.batch.kernel_machine import KernelMachine
-from streamsvm.core.sklearn_base import canonical
+from streamsvm.core.sklearn_base import canonical_value
 from streamsvm.learners.labels import as_array
 
 _LARGEST_WHOLE = 2.0**53
@@ -55,7 +55,7 @@ class Fit(NamedTuple):
         n = mean.size
         if not (mean.shape == scale.shape == (n,) and getattr(model, "n_features_in_", n) == n <= known):
             raise ValueError(f"the saved adapter is corrupt: its model of {n} features does not fit {known} feature names")
-        return cls(model, canonical(mean), canonical(scale), classes, log_factor)
+        return cls(model, canonical_value(mean), canonical_value(scale), classes, log_factor)
 
 
 def follows_conventions(kind: Callable[[Any], bool], model: Any) -> bool:
@@ -81,20 +81,20 @@ def check_shape(model: Any, values: np.ndarray, classes: int) -> None:
         )
 
 
-def codes(labels: list[Any]) -> np.ndarray | None:
+def label_codes(labels: list[Any]) -> np.ndarray | None:
     """Return 0, 1, ... where scikit-learn refuses the labels: of several or strange types, or not whole numbers; else None."""
     values = as_array(labels)
     whole = values.dtype.kind != "f" or ((values == np.rint(values)) & (np.abs(values) <= _LARGEST_WHOLE)).all()
     return np.arange(len(labels)) if values.dtype == object or not whole else None
 
 
-def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
+def model_predictions(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return a model's labels or values [n] for finite rows float64 [n, features]; streamsvm's models need no further check."""
     return model._predicted(rows) if isinstance(model, KernelMachine) else model.predict(rows)
 
 
 def decisions(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return a classifier's decision values [n] or [n, classes] for rows as in `predictions`."""
+    """Return a classifier's decision values [n] or [n, classes] for rows as in `model_predictions`."""
     return model._scores(model._decide(rows)) if isinstance(model, KernelMachine) else model.decision_function(rows)
 
 
@@ -125,7 +125,7 @@ def _log_softmax(scores: np.ndarray) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
-def probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
+def class_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
     """Return the probability of each class, float64 [n, classes], from decision values [n] of two classes or [n, classes]."""
     p = np.exp(np.maximum(_log_softmax(np.exp(log_factor) * _two_columns(decisions)), -30.0))
     p /= p.sum(axis=1, keepdims=True)
@@ -187,7 +187,7 @@ class Job(NamedTuple):
 
     def _classifier(self, X: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> Fit:
         labels, targets, weights = self.labels, self.rows.targets.astype(np.int64), self.rows.weights
-        values = codes(labels)
+        values = label_codes(labels)
         if values is None:
             values = as_array(labels)
         elif isinstance(getattr(self.model, "class_weight", None), dict):

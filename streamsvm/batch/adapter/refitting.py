@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from streamsvm.batch.adapter.fit import Fit, Job
-from streamsvm.batch.adapter.windowed import Windowed, placed
+from streamsvm.batch.adapter.windowed import Windowed, placed_rows
 from streamsvm.core.checks import check_number
 from streamsvm.core.frames import as_batch, as_matrix
 from streamsvm.core.threads import stoppable
@@ -269,7 +269,7 @@ class Refitting(Windowed):
         """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
         matrix, names, like = as_matrix(X)
         columns = self._features.columns_of(names, False)
-        rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
+        rows = placed_rows(matrix, names, columns, len(self._features), np.arange(len(matrix)))
         return rows if fit is None else fit.scaled(rows), like
 
     # Attributes -------------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class Window:
         self.n_put = n_put
 
 
-def placed(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
     """Return rows float32 [n, features] with each feature in its column (-1: none), float32 [n, width]. Those of one add up.
 
     Where a value is not finite, a ValueError names the feature, and the row by its element of ``numbers``.
@@ -318,7 +318,7 @@ class Windowed(SupervisedEstimator):
                 except ValueError as error:
                     batch.complain(i, error)
             columns = self._features.columns_of(batch.names, len(targets) > 0)
-            return placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
+            return placed_rows(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
         except BaseException:
             self._forget(known)
             raise

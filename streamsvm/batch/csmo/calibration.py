@@ -55,7 +55,7 @@ def _platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> 
     return float(fit.coef_[0, 0]) / scale, float(fit.intercept_[0])
 
 
-def probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarray:
+def class_probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarray:
     """Return the probability of each class, float64 [n, classes], from the decision values of the pairs, float64 [n, pairs]."""
     second = np.clip(expit(f * sigmoids[:, 0] + sigmoids[:, 1]), _LEAST, 1.0 - _LEAST)
     if classes == 2:

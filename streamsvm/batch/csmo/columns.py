@@ -79,19 +79,19 @@ def store(X: Any, *, dense: bool) -> Rows:
     return store_sparse(csr_without_zeros(X))
 
 
-def subset(rows: Rows, which: np.ndarray) -> Rows:
+def rows_subset(rows: Rows, which: np.ndarray) -> Rows:
     """Return a copy of the rows numbered ``which``, int64 [m]."""
     if rows.kind == DENSE:
         return rows._replace(dense=np.take(rows.dense, which, axis=1))
-    return store_sparse(csr(rows)[which])
+    return store_sparse(as_csr(rows)[which])
 
 
-def csr(rows: Rows) -> Any:
+def as_csr(rows: Rows) -> Any:
     """Return sparse rows as a CSR array that shares their memory."""
     return sparse.csr_array((rows.values, rows.indices.view(np.int32), rows.starts), (len(rows.squares), rows.features))
 
 
-def cost(rows: Rows) -> float:
+def value_cost(rows: Rows) -> float:
     """Return about how many operations a kernel value takes, counted in dense features."""
     if rows.kind == SPARSE:
         return 8.0 + _SPARSE_COST * _shared_features(np.diff(rows.lists), len(rows.squares))
@@ -105,7 +105,7 @@ def _shared_features(counts: np.ndarray, n: int) -> float:
 
 def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:
     """Return the kernel values of rows with each other, float64 [n, n], by products."""
-    X = csr(rows) if rows.kind == SPARSE else rows.dense.T
+    X = as_csr(rows) if rows.kind == SPARSE else rows.dense.T
     products = (X @ X.T).toarray() if rows.kind == SPARSE else X @ X.T
     squares = products.diagonal().copy()
     values_of_products(products, squares, squares, kernel)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.csmo.calibration import fitted_sigmoids, probabilities
+from streamsvm.batch.csmo.calibration import class_probabilities, fitted_sigmoids
 from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
 from streamsvm.core.checks import DecisionShape, parameter
@@ -169,7 +169,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
         sigmoids = getattr(self, "_sigmoids", None)
         if sigmoids is None:
             raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
-        return probabilities(self._decide(self._checked(X)), sigmoids, len(self.classes_))
+        return class_probabilities(self._decide(self._checked(X)), sigmoids, len(self.classes_))
 
     @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:

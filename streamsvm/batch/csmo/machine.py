@@ -19,7 +19,7 @@ from streamsvm.batch.csmo.given import GivenRows, kernel_values
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.csmo.state import problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
-from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, hierarchical, linear, watch
+from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_alternative, linear_alternative, watch_fit
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
@@ -235,7 +235,7 @@ class CSMO(KernelMachine):
         rows = self._solver_rows(training.X, n)
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
         coefficients, stop = np.zeros((len(parts), n)), threading.Event()
-        look = watch(type(self).__name__, n, self._alternative(training))
+        look = watch_fit(type(self).__name__, n, self._alternative(training))
 
         def solve_part(k: int, buffer: np.ndarray, workers: Workers) -> Solution:
             which, positive = parts[k]
@@ -262,9 +262,9 @@ class CSMO(KernelMachine):
         X, classes = training.X, 2 if training.labels is None else int(training.labels.max(initial=1)) + 1
         problems = 1 if classes == 2 else classes
         if self._kernel.kind == LINEAR:
-            return linear(self._others[0], X.nnz if sparse.issparse(X) else X.size, problems)
+            return linear_alternative(self._others[0], X.nnz if sparse.issparse(X) else X.size, problems)
         n, d = X.shape
-        return hierarchical(self._others[1], n, d, problems) if float(n) * d <= LARGEST_DENSE else None
+        return forest_alternative(self._others[1], n, d, problems) if float(n) * d <= LARGEST_DENSE else None
 
     def _solve_parts(
         self, solve_part: Callable[[int, np.ndarray, Workers], Solution], parts: int, largest: int, stop: threading.Event

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm.batch.csmo.columns import gram_matrix, subset
+from streamsvm.batch.csmo.columns import gram_matrix, rows_subset
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.steps import WorkingSet
 from streamsvm.core.threads import stop_if_asked
@@ -175,10 +175,10 @@ def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
 def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
     p = state.problem
-    return p.given.values(which, which) if p.given is not None else gram_matrix(subset(p.rows, which), p.kernel)
+    return p.given.values(which, which) if p.given is not None else gram_matrix(rows_subset(p.rows, which), p.kernel)
 
 
-def finish(state: State, gap: float) -> float:
+def finish_exactly(state: State, gap: float) -> float:
     """Solve for the variables that lie between their bounds, in float64, where the problem is small; return the gap then.
 
     Conditions of optimality are linear equations for them, if all others stay where they are. The solution is kept where the

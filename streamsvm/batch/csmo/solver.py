@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
-from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps, finish
-from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible, first_point
+from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps, finish_exactly
+from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible_point, first_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
 
@@ -166,7 +166,7 @@ def solve(
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
     called now and then.
     """
-    b = first_point(problem) if start is None else feasible(problem, start)
+    b = first_point(problem) if start is None else feasible_point(problem, start)
     state = State(problem, b, buffer, workers, options.tol)
     checks, failed, gap, interrupted = 0, 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
@@ -186,7 +186,7 @@ def solve(
             if options.shrinking:
                 state.shrink(_LEFT)
         if gap <= options.tol:
-            gap = finish(state, gap)
+            gap = finish_exactly(state, gap)
     except KeyboardInterrupt:
         interrupted = True
         state.unshrink()

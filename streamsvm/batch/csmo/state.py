@@ -11,15 +11,15 @@ from streamsvm.batch.csmo.columns import (
     SPARSE,
     ColumnCache,
     Rows,
+    as_csr,
     column,
-    cost,
-    csr,
     csr_without_zeros,
     diagonal,
     expand,
+    rows_subset,
     store_dense,
     store_sparse,
-    subset,
+    value_cost,
 )
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
@@ -109,7 +109,7 @@ def first_point(problem: Problem) -> np.ndarray:
     return np.clip(problem.total - (np.cumsum(upper) - upper), 0.0, upper)
 
 
-def feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
+def feasible_point(problem: Problem, b: np.ndarray) -> np.ndarray:
     """Return ``b`` float64 [n] clipped to the bounds, the larger of its two signs scaled down so that its sum is the total."""
     b = np.clip(b, problem.lower, problem.upper)
     excess = b.sum() - problem.total
@@ -147,9 +147,9 @@ def add_expansions(
     if not len(support):
         return
     if len(support) < b.shape[1]:
-        rows, b = subset(rows, support), b[:, support]
+        rows, b = rows_subset(rows, support), b[:, support]
     b = np.require(b, requirements=["C", "W"])  # other layouts would be compiled anew
-    size = max(int(PAUSE / (len(support) * cost(rows))), 1)
+    size = max(int(PAUSE / (len(support) * value_cost(rows))), 1)
     workers = workers or Workers()
 
     def add(begin: int) -> None:
@@ -246,7 +246,7 @@ class State:
         if (exact := self._exact_vectors()) is not None:
             block(exact.take(of), exact if whole else exact.take(to), out, self.workers.each)
             return
-        rows, values = p.rows if whole else subset(p.rows, to), np.empty(len(to))
+        rows, values = p.rows if whole else rows_subset(p.rows, to), np.empty(len(to))
         for i, place in enumerate(of):
             column(rows, p.rows, place, p.kernel, values)
             out[i] = values
@@ -312,13 +312,13 @@ class State:
         if p.given is not None:
             p.given.add_products(change, columns, which, gradient)
         elif p.kernel.kind == LINEAR:  # the weights of the features are enough
-            X = csr(rows) if rows.kind == SPARSE else rows.dense.T
+            X = as_csr(rows) if rows.kind == SPARSE else rows.dense.T
             gradient += X[which] @ (change @ X[columns])
         elif (exact := self._exact_vectors()) is not None:
             add_products(exact.take(which), exact.take(columns), change, gradient, self.workers.each)
         else:
             sums = np.zeros((len(self.b), 1))
-            add_expansions(subset(rows, columns), change[np.newaxis], rows, which, p.kernel, sums, self.workers)
+            add_expansions(rows_subset(rows, columns), change[np.newaxis], rows, which, p.kernel, sums, self.workers)
             gradient += sums[which, 0]
 
     # The working set ----------------------------------------------------------------------------------------------------------

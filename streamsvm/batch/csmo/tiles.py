@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import SPARSE, Rows, csr
+from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, exp2, exp64, value_of_product
 
@@ -101,7 +101,7 @@ def vectors(X: Any, kernel: Kernel) -> Tiles | None:
     whole = bool(whole and float(longest) * max(values.max(initial=0.0), -values.min(initial=0.0)) ** 2 < _WHOLE)
     if not sparse.issparse(X) and kernel.kind == RBF and not whole:
         X = X - X.mean(axis=0)
-    rows, squares = stored(X, kernel, np.float32)
+    rows, squares = stored_tiles(X, kernel, np.float32)
     near = np.full(n, whole or kernel.kind != RBF) | (kernel.gamma * squares <= _NEAR)
     return None if np.mean(~near) > _MOST_FAR else Tiles(rows, near, whole)
 
@@ -110,12 +110,12 @@ def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
     """Return rows in float64 as tiles take them. None where the kernel is not Gaussian, or they are too far from the mean."""
     if kernel.kind != RBF:
         return None
-    found, squares = stored(csr(rows) if rows.kind == SPARSE else rows.dense.T, kernel, np.float64)
+    found, squares = stored_tiles(as_csr(rows) if rows.kind == SPARSE else rows.dense.T, kernel, np.float64)
     return None if kernel.gamma * squares.max(initial=0.0) > _FAR else found
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of rows that are too far
-def stored(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
+def stored_tiles(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
     """Return rows X, an array or CSR, as tiles take them, in float32 or float64, and their squared norms, float64 [n]."""
     n, d = X.shape
     if sparse.issparse(X):

@@ -71,7 +71,7 @@ def floats_needed(n: int, leaf_size: int, rank: int) -> int:
     return n * leaf_size + (n * rank + leaves * 5 * rank * rank if leaves > 1 else 0)
 
 
-def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
+def compose_matrix(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
     ranks, blocks, interpolations, inverses = _node_sizes(cuts.begin, cuts.end, cuts.right, rank)
     keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.hss.cuts import grow
-from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, Precision, compress
+from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, Precision, compress_nodes
 from streamsvm.batch.hss.tree import ClusterTree
-from streamsvm.core.progress import shown
+from streamsvm.core.progress import with_progress
 from streamsvm.core.warning import warn
 
 
@@ -129,7 +129,7 @@ class Compression(NamedTuple):
     reached: bool
 
 
-def compressed(
+def compressed_matrix(
     tree: ClusterTree,
     blocks: KernelBlocks,
     rel_tol: float | None,
@@ -156,9 +156,9 @@ def compressed(
         columns = int(min(_COLUMNS * max(_COLUMNS_TOLERANCE / tolerance, 1.0) ** 0.7, _MAX_COLUMNS))
     for _ in range(_MAX_ATTEMPTS):
         in_single = tolerance > _SINGLE_TOLERANCE and rounds == 1 and norm < _SINGLE_MAX_NORM
-        order = shown(range(len(tree.begin)), "compression", verbose)
+        order = with_progress(range(len(tree.begin)), "compression", verbose)
         precision = Precision(threshold, max_rank, columns, rounds)
-        nodes = compress(tree, order, blocks, single if in_single else blocks, neighbors, precision, rng)
+        nodes = compress_nodes(tree, order, blocks, single if in_single else blocks, neighbors, precision, rng)
         error, limited = estimate.error(tree, nodes), max(len(node.skeleton) for node in nodes) >= max_rank
         if error < best.error or not best.nodes:
             best = Compression(nodes, error, rel_tol is None or error <= _ACCEPTED * tolerance)

@@ -238,7 +238,7 @@ class PackedForest(NamedTuple):
     largest: int  # rows of the largest leaf
 
 
-def join(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> Forest:
+def join_trees(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> Forest:
     """Return the forest of trees, each with the weights float64 [machines, n] of the rows in the order of its leaves.
 
     Rows without weight are left out. ``which`` int64 [n] has the numbers by which rows are called.
@@ -304,7 +304,7 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> For
     return found
 
 
-def pack(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
+def pack_forest(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
     """Return a forest over rows of X float64 [n, d] for predictions.
 
     Gaussian kernel values are float32 where that has the distances: not for features or widths that are very large or small.

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.hss.compression import Compression, compressed, product
+from streamsvm.batch.hss.compression import Compression, compressed_matrix, product
 from streamsvm.batch.hss.factorization import HSSFactorization, factorize
 from streamsvm.batch.hss.skeletons import KernelBlocks
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.checks import KernelName, check_number
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
-from streamsvm.core.progress import shown
+from streamsvm.core.progress import with_progress
 from streamsvm.core.threads import one_blas_thread
 
 
@@ -150,7 +150,7 @@ class HSSMatrix:
                 _check_memory(memory_limit, tree, X, max_rank, n_neighbors)
             blocks = KernelBlocks(X[tree.order], parameters)
             how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
-            return HSSMatrix(tree, blocks, compressed(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
+            return HSSMatrix(tree, blocks, compressed_matrix(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -193,7 +193,7 @@ class HSSMatrix:
         ``verbose`` shows progress on standard error.
         """
         check_number("shift", shift, 0.0)
-        order = shown(range(len(self._nodes)), "factorisation", verbose)
+        order = with_progress(range(len(self._nodes)), "factorisation", verbose)
         return HSSFactorization(self._tree, shift, *factorize(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:

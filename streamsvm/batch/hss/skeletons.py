@@ -173,7 +173,7 @@ class Precision(NamedTuple):
         return self._replace(threshold=self.threshold * size**_THRESHOLD_POWER, columns=int(self.columns * size**_COLUMNS_POWER))
 
 
-def compress(
+def compress_nodes(
     tree: ClusterTree,
     order: Iterable[int],
     blocks: KernelBlocks,

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm, residual, value_errors
+from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm, largest_residual, value_errors
 from streamsvm.batch.kernel_machine import KernelClassifier
 from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, Groups
@@ -196,8 +196,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _warn(self, models: list[Self]) -> None:
         """Warn of the model that is farthest from the one that was asked for."""
-        worst = max(models, key=lambda model: residual(model.primal_residual_, model.dual_residual_, model.gap_))
-        if self.beta != "paper" and residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
+        worst = max(models, key=lambda model: largest_residual(model.primal_residual_, model.dual_residual_, model.gap_))
+        if self.beta != "paper" and largest_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
             warn(
                 f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} iterations with relative residuals of "
                 f"{worst.primal_residual_:.1e} and {worst.dual_residual_:.1e}, above tol={self.tol:g}, or a gap of "

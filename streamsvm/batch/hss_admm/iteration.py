@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.batch.hss import HSSFactorization, HSSMatrix
 from streamsvm.batch.problem import Bounds
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.progress import shown
+from streamsvm.core.progress import with_progress
 from streamsvm.core.sklearn_base import is_interrupt
 from streamsvm.core.threads import stop_if_asked
 
@@ -57,7 +57,7 @@ class ADMMSolution(NamedTuple):
     interrupted: bool
 
 
-def residual(primal: Any, dual: Any, gap: Any) -> Any:
+def largest_residual(primal: Any, dual: Any, gap: Any) -> Any:
     """Return the largest of the residuals and of the gap divided by `GAP`: at most the tolerance at the end."""
     return np.maximum(np.maximum(primal, dual), gap / GAP)
 
@@ -80,7 +80,7 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
     running = np.arange(problems)  # each has a column of z, u, right_side and Kx
     factor: HSSFactorization | None = None
     try:
-        for done in shown(range(1, options.max_iter + 1), "iterations", options.verbose):
+        for done in with_progress(range(1, options.max_iter + 1), "iterations", options.verbose):
             stop_if_asked()
             if factor is None:
                 factor = K.factorize(beta)
@@ -99,7 +99,7 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
             gap = np.zeros(len(running))
             _duality_gap(Kx - apart, z, bias, bounds, gap)
             found.primal[running], found.dual[running], found.gap[running] = primal, dual, gap
-            going = residual(primal, dual, gap) > options.tol
+            going = largest_residual(primal, dual, gap) > options.tol
             if not going.all():
                 found.b[np.ix_(K.order, running[~going])] = z[:, ~going]
                 z, u, right_side, Kx, *sides = (np.ascontiguousarray(of[:, going]) for of in (z, u, right_side, Kx, *bounds))

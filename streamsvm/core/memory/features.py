@@ -175,7 +175,7 @@ class FeatureSpace:
         self._noted = names
         if not all(type(name) is int for name in names):
             plain = [_plain_name(name) for name in names]
-            if plain != sorted(plain, key=natural) and not _has_faults(plain):
+            if plain != sorted(plain, key=natural_key) and not _has_faults(plain):
                 self.order = plain
 
     def forget(self, known: int) -> None:
@@ -270,7 +270,7 @@ class FeatureSpace:
         self.order, self._noted = order, None
 
 
-def natural(name: Hashable) -> tuple[Any, ...]:
+def natural_key(name: Hashable) -> tuple[Any, ...]:
     """Return what sorts names in their natural order: numbers first, and of texts f2 before f10.
 
     >>> sorted(["f10", "f2", 3, "f", "f02"], key=natural)

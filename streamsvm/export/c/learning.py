@@ -15,7 +15,7 @@ from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import Column, ProgramError
 from streamsvm.export.c.names import row_type
-from streamsvm.export.c.text import CHECKED, comment, number, prefix, string, write_pair
+from streamsvm.export.c.text import CHECKED, c_comment, c_string, checked_prefix, number, write_pair
 from streamsvm.export.learners import labels_of
 from streamsvm.export.order import places_in_order, said_of
 from streamsvm.learners.bsca import BSCAClassifier
@@ -71,7 +71,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     >>> written.header.name, written.state_bytes
     ('model_learn.h', 456)
     """
-    name, folder = prefix(name), Path(folder)
+    name, folder = checked_prefix(name), Path(folder)
     _check_learns(model)
     state = _state_of(model)
     source = files("streamsvm.export.c").joinpath("learner.c").read_text("utf-8")
@@ -92,7 +92,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
         "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
         "@HORIZON": repr(float(model.averaging)),
         "@STEP": _step_text(model),
-        "@LABELS": ", ".join(string(label) for label in labels_of(model)),
+        "@LABELS": ", ".join(c_string(label) for label in labels_of(model)),
         "@MADE_FOR": str(_made_for(model)),
         "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
     }
@@ -343,7 +343,7 @@ def _header_text(model: Learner, nbytes: int, ram: int) -> str:
         " *",
         f" * x holds these numbers in {said_of(model._features.order)}, as they are; what is not finite is missing.",
     ]
-    lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(_feature_names(model))]
+    lines += [f" *   x[{place}]  {c_comment(name)}" for place, name in enumerate(_feature_names(model))]
     lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
     lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
     lines += row_type(_feature_names(model), "@_learn_row", "@UP_LEARN_FEATURES")

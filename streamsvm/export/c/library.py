@@ -181,7 +181,7 @@ static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_
 _NUMBERS = "const @UP_TABLE float *@UP_RESTRICT {}, "
 
 
-def sums(kind: str, number: str) -> tuple[str, str]:
+def sums_function(kind: str, number: str) -> tuple[str, str]:
     """Return the name and the text of the function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
 
     ``number`` is the type of the vectors. For squares of whole numbers x is given in their units, whose squares it takes. Ways
@@ -219,7 +219,7 @@ def _way_statements(k: int, value: str, plain: bool) -> list[str]:
 
 
 def in_groups(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors [m, features] as the functions of `sums` read them: floats, or whole numbers as they are."""
+    """Return vectors [m, features] as the functions of `sums_function` read them: floats, or whole numbers as they are."""
     groups = [vectors[begin : begin + LANES].T.ravel() for begin in range(0, len(vectors), LANES)]
     laid = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
     return laid.astype(np.float32) if laid.dtype.kind == "f" else laid

@@ -6,7 +6,7 @@ import numpy as np
 
 from streamsvm.edge.committees import NEAREST_DISTANCE, ROUNDING
 from streamsvm.edge.program import Program
-from streamsvm.export.c.library import LANES, in_groups, sums
+from streamsvm.export.c.library import LANES, in_groups, sums_function
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 
 
@@ -21,7 +21,7 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
     weights = source.keep(f"weights{i}", step.arrays["weights"])
     if labels:
         targets = targets.astype(np.min_scalar_type(-labels))
-    name, text = sums("ways", type_of(laid))
+    name, text = sums_function("ways", type_of(laid))
     source.functions.setdefault(name, text)
     source.takes(LANES + 2 * nearest)
     names = {

@@ -10,7 +10,7 @@ from streamsvm.edge.committees import ALIKE, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.export.c.eight_bits import eight_bits, takes_eight_bits
-from streamsvm.export.c.library import LANES, in_groups, sums
+from streamsvm.export.c.library import LANES, in_groups, sums_function
 from streamsvm.export.c.neighbours import neighbours
 from streamsvm.export.c.text import LARGEST, Source, number, type_of
 
@@ -163,7 +163,7 @@ def add_step(source: Source, program: Program, number_of: int, taken: str, value
     _STEPS[step.do](source, program, number_of, taken, value)
 
 
-def fused(program: Program, number_of: int) -> bool:
+def is_fused(program: Program, number_of: int) -> bool:
     """Whether a step is a ``kernel`` that one ``linear`` step alone reads, the next one."""
     readers = [place for place, step in enumerate(program.steps) if number_of + 1 in step.of]
     answer = program.answer
@@ -232,7 +232,7 @@ def _write_vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
     laid = in_groups(vectors)
     place = source.keep(f"vectors{i}", laid, f"in groups of {LANES}, feature by feature")
-    name, text = sums(kind, type_of(laid))
+    name, text = sums_function(kind, type_of(laid))
     source.functions.setdefault(name, text)
     call = f"@_{name}(x, {place} + first * {features}, {features}, n, sums);"
     if "unit" not in step.arrays:
@@ -247,12 +247,12 @@ def _write_vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[
 
 
 def _write_kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
-    if fused(program, i) and takes_eight_bits(program, i):
+    if is_fused(program, i) and takes_eight_bits(program, i):
         eight_bits(source, program, i, x, out)
         return
     step, m = program.steps[i], program.widths[i + 1]
     given, call = _write_vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
-    if fused(program, i):
+    if is_fused(program, i):
         room, begin, use, end = _write_sums(source, program.steps[i + 1], i + 1)
     else:
         room, begin, use, end = [], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], []
@@ -350,7 +350,7 @@ def _write_fourier(source: Source, program: Program, i: int, x: str, out: str) -
 
 
 def _write_linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
-    if i and program.steps[i].of == (i,) and fused(program, i - 1):
+    if i and program.steps[i].of == (i,) and is_fused(program, i - 1):
         return  # it is a part of the kernel before it
     step = program.steps[i]
     weights, biases = (source.keep(f"{name}{i}", step.arrays[name]) for name in ("weights", "biases"))

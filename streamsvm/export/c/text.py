@@ -28,12 +28,12 @@ _TYPES |= {"I": "uint32_t", "L": "uint32_t"}
 _WIDTH = 120  # characters of a line
 
 
-def prefix(name: str) -> str:
+def checked_prefix(name: str) -> str:
     """Return a name that all symbols of a file begin with, if it can be one.
 
-    >>> prefix("model")
+    >>> checked_prefix("model")
     'model'
-    >>> prefix("2x")
+    >>> checked_prefix("2x")
     Traceback (most recent call last):
         ...
     streamsvm.edge.step.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
@@ -43,12 +43,12 @@ def prefix(name: str) -> str:
     return name
 
 
-def string(value: Any) -> str:
+def c_string(value: Any) -> str:
     r"""Return a text as a C string of UTF-8, which no reader takes for more.
 
     What is not plain ASCII is written in octal; ? of trigraphs and the @ of marks that writers fill in, too.
 
-    >>> string('a"b\\n??=')
+    >>> c_string('a"b\\n??=')
     '"a\\"b\\\\n\\077\\077="'
     """
     text = value if isinstance(value, str) else str(value)
@@ -61,10 +61,10 @@ def _escaped_character(code: int) -> str:
     return chr(code) if 32 <= code < 127 and code not in b"?@" else f"\\{code:03o}"
 
 
-def comment(text: Any) -> str:
+def c_comment(text: Any) -> str:
     """Return a text as it can stand in a comment.
 
-    >>> comment("a*/ /*b")
+    >>> c_comment("a*/ /*b")
     'a* / / *b'
     """
     plain = "".join(letter if 32 <= ord(letter) < 127 and letter != "\\" else "_" for letter in str(text))
@@ -83,7 +83,7 @@ def type_of(array: np.ndarray) -> str:
     return _TYPES[array.dtype.char]
 
 
-def table(name: str, array: np.ndarray, what: str = "") -> list[str]:
+def c_table(name: str, array: np.ndarray, what: str = "") -> list[str]:
     """Return the lines of a constant array, which has a number at least: an empty one is no C."""
     flat = array.ravel()
     if not flat.size:
@@ -154,7 +154,7 @@ class Source:
             array = np.clip(array, -LARGEST, LARGEST).astype(np.float32)
         elif array.dtype.itemsize > 4:
             array = array.astype(np.int32)
-        self.tables += table(f"@_{name}", array, what)
+        self.tables += c_table(f"@_{name}", array, what)
         taken = max(array.nbytes, array.itemsize)
         self.nbytes, self.largest = self.nbytes + taken, max(self.largest, taken)
         return f"@_{name}"

@@ -10,8 +10,8 @@ import numpy as np
 from streamsvm.edge.program import Answer, Program
 from streamsvm.export.c.library import functions_for
 from streamsvm.export.c.names import OF_NAMES, add_names, has_names, names_bytes, row_type
-from streamsvm.export.c.steps import add_step, fused
-from streamsvm.export.c.text import CHECKED, MACROS, Source, comment, number, prefix, string, write_pair
+from streamsvm.export.c.steps import add_step, is_fused
+from streamsvm.export.c.text import CHECKED, MACROS, Source, c_comment, c_string, checked_prefix, number, write_pair
 from streamsvm.export.order import order_of
 from streamsvm.export.quantise import quantised
 
@@ -98,7 +98,7 @@ def write_c(
     >>> files.header.name, files.source.name, files.table_bytes < 200
     ('model.h', 'model.c', True)
     """
-    name, folder = prefix(name), Path(folder)
+    name, folder = checked_prefix(name), Path(folder)
     program = quantised(program, bits, error) if bits != 32 or error is not None else program
     source = _write_steps(program)
     name_of = add_names(source, program)
@@ -138,7 +138,7 @@ def _write_steps(program: Program) -> Source:
         if i + 1 not in wanted:
             continue
         taken = places[step.of[0]] if step.do != "join" else ""
-        out = places[i + 2] if step.do == "kernel" and fused(program, i) else places[i + 1]
+        out = places[i + 2] if step.do == "kernel" and is_fused(program, i) else places[i + 1]
         add_step(source, program, i, taken, out)
         if step.do == "join":
             begin = 0
@@ -162,7 +162,7 @@ def _wanted_values(program: Program) -> set[int]:
 
 def _stacked_values(program: Program) -> list[int]:
     """Return the numbers of the values that have room on the stack: a kernel that is one function with the next step has none."""
-    return [i for i in sorted(_wanted_values(program)) if i == 0 or not fused(program, i - 1)]
+    return [i for i in sorted(_wanted_values(program)) if i == 0 or not is_fused(program, i - 1)]
 
 
 def _handed_values(answer: Answer) -> list[int]:
@@ -178,7 +178,7 @@ def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
     model = program.facts.get("model", "A model")
     learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
     lines = [
-        f"{comment(model)}{learned}, written by streamsvm {comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
+        f"{c_comment(model)}{learned}, written by streamsvm {c_comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
         f"Tables: {needs.table_bytes:,} bytes. Arrays on the stack: {(stack := needs.stack_bytes):,} bytes.",
         f"With them, a call needs at most {stack + _OWN:,} bytes of stack compiled with -Os,"
         f" {stack + _OWN_FAST:,} with -O2 or -O3.",
@@ -188,16 +188,16 @@ def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
         "",
     ]
     if "made smaller" in program.facts:
-        lines.insert(3, f"Made smaller: {comment(program.facts['made smaller'])}.")
+        lines.insert(3, f"Made smaller: {c_comment(program.facts['made smaller'])}.")
     for place, column in enumerate(program.columns):
         of = ""
         if column.text is not None:
-            of = f": 1 if {comment(column.field)} is {comment(column.text)}, else 0"
+            of = f": 1 if {c_comment(column.field)} is {c_comment(column.text)}, else 0"
         elif column.bucket is not None:
-            of = f": 1 if {comment(column.field)} has another value, of bucket {column.bucket[0]}, else 0"
+            of = f": 1 if {c_comment(column.field)} has another value, of bucket {column.bucket[0]}, else 0"
         elif column.table is not None:
-            of = f": @_name({place}, text) of the text of {comment(column.field)}"
-        lines.append(f"  x[{place}]  {comment(column.name)}{of}")
+            of = f": @_name({place}, text) of the text of {c_comment(column.field)}"
+        lines.append(f"  x[{place}]  {c_comment(column.name)}{of}")
     if program.hashed:
         lines.append(f"Numbers of other names are added to the x whose place is the CRC-32 of the name modulo {program.hashed}.")
     return lines
@@ -250,7 +250,7 @@ def _decision_text(program: Program) -> str:
 
 def _source_text(program: Program, source: Source, head: list[str], needs: CNeeds, name: str) -> str:
     answer, places = program.answer, _value_places(program)
-    names = ", ".join(string(column.name) for column in program.columns) or '""'
+    names = ", ".join(c_string(column.name) for column in program.columns) or '""'
     lines = [
         "/*",
         *(f" * {line}".rstrip() for line in head[: head.index("")]),
@@ -265,7 +265,7 @@ def _source_text(program: Program, source: Source, head: list[str], needs: CNeed
         lines += ["typedef char @_row_without_gaps[sizeof(@_row) == @UP_FEATURES * sizeof(float) ? 1 : -1];", ""]
     lines += [f"const char *const @_features[{max(program.widths[0], 1)}] = {{{names}}};"]
     if answer.kind == "class":
-        labels = ", ".join(map(string, answer.labels))
+        labels = ", ".join(map(c_string, answer.labels))
         lines.append(f"const char *const @_labels[{len(answer.labels)}] = {{{labels}}};")
     lines += ["", *source.tables, ""]
     lines.append("\n\n".join([*functions_for(source.used), *source.functions.values()]))

@@ -76,7 +76,7 @@ class About:
         return sum(self.refused.values())
 
 
-def about(checkpoint: Checkpoint) -> About:
+def about_checkpoint(checkpoint: Checkpoint) -> About:
     """Return what a checkpoint, or a saved model, says of itself."""
     model, header = checkpoint.model, checkpoint.header
     learner = learner_of(model)

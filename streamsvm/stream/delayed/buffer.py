@@ -19,7 +19,7 @@ from streamsvm.stream.delayed.events import (
     checked_time,
     pack_prediction,
     pack_row,
-    parsed,
+    parsed_json,
 )
 
 #: Counted for the Python objects of an entry, beside its texts.
@@ -278,7 +278,7 @@ class DelayedLabels:
         new = DelayedLabels()
         new.clock = -math.inf if clock is None else clock
         for number, line in enumerate(lines):
-            new._add_saved(parsed(line), 0 if number < n_rows else 1 if number < n_rows + n_early else 2, rows)
+            new._add_saved(parsed_json(line), 0 if number < n_rows else 1 if number < n_rows + n_early else 2, rows)
         if len(new._rows.keys() | new._early.keys() | new._settled.keys()) < len(lines):
             raise ValueError("a key comes twice")
         for total, parts in (

@@ -151,7 +151,7 @@ def unpack_row(text: str) -> dict[Hashable, Any]:
 
 def checked_row(text: str) -> dict[Hashable, Any]:
     """Return the features of a row that a checkpoint has saved; ValueError if the text is none."""
-    found = parsed(text)
+    found = parsed_json(text)
     if type(found) is not list or [*map(type, found)] != [list, list] or len(found[0]) != len(found[1]):
         raise ValueError(f"a row is {shown(text)}, and no names with their values")
     names, values = found
@@ -189,7 +189,7 @@ def unpack_prediction(text: str) -> Any:
 
 def checked_prediction(text: str) -> Any:
     """Return a prediction that a checkpoint has saved; ValueError if the text is none."""
-    found = parsed(text)
+    found = parsed_json(text)
     kinds = [*map(type, found)] if type(found) is list else []
     if kinds in ([list, list], [list, list, list]) and len(found[0]) == len(found[1]):
         labelled = len(kinds) == 2 or (len(found[2]) == 1 and _is_label(found[2][0]))
@@ -200,7 +200,7 @@ def checked_prediction(text: str) -> Any:
     raise ValueError(f"a prediction is {shown(text)}, and no label or probabilities")
 
 
-def parsed(text: str | bytes) -> Any:
+def parsed_json(text: str | bytes) -> Any:
     """Return what a text of JSON holds; ValueError if it is none, or nested too deep."""
     try:
         return json.loads(text)

@@ -36,12 +36,12 @@ _PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent
 _SIDES = ("rows", "labels")
 
 
-def ahead(max_age: float | None) -> float:
+def clock_slack(max_age: float | None) -> float:
     """Return the seconds by which a message may be ahead of a clock: a quarter of ``max_age``, within 10 s and an hour.
 
     Whatever such a message makes expire has waited for three quarters of that time.
 
-    >>> ahead(1800.0), ahead(86_400.0), ahead(None), ahead(1.0)
+    >>> clock_slack(1800.0), clock_slack(86_400.0), clock_slack(None), clock_slack(1.0)
     (450.0, 3600.0, 3600.0, 10.0)
     """
     return FUTURE_SECONDS if max_age is None else min(FUTURE_SECONDS, max(SKEW_SECONDS, max_age / 4))
@@ -100,7 +100,7 @@ class JoinedSource(Source):
         self, rows: Source, labels: Source, *, key: str, time: str | None = None, max_age: float | None = 86_400.0
     ) -> None:
         self._sources = rows, labels
-        self._key, self._time, self._ahead = key, time, ahead(max_age)
+        self._key, self._time, self._ahead = key, time, clock_slack(max_age)
         self.name: str = f"{rows.name} with labels from {labels.name}"
         self.has_messages: bool = True
         self.waits: bool = any(source.waits for source in self._sources)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import cut
 from streamsvm.stream.look.codes import ID, are_codes
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed, unit_of, zone_names
+from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
 
 #: So many rows at least make a constant or an id of a column.
 ENOUGH = 20
@@ -88,7 +88,7 @@ def column_of(
     if huge := [value for value in others if isinstance(value, int)]:
         answers = () if rows_may_fail else (("drop", name),)
         return Column(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
-    marks, rest = parted(values)
+    marks, rest = parted_marks(values)
     missing = (("missing", list(marks)),) if marks else ()
     if not numbers and all(isinstance(value, float) for value in others):  # NaN, inf
         return Column(name, "number", "", "no value in these rows", missing)
@@ -130,13 +130,13 @@ def column_of(
 def _zones_of(texts: Sequence[str], form: str | None) -> str:
     """Return what is odd about the time zones of dates."""
     if form is None:
-        have_zones = {parsed(text).tzinfo is not None for text in texts}
+        have_zones = {parsed_date(text).tzinfo is not None for text in texts}
         return ", in some rows without a time zone, which is UTC then" if len(have_zones) > 1 else ""
     zones = zone_names(texts[:1])
     return f" with the zone name {zones[0]}, which is not read" if zones else ""
 
 
-def parted(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
+def parted_marks(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
     """Return the texts that seem to mean "missing", with their numbers of rows, and the other values that are no numbers.
 
     A mark is usual, or one of a few texts that are neither a number nor a date, in fewer rows than those.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
-from streamsvm.stream.tables.values import is_date, seconds
+from streamsvm.stream.tables.values import as_seconds, is_date
 
 _MOST = 3  # marks on each side
 _FEWEST_ROWS, _FEWEST = 20, 5  # rows, and other values than the marks
@@ -68,7 +68,7 @@ def as_mark(value: float) -> str:
 
 
 #: Dates that often stand for none.
-_NO_DATES = tuple(map(seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
+_NO_DATES = tuple(map(as_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
 
 
 def far_dates(values: Iterable[Any], form: str | None) -> list[str]:
@@ -78,6 +78,6 @@ def far_dates(values: Iterable[Any], form: str | None) -> list[str]:
     ['9999-12-31']
     """
     texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
-    times = {text: seconds(text, form) for text in dict.fromkeys(texts)}
+    times = {text: as_seconds(text, form) for text in dict.fromkeys(texts)}
     far = far_values([times[text] for text in texts], _NO_DATES)
     return [text for text, time in times.items() if time in far]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.look.beginnings import Beginning
-from streamsvm.stream.look.proposals import NothingLeftError, Question, proposal, tried
+from streamsvm.stream.look.proposals import NothingLeftError, Question, reading_proposal, tried
 from streamsvm.stream.look.seen_columns import TARGET, look
 from streamsvm.stream.look.text_files import text_options
 from streamsvm.stream.tables.chunk import Row
@@ -76,7 +76,7 @@ def first_look(
     is_target = any(column.note == TARGET for column in columns)
     proposed, question = None, None
     try:
-        proposed = proposal(columns, table, rows_may_fail, partial(tried, beginning, label, table) if columns else None)
+        proposed = reading_proposal(columns, table, rows_may_fail, partial(tried, beginning, label, table) if columns else None)
     except NothingLeftError as error:
         question = Question(str(error))
     if columns and all(column.kind in ("label", "target") for column in columns):

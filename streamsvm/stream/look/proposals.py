@@ -54,7 +54,7 @@ class Proposal(NamedTuple):
         return Question(f"{count}: {names}{', ...' * (len(self.columns) > 10)}", self.options)
 
 
-def proposal(
+def reading_proposal(
     columns: Iterable[Column],
     table: TableOptions,
     rows_may_fail: bool = False,
@@ -86,7 +86,7 @@ def proposal(
             options = _options_answered(open_, table)
         if all(column.kind in ("label", "target", "dropped") or column.name in options.get("drop", ()) for column in columns):
             if suggested:  # better an id than nothing
-                return proposal([column._replace(suggested=()) for column in columns], table, rows_may_fail, try_out)
+                return reading_proposal([column._replace(suggested=()) for column in columns], table, rows_may_fail, try_out)
             seen = ", ".join(
                 f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
             )

@@ -24,7 +24,7 @@ from streamsvm.stream.look.column_kinds import (
     is_number,
     most_common,
     not_read,
-    parted,
+    parted_marks,
 )
 from streamsvm.stream.look.far_values import as_mark, far_dates, far_values
 from streamsvm.stream.tables.chunk import Chunk, Row
@@ -196,7 +196,7 @@ def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]
         for name, value in row.items():
             if name not in known and value is not None:
                 values.setdefault(name, []).append(value)
-    found = {name: date_formats(parted(texts)[1]) for name, texts in values.items()}
+    found = {name: date_formats(parted_marks(texts)[1]) for name, texts in values.items()}
     return {name: forms for name, forms in found.items() if len(forms) > 1}
 
 

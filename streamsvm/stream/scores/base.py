@@ -141,10 +141,10 @@ class TableScore(Score):
         return math.nan
 
 
-def described(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
+def described_score(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
     """Return the repr of a score with some parameters.
 
-    >>> described("F1", {}, 100, "spam")
+    >>> described_score("F1", {}, 100, "spam")
     "F1(window=100, positive='spam')"
     """
     facts = {**facts, "window": window} | ({} if positive is None else {"positive": positive})

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, described
+from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, described_score
 from streamsvm.stream.scores.guesses import LabelShares
 from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
     average_precision,
     by_threshold,
-    cleaned,
     cleaned_one,
+    cleaned_scores,
     exact_counts,
     roc_auc,
 )
@@ -47,7 +47,7 @@ class ProbabilityScore(Score):
         self.windowed: Any = ShownScore(self.name, lambda: self.windowed_value)
 
     def __repr__(self) -> str:
-        return described(self.name, self.parameters, self.window, self._positive)
+        return described_score(self.name, self.parameters, self.window, self._positive)
 
     def _of_positive(self, probabilities: Mapping[Any, Any]) -> Any:
         """Return the probability of the positive label: a number, or a column."""
@@ -92,7 +92,7 @@ class RankScore(ProbabilityScore):
         if not predicted:
             return
         positive = np.array(self._are_positive(ys), bool)
-        p = cleaned(np.broadcast_to(self._of_positive(predicted), len(ys)))
+        p = cleaned_scores(np.broadcast_to(self._of_positive(predicted), len(ys)))
         self._ranks.add_many(positive, p)
         self._rows += len(ys)
         self._last_positive.extend(positive.tolist())
@@ -252,7 +252,7 @@ class LossScore(ProbabilityScore):
         if not predicted:
             return
         if self._positive is None:
-            columns = np.array([cleaned(column) for column in predicted.values()])
+            columns = np.array([cleaned_scores(column) for column in predicted.values()])
             places = {label: place for place, label in enumerate(predicted)}
             places_of = np.array([places.get(y, -1) for y in ys], np.intp)
             p = np.where(places_of < 0, 0.0, columns[places_of, np.arange(len(ys))])
@@ -261,7 +261,7 @@ class LossScore(ProbabilityScore):
                 squares += column * column
             self._several |= len(predicted) > 2
         else:
-            p = cleaned(np.broadcast_to(self._of_positive(predicted), len(ys)))
+            p = cleaned_scores(np.broadcast_to(self._of_positive(predicted), len(ys)))
             ys = self._are_positive(ys)
             p = np.where(ys, p, 1.0 - p)
             squares = p * p + (1.0 - p) * (1.0 - p)

@@ -27,13 +27,13 @@ _BINS_PER_UNIT = (BINS - 2) / (_HIGHEST - _LOWEST)
 _LARGEST = 2**53  # of counts, so that their sums are exact
 
 
-def cleaned(p: np.ndarray) -> np.ndarray:
+def cleaned_scores(p: np.ndarray) -> np.ndarray:
     """Return probabilities between 0 and 1: what is beyond is bounded, and NaN says nothing, as 0 does."""
     return np.clip(np.where(np.isnan(p), 0.0, p), 0.0, 1.0)
 
 
 def cleaned_one(p: float) -> float:
-    """Return a probability as `cleaned` does."""
+    """Return a probability as `cleaned_scores` does."""
     return float(p) if 0.0 <= p <= 1.0 else 1.0 if p > 1.0 else 0.0
 
 

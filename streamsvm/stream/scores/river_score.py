@@ -12,7 +12,7 @@ from typing import Any
 from river import utils
 
 from streamsvm.files.river_metrics import metrics
-from streamsvm.stream.scores.base import NAME_IT, Score, State, described
+from streamsvm.stream.scores.base import NAME_IT, Score, State, described_score
 
 _TRY = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
 
@@ -48,7 +48,7 @@ class RiverScore(Score):
         # Without the confusion matrix: it is state.
         parameters = {name: value for name, value in metric._get_params().items() if name not in ("cm", "pos_val")}
         # Taken before the first row, for some metrics count in their parameters.
-        self._described = described(self.name, parameters, window, self._positive)
+        self._described = described_score(self.name, parameters, window, self._positive)
         # Whether a metric is counts in a confusion matrix and nothing else.
         counting = {metrics.base.ClassificationMetric.update, metrics.base.BinaryMetric.update}
         self._counts: bool = (
@@ -104,7 +104,7 @@ class RiverScore(Score):
             positive = True if self._positive is None else self._positive
             ys, predicted = [y == positive for y in ys], [prediction == positive for prediction in predicted]
         pairs = Counter(zip(ys, predicted, strict=True))
-        count(self.metric.cm, pairs, 1)
+        count_pairs(self.metric.cm, pairs, 1)
         self.windowed.update_many(ys, predicted, pairs)
 
     @property
@@ -167,7 +167,7 @@ class RiverScore(Score):
         label = True if self.binary else _commonest_label(self.metric.cm)[0]
         guessing = type(self.metric)(**self._parameters)
         rows = list(self.metric.cm.sum_row.items())
-        count(guessing.cm, {(y, label): int(times) for y, times in rows if times}, 1)
+        count_pairs(guessing.cm, {(y, label): int(times) for y, times in rows if times}, 1)
         named = "the positive label" if self.binary and self._positive is None else repr(self._positive if self.binary else label)
         return ((f"always {named}", _number_of(guessing)),)
 
@@ -246,10 +246,10 @@ class CountedWindow:
 
     def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> None:
         """Count rows as `update` does one after the other; ``pairs`` are how often each pair of labels is among them."""
-        count(self._metric.cm, pairs, 1)
+        count_pairs(self._metric.cm, pairs, 1)
         leaving = max(len(self._ys) + len(ys) - self._size, 0)
         gone = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)
-        count(self._metric.cm, Counter(islice(gone, leaving)), -1)
+        count_pairs(self._metric.cm, Counter(islice(gone, leaving)), -1)
         self._ys.extend(ys)
         self._predicted.extend(predicted)
 
@@ -264,7 +264,7 @@ class CountedWindow:
         return [list(self._ys), list(self._predicted)]
 
 
-def count(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
+def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
     """Change a confusion matrix of river as its ``update``, or with sign -1 its ``revert``, by counted pairs; sums are whole."""
     for (y, predicted), times in pairs.items():
         weight = float(sign * times)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.files.category_names import key_of, seed_of, spelling
+from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.statistics import NameStatistics
-from streamsvm.stream.tables.values import cyclic
+from streamsvm.stream.tables.values import cyclic_pair
 
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
@@ -69,7 +69,7 @@ class Columns(NamedTuple):
 
     def name_of(self, column: Hashable, text: str) -> str:
         """Return the name that a text is in a column: as it was learned, or as all formats have it."""
-        return text if text in self.features.get(column, ()) else spelling(text)
+        return text if text in self.features.get(column, ()) else spelt_name(text)
 
     def bucket_of(self, name: Hashable, text: str) -> str:
         """Return the feature that a text shares with others of its column."""
@@ -157,7 +157,7 @@ def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         if name is not None:
-            places.setdefault(spelling(name), []).append(place)
+            places.setdefault(spelt_name(name), []).append(place)
     keys, seed = np.zeros(len(names), np.uint32), seed_of(column)
     for name, alike in places.items():
         keys[alike] = key_of(seed, name)
@@ -355,7 +355,7 @@ class _Encoding:
                 self.cut(missing)
         if columns.reading.date_of(name) and not missing.all():
             for cycle in columns.cycles:
-                pairs = [(0.0, 0.0) if value != value else cyclic(value, cycle) for value in numbers[: self.n].tolist()]
+                pairs = [(0.0, 0.0) if value != value else cyclic_pair(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
                     if self.is_known(feature := f"{name} {cycle} {part}"):
                         self.waves[feature] = np.array(wave)

@@ -23,7 +23,7 @@ from streamsvm.stream.tables.model import TableModel, in_row
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
 from streamsvm.stream.tables.scaler import check_scaler, is_scaler
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
-from streamsvm.stream.tables.values import CYCLES, cyclic
+from streamsvm.stream.tables.values import CYCLES, cyclic_pair
 
 if TYPE_CHECKING:
     pass
@@ -239,7 +239,7 @@ class TableEncoder(base.MiniBatchTransformer):
             for name in self.dates:
                 if name in numbers:
                     for cycle in self.cycles:
-                        features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = cyclic(numbers[name], cycle)
+                        features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = cyclic_pair(numbers[name], cycle)
         if self.when_missing == "indicator":
             for name in (*self._numbers, *self._features):
                 if name not in numbers and name not in names:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from streamsvm.files.messages import quoted, written
+from streamsvm.files.messages import quoted_name, written_names
 from streamsvm.stream.tables.reading import Reading
 
 #: The options that a text such as ``"id:drop,city:category"`` gives.
@@ -111,20 +111,20 @@ def columns_text(options: Mapping[str, Any]) -> str:
     """
     dates: Mapping[str, str | None] = options.get("dates", {})
     own = {name: f"={_text_after('|'.join(marks))}" for name, marks in options.get("marks", {}).items()}
-    parts = [f"{quoted(name)}:drop" for name in options.get("drop", ())]
-    parts += [f"{quoted(name)}:category{own.get(name, '')}" for name in options.get("categorical", ())]
+    parts = [f"{quoted_name(name)}:drop" for name in options.get("drop", ())]
+    parts += [f"{quoted_name(name)}:category{own.get(name, '')}" for name in options.get("categorical", ())]
     for name, how in dates.items():
         form = "" if how is None else _text_after(how)
-        parts.append(f"{quoted(name)}:date{form and f'={form}'}")
+        parts.append(f"{quoted_name(name)}:date{form and f'={form}'}")
     named = {*options.get("drop", ()), *options.get("categorical", ()), *dates}
     numbers = dict.fromkeys([*options.get("features", ()), *options.get("numbers", ()), *own])
-    parts += [f"{quoted(name)}:number{own.get(name, '')}" for name in numbers if name not in named]
+    parts += [f"{quoted_name(name)}:number{own.get(name, '')}" for name in numbers if name not in named]
     return ",".join([*parts, "*:drop"] if options.get("features") else parts)
 
 
 def _text_after(text: str) -> str:
     """Return what stands after a kind, in quotes where that must be."""
-    return quoted(text) if set(text) & set(',"') or text != text.strip() else text
+    return quoted_name(text) if set(text) & set(',"') or text != text.strip() else text
 
 
 def table_options(given: Mapping[str, Any], text_format: str | None) -> TableOptions:
@@ -149,7 +149,7 @@ def flags_of(options: Mapping[str, Any]) -> str:
     """
     parts = []
     for name, value in as_arguments(options).items():
-        text = written(value) if isinstance(value, list) else str(value)
+        text = written_names(value) if isinstance(value, list) else str(value)
         between = "=" if text.startswith("-") else " "
         parts.append(f"--{name.replace('_', '-')}{between}{shlex.quote(text)}")
     return " ".join(parts)

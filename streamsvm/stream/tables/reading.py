@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
-from streamsvm.stream.tables.values import LEAST_EPOCH, iso_seconds, number, seconds, seconds_of
+from streamsvm.stream.tables.values import LEAST_EPOCH, as_seconds, iso_seconds, number, seconds_of
 
 Names = str | Iterable[str]
 Dates = str | Iterable[str] | Mapping[str, str | None]
@@ -208,7 +208,7 @@ class Reading:
             return _name_text(value)
         if kind == _DATE:
             try:  # noqa: SIM105 - which takes longer
-                value = seconds(value, self.dates[str(name)])
+                value = as_seconds(value, self.dates[str(name)])
             except (ValueError, TypeError, OverflowError):
                 pass
             return None if value != value else value

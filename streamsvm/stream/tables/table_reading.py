@@ -86,7 +86,7 @@ class TableReading:
 
     def __str__(self) -> str:
         said = ", ".join(filter(None, ("regression=True" * self.regression, arguments_of(self.options))))
-        return drawn(self.name, self.n_rows, self.columns, arguments_of) + (f"\nread with {said}" if said else "")
+        return drawn_table(self.name, self.n_rows, self.columns, arguments_of) + (f"\nread with {said}" if said else "")
 
     @property
     def source(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def as_read(columns: Sequence[SeenColumn], options: Mapping[str, Any]) -> list[S
     return found
 
 
-def drawn(name: str, n_rows: int, columns: Sequence[SeenColumn], written: Callable[[Mapping[str, Any]], str]) -> str:
+def drawn_table(name: str, n_rows: int, columns: Sequence[SeenColumn], written: Callable[[Mapping[str, Any]], str]) -> str:
     """Return the table that is shown; ``written`` says options as their reader would write them."""
     lines = [f"first look at {name}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     rows = [("column", "kind", "values", "")]

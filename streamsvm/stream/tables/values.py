@@ -68,14 +68,14 @@ def label_of(y: Any) -> Any:
 DEEPEST = 16
 
 
-def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
+def flat_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
     """Return a row with the values of objects within it as columns of their own, named by their path.
 
     What is in a list stays there. The column ``label`` stays as it is, though it were an object: a label may not become features.
     ``dropped`` are columns, or paths, that are left out with all that is in them. A ValueError says that two values have one
     path, or objects lie more than 16 deep.
 
-    >>> flat({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
+    >>> flat_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
     """
     found: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def flat(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str
 
 
 def at_path(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value that `flat` names by a path, or the object there; None if there is none.
+    """Return the value that `flat_row` names by a path, or the object there; None if there is none.
 
     >>> at_path({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
     2
@@ -113,18 +113,18 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
     return None
 
 
-def seconds(value: Any, form: str | None = None) -> float:
+def as_seconds(value: Any, form: str | None = None) -> float:
     """Return a date or time as seconds since 1970, in UTC if it names no time zone; a ValueError says that it is none.
 
     ``form`` is the format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or
     ``"ns"``. None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
     (20240131). A float of fewer than 1e11 is in seconds already, whatever the format: what this function returns stays as it is.
 
-    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00+01:00"), seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
+    >>> as_seconds("1970-01-02"), as_seconds("1970-01-01T01:00+01:00"), as_seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
     (86400.0, 0.0, 88200.0)
-    >>> seconds(1_700_000_000), seconds(1_700_000_000_000), seconds("1700000000000000000"), seconds(5, "ms")
+    >>> as_seconds(1_700_000_000), as_seconds(1_700_000_000_000), as_seconds("1700000000000000000"), as_seconds(5, "ms")
     (1700000000.0, 1700000000.0, 1700000000.0, 0.005)
-    >>> seconds(2024) == seconds(20240101) == seconds("2024-01-01")
+    >>> as_seconds(2024) == as_seconds(20240101) == as_seconds("2024-01-01")
     True
     """
     if isinstance(value, str):
@@ -135,9 +135,9 @@ def seconds(value: Any, form: str | None = None) -> float:
         return seconds_of(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if is_whole and form is None and _YEARS[0] <= value <= _YEARS[1]:
-        return seconds(date(value, 1, 1))
+        return as_seconds(date(value, 1, 1))
     if is_whole and form is None and _DAYS[0] <= value <= _DAYS[1]:
-        return seconds(datetime.strptime(str(value), "%Y%m%d"))
+        return as_seconds(datetime.strptime(str(value), "%Y%m%d"))
     since = float(value)
     unit = form if is_whole and form in UNITS else unit_of(since)
     return since / UNITS[unit][0]
@@ -160,7 +160,7 @@ def date_text(since: float) -> str:
 
 
 def iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
-    """Return dates that are all written alike, YYYY-MM-DD with HH:MM or HH:MM:SS or without, as `seconds` does each, float64.
+    """Return dates that are all written alike, YYYY-MM-DD with HH:MM or HH:MM:SS or without, as `as_seconds` does each, float64.
 
     None where one is written otherwise.
 
@@ -196,7 +196,7 @@ def _in_text(text: str, form: str | None) -> datetime | int | float:
     """Return the date or the number in a text."""
     if form not in UNITS:
         try:
-            return parsed(text, form)
+            return parsed_date(text, form)
         except ValueError:
             if form is not None:
                 raise
@@ -213,13 +213,13 @@ def unit_of(value: float) -> str:
     return next(unit for unit, (_, least) in reversed(UNITS.items()) if not abs(value) < least)
 
 
-def parsed(text: str, form: str | None = None) -> datetime:
-    """Return the date in a text, in the formats that `seconds` reads; ValueError if there is none.
+def parsed_date(text: str, form: str | None = None) -> datetime:
+    """Return the date in a text, in the formats that `as_seconds` reads; ValueError if there is none.
 
     The name of a zone in brackets after its offset says nothing more, 24:00 is the end of a day, and of nanoseconds the last
     three digits are left out.
 
-    >>> parsed("31.12.2024", "%d.%m.%Y"), parsed("2024-12-30T24:00")
+    >>> parsed_date("31.12.2024", "%d.%m.%Y"), parsed_date("2024-12-30T24:00")
     (datetime.datetime(2024, 12, 31, 0, 0), datetime.datetime(2024, 12, 31, 0, 0))
     """
     if text[-1:] in _CLOSING and not (form or "").endswith(_CLOSING):
@@ -252,7 +252,7 @@ def _parse_date(text: str, form: str | None) -> datetime:
 def is_date(value: Any, form: str | None) -> bool:
     """Whether a text is a date in a format."""
     try:
-        seconds(value, form) if form in UNITS else parsed(value, form)
+        as_seconds(value, form) if form in UNITS else parsed_date(value, form)
     except (ValueError, TypeError, OverflowError):
         return False
     return True
@@ -357,12 +357,12 @@ def _clock_format(token: re.Match[str]) -> str:
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 
 
-def cyclic(time: float, cycle: str) -> tuple[float, float]:
+def cyclic_pair(time: float, cycle: str) -> tuple[float, float]:
     """Return sine and cosine of a time's place in a cycle.
 
     With both, the end of a cycle is near its beginning.
 
-    >>> [round(part, 2) for part in cyclic(3 * 3600.0, "day")]
+    >>> [round(part, 2) for part in cyclic_pair(3 * 3600.0, "day")]
     [0.71, 0.71]
     """
     angle = 2.0 * math.pi * math.fmod(time, CYCLES[cycle]) / CYCLES[cycle]

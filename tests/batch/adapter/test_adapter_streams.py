@@ -20,7 +20,7 @@ from adapters import ROWS, N, adapter, stream
 from refused import raises, refused
 from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
-from streamsvm.batch.adapter.fit import fit_log_factor, folds_of, probabilities
+from streamsvm.batch.adapter.fit import class_probabilities, fit_log_factor, folds_of
 from streamsvm.stream import CSVSource, IterableSource, Row, StreamError
 
 SLOW = config.DISABLE_JIT
@@ -232,7 +232,7 @@ def test_the_factor():
         assert np.exp(log_factor) == pytest.approx(3.0, rel=0.15)
     assert fit_log_factor(labels, np.ones(4000), 4, lambda train, held: -f[held]) < -15.0
     assert fit_log_factor(np.arange(3), np.ones(3), 3, lambda *_: None) == 0.0
-    p = probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
+    p = class_probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
     assert p[:, 1].tolist() == [0.5, 0.5, 0.5 + 2.0**-52]
 
 

@@ -30,7 +30,7 @@ def test_column(kernel, form):
     expected = naive_batch.kernel_matrix(X, X, kernel, 0.4, 0.5, 3)
     parameters = columns.Kernel(MACHINE_KERNELS[kernel], 0.4, 0.5, 3)
     some = np.array([1, 3, 5, 60])
-    for part, which in ((rows, np.arange(N)), (columns.subset(rows, some), some)):
+    for part, which in ((rows, np.arange(N)), (columns.rows_subset(rows, some), some)):
         for i in (0, 3, N - 1):
             out = np.full(len(which), np.nan)
             columns.column(part, rows, i, parameters, out)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numba import config
 
 import naive_batch
-from streamsvm.batch.hss.compositional import RIDGE, compose, floats_needed
+from streamsvm.batch.hss.compositional import RIDGE, compose_matrix, floats_needed
 from streamsvm.batch.hss.cuts import find_leaf, grow
 from streamsvm.core.kernels import KERNELS, Kernel
 
@@ -91,7 +91,7 @@ def test_the_matrix_is_that_of_the_definition(name):
     X = np.random.default_rng(0).normal(size=(60, 2))
     cuts = grow(X, 16, 3)
     X = X[cuts.order]
-    matrix = compose(X, cuts, Kernel(KERNELS[name], 0.4, 1.0, 2), 5, 7)
+    matrix = compose_matrix(X, cuts, Kernel(KERNELS[name], 0.4, 1.0, 2), 5, 7)
     skeletons, found = parts(matrix, cuts)
     for node, skeleton in enumerate(skeletons):
         assert len(skeleton) == (min(5, cuts.end[node] - cuts.begin[node]) if node else 0)
@@ -107,5 +107,5 @@ def test_the_matrix_is_that_of_the_definition(name):
 def test_kernels_of_all_ones_and_of_the_identity(gamma):
     X = np.random.default_rng(0).normal(size=(60, 2))
     cuts = grow(X, 16, 3)
-    _, found = parts(compose(X[cuts.order], cuts, Kernel(KERNELS["rbf"], gamma, 0.0, 3), 5, 7), cuts)
+    _, found = parts(compose_matrix(X[cuts.order], cuts, Kernel(KERNELS["rbf"], gamma, 0.0, 3), 5, 7), cuts)
     np.testing.assert_allclose(found, np.ones((60, 60)) if gamma < 1.0 else np.eye(60), atol=1e-3)

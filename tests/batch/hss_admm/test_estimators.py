@@ -18,7 +18,7 @@ from refused import refused
 from streamsvm.batch import BatchAdapter, CSMOClassifier, HSSADMMClassifier
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
-from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm, residual, value_errors
+from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm, largest_residual, value_errors
 from streamsvm.batch.problem import Bounds
 
 SLOW = config.DISABLE_JIT
@@ -75,7 +75,7 @@ def test_the_gap_is_that_of_the_twin():
     primal = 0.5 * z @ quadratic @ z + C @ np.maximum(1.0 - y * (quadratic @ z + bias), 0.0)
     dual = y @ z - 0.5 * z @ quadratic @ z - bias * z.sum()  # as if the sum were zero
     assert solution.gap[0] == pytest.approx((primal - dual) / primal, rel=1e-6)
-    found = residual(solution.primal, solution.dual, solution.gap)
+    found = largest_residual(solution.primal, solution.dual, solution.gap)
     assert found[0] == max(solution.primal[0], solution.dual[0], 0.1 * solution.gap[0])
 
 

@@ -14,7 +14,7 @@ from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.export.c import CModel, write_c
-from streamsvm.export.c.text import comment, string
+from streamsvm.export.c.text import c_comment, c_string
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import error_bound, quantised
 
@@ -258,10 +258,10 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 def test_texts():
-    assert string("??=") == '"\\077\\077="'
-    assert comment("*/ /*") == "* / / *"
-    assert comment("a@_b @UP @") == "a@ _b @ UP @"
-    assert comment("??=\\\n") == "? ?=__"
+    assert c_string("??=") == '"\\077\\077="'
+    assert c_comment("*/ /*") == "* / / *"
+    assert c_comment("a@_b @UP @") == "a@ _b @ UP @"
+    assert c_comment("??=\\\n") == "? ?=__"
 
 
 BY_NAMES = """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refused import raises
 from streamsvm.stream import CSVSource
 from streamsvm.stream.tables import Reading
-from streamsvm.stream.tables.values import at_path, flat, formats_of, iso_seconds, number, parsed, seconds
+from streamsvm.stream.tables.values import as_seconds, at_path, flat_row, formats_of, iso_seconds, number, parsed_date
 
 
 @given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
@@ -98,21 +98,21 @@ def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
 def test_the_unit_of_a_time_is_told_by_its_size(time, unit):
     since = (time - datetime(1970, 1, 1)) / timedelta(seconds=1)
     value = since * {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
-    assert math.isclose(seconds(value), since, rel_tol=1e-12)
-    assert math.isclose(seconds(repr(value)), since, rel_tol=1e-12)
-    assert math.isclose(seconds(value, unit), since, rel_tol=1e-12)
+    assert math.isclose(as_seconds(value), since, rel_tol=1e-12)
+    assert math.isclose(as_seconds(repr(value)), since, rel_tol=1e-12)
+    assert math.isclose(as_seconds(value, unit), since, rel_tol=1e-12)
 
 
 def test_epochs_in_text_are_not_taken_for_iso_8601():
     for at in range(1_709_251_200, 1_719_251_200, 86_399):
-        assert seconds(str(1000 * at)) == at
+        assert as_seconds(str(1000 * at)) == at
 
 
 def test_years_and_days_are_times():
     for value, text in ((2024, "2024-01-01"), (20240131, "2024-01-31"), ("20240131", "2024-01-31")):
-        assert seconds(value) == seconds(text)
-    assert seconds(20240131.0) == 20240131.0  # what a date has become stays
-    raises("day is out of range", seconds, 20240231)
+        assert as_seconds(value) == as_seconds(text)
+    assert as_seconds(20240131.0) == 20240131.0  # what a date has become stays
+    raises("day is out of range", as_seconds, 20240231)
 
 
 DAYS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d/%m/%y", "%a, %d %b %Y", "%Y/%m/%d"]
@@ -127,7 +127,7 @@ digits = st.text("01235", min_size=8, max_size=8).map(lambda text: f"{text[:4]}-
 
 @given(st.sampled_from(FORMS).flatmap(lambda form: st.lists(st.datetimes().map(form), min_size=1, max_size=5)))
 def test_dates_that_are_written_alike_are_those_one_by_one(texts):
-    assert iso_seconds(texts).tolist() == list(map(seconds, texts))
+    assert iso_seconds(texts).tolist() == list(map(as_seconds, texts))
 
 
 @given(
@@ -139,7 +139,7 @@ def test_dates_that_are_written_alike_are_those_one_by_one(texts):
 )
 def test_what_looks_like_dates_is_read_as_one_by_one_or_not_at_all(texts):
     if (found := iso_seconds(texts)) is not None:
-        assert found.tolist() == list(map(seconds, texts))
+        assert found.tolist() == list(map(as_seconds, texts))
 
 
 @given(
@@ -150,8 +150,8 @@ def test_a_format_reads_what_it_has_written(day, clock, times):
     texts = [time.replace(tzinfo=UTC).strftime(day + clock) for time in times]
     forms = formats_of(texts)
     assert forms
-    meant = [parsed(text, day + clock) for text in texts]
-    assert any([seconds(text, form) for text in texts] == [seconds(time) for time in meant] for form in forms)
+    meant = [parsed_date(text, day + clock) for text in texts]
+    assert any([as_seconds(text, form) for text in texts] == [as_seconds(time) for time in meant] for form in forms)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_dates_of_databases_and_cameras(texts, form):
     ],
 )
 def test_moments_of_other_systems(text, form, time):
-    assert seconds(text, form) == seconds(time)
+    assert as_seconds(text, form) == as_seconds(time)
 
 
 @pytest.mark.parametrize("text", ["2024-03-01 24:00:01", "2024-03-01 24:30", "2024-03-01 [Berlin]", "2024-03-01 25:00"])
 def test_moments_that_are_none(text):
-    raises(".", parsed, text)
+    raises(".", parsed_date, text)
 
 
 @pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"])
@@ -201,10 +201,10 @@ def test_what_is_no_date_has_no_format(text):
 
 
 def test_objects_within_objects():
-    assert flat({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
+    assert flat_row({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
     assert at_path({"a.b": None, "a": {"b": 1}}, "a.b") == 1
-    raises(r"two values have the path 'a\.b'", flat, {"a": {"b": 1}, "a.b": 2})
+    raises(r"two values have the path 'a\.b'", flat_row, {"a": {"b": 1}, "a.b": 2})
     deep = {"a": 1}
     for _ in range(16):
         deep = {"a": deep}
-    raises("16 deep", flat, deep)
+    raises("16 deep", flat_row, deep)
