@@ -111,10 +111,8 @@ def stoppable(asked: threading.Event) -> Iterator[None]:
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt, as Ctrl-C does in the main thread, where the work of this thread was asked to stop."""
     asked = _asked.get()
-    if asked and (any(event.is_set() for event in asked) or _main_thread_ended()):
+    if asked and any(event.is_set() for event in asked):
         raise KeyboardInterrupt
-
-
-def _main_thread_ended() -> bool:
-    """Whether the main thread has ended. It waits for threads of pools first, and counts as alive meanwhile."""
-    return concurrent.futures.thread._shutdown or not threading.main_thread().is_alive()
+    # The main thread waits for threads of pools before it ends, and counts as alive meanwhile.
+    if asked and (concurrent.futures.thread._shutdown or not threading.main_thread().is_alive()):
+        raise KeyboardInterrupt

@@ -115,7 +115,8 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
         small = given if bits == 32 else quantised(given, bits)
     else:
         how = max_bytes, rows, bits, passes
-        ways = [given, _forgetful_program(given)] if rows is not None and len(rows) and _remembers_rows(given) else [given]
+        remembers = rows is not None and len(rows) and any(step.do == "neighbours" for step in given.steps)
+        ways = [given, _forgetful_program(given)] if remembers else [given]
         tried = [_fitting_program(way, *how, np.random.default_rng(seed)) for way in ways]
         small = min(tried, key=lambda found: _worse_by(*_cost_of(program, found, rows)))
     counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.do in _SHRINKING) for some in (program, small))
@@ -125,6 +126,10 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     return found
 
 
+def _worse_by(same: float | None, difference: float | None) -> tuple[float, float]:
+    return -(same or 0.0), difference or 0.0
+
+
 def _cost_of(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
     if rows is None or not len(rows):
         return None, None
@@ -132,10 +137,6 @@ def _cost_of(program: Program, small: Program, rows: np.ndarray | None) -> tuple
     difference = np.asarray(before.decision_function_many(rows) - after.decision_function_many(rows))
     same = float((before.predict_many(rows) == after.predict_many(rows)).mean()) if before.kind == "class" else None
     return same, float(np.sqrt(np.square(difference).mean()))
-
-
-def _worse_by(same: float | None, difference: float | None) -> tuple[float, float]:
-    return -(same or 0.0), difference or 0.0
 
 
 def _fitting_program(
@@ -170,10 +171,6 @@ def _remembering_program(program: Program, vectors: int, most: int, rng: np.rand
             arrays = {**arrays, **{name: arrays[name][kept] for name in ("vectors", "targets", "weights")}}
         steps.append(replace(step, arrays=arrays))
     return program.with_steps(steps)
-
-
-def _remembers_rows(program: Program) -> bool:
-    return any(step.do == "neighbours" for step in program.steps)
 
 
 def _forgetful_program(program: Program, what: str = "neighbours") -> Program:

@@ -108,7 +108,8 @@ def read_file(path: Path, zipped: bool = False) -> bytes:
 
     OSError where it cannot be read, or is a device or a pipe, which may never end. CorruptError where it has another length.
     """
-    with open(path, "rb", opener=_without_wait) as file:
+    without_wait = getattr(os, "O_NONBLOCK", 0)  # else a FIFO waits for its writer
+    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | without_wait)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is a device or a pipe, and no file")
@@ -118,10 +119,6 @@ def read_file(path: Path, zipped: bool = False) -> bytes:
                 raise CorruptError("it is cut off, or not a file of streamsvm")
         file.seek(0)
         return file.read()
-
-
-def _without_wait(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # else a FIFO waits for its writer
 
 
 def _length_in(file: BinaryIO) -> int | None:

@@ -18,12 +18,10 @@ class ExtraFields(NamedTuple):
     """Returns their values, of the model and a row as it came, before the row is learned."""
 
 
-def _all_probabilities(model: Any, x: Any) -> Sequence[Any]:
-    return [{str(label): float(p) for label, p in model.predict_proba_one(x).items()}]
-
-
 #: The probabilities of all labels, by label.
-PROBABILITIES = ExtraFields(("probabilities",), _all_probabilities)
+PROBABILITIES = ExtraFields(
+    ("probabilities",), lambda model, x: [{str(label): float(p) for label, p in model.predict_proba_one(x).items()}]
+)
 
 
 def calibrated_answer(model: Any) -> ExtraFields | None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.cli.arguments import parse_names, written
+from streamsvm.cli.arguments import parse_names, written_names
 from streamsvm.cli.main import _make_parser
 from streamsvm.cli.screens import EXAMPLES
 
@@ -227,4 +227,4 @@ def test_what_help_says_and_examples_that_parse(call):
 
 @given(st.lists(st.text().map(str.strip).filter(bool)))
 def test_lists_are_read_as_they_are_written(values):
-    assert parse_names(written(values)) == values
+    assert parse_names(written_names(values)) == values

@@ -94,13 +94,9 @@ def as_csr(rows: Rows) -> Any:
 def value_cost(rows: Rows) -> float:
     """Return about how many operations a kernel value takes, counted in dense features."""
     if rows.kind == SPARSE:
-        return 8.0 + _SPARSE_COST * _shared_features(np.diff(rows.lists), len(rows.squares))
+        shared = np.square(np.diff(rows.lists) / len(rows.squares)).sum()  # the mean number of features that two rows share
+        return 8.0 + _SPARSE_COST * float(shared)
     return 4.0 + rows.features
-
-
-def _shared_features(counts: np.ndarray, n: int) -> float:
-    """The mean number of features that two of n rows share, where ``counts`` rows have each feature."""
-    return float(np.square(counts / n).sum())
 
 
 def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:

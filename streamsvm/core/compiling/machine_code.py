@@ -43,11 +43,6 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _lacking_features(processor: str) -> list[str]:
-    """Return what this machine's processor lacks."""
-    return [name for name in _FEATURES.get(processor, (processor,)) if not _processor_features().get(name)]
-
-
 def _processor_features() -> dict[str, bool]:
     from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
@@ -75,7 +70,8 @@ def _load_library() -> tuple[Any, str]:
             return None, f"{ABOUT} is damaged"
         if hashlib.sha256(LIBRARY.read_bytes()).hexdigest() != about["library"]:
             return None, f"{LIBRARY} is damaged"
-        if lacking := _lacking_features(about["processor"]):
+        needed, has = _FEATURES.get(about["processor"], (about["processor"],)), _processor_features()
+        if lacking := [name for name in needed if not has.get(name)]:
             return None, f"the processor lacks {', '.join(lacking)}"
         if about["sources"] != sources_digest():
             return None, "the sources have changed since it was made"

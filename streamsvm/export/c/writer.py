@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.edge.program import Answer, Program
+from streamsvm.edge.program import Program
 from streamsvm.export.c.library import functions_for
 from streamsvm.export.c.names import OF_NAMES, add_names, has_names, names_bytes, row_type
 from streamsvm.export.c.steps import add_step, is_fused
@@ -123,7 +123,8 @@ def needs_of(program: Program) -> CNeeds:
 
 
 def _needs_of(program: Program, source: Source) -> CNeeds:
-    stack = 4 * sum(program.widths[i] for i in [*_stacked_values(program), *_handed_values(program.answer)]) + source.stack_bytes
+    held = [*_stacked_values(program), *{program.answer.decision, program.answer.choice}]  # the latter go to a prediction
+    stack = 4 * sum(program.widths[i] for i in held) + source.stack_bytes
     stack += 0 if program.answer.costs is None else 4 * len(program.answer.labels)
     return CNeeds(source.nbytes, stack, source.largest <= _NEAR and source.nbytes <= _ALL_NEAR)
 
@@ -163,11 +164,6 @@ def _wanted_values(program: Program) -> set[int]:
 def _stacked_values(program: Program) -> list[int]:
     """Return the numbers of the values that have room on the stack: a kernel that is one function with the next step has none."""
     return [i for i in sorted(_wanted_values(program)) if i == 0 or not is_fused(program, i - 1)]
-
-
-def _handed_values(answer: Answer) -> list[int]:
-    """Return the numbers of the values that are handed to a prediction."""
-    return sorted({answer.decision, answer.choice})
 
 
 def _value_places(program: Program) -> list[str]:

@@ -148,7 +148,7 @@ def parted_marks(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
     rare: set[str] = set()
     unusual = [text for text in texts if text not in marks]
     for text in [] if formats_of(unusual) else unusual:  # if all are dates, which is soon told, there is no other mark
-        if _is_readable(text):
+        if any(_written_in(mark, text) is not None for mark in _BY_MARK) or formats_of([text]):
             n_read += texts[text]
         else:
             rare.add(text)
@@ -163,10 +163,6 @@ def parted_marks(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
 def _can_be_written(text: str) -> bool:
     """Whether a text can stand in a flag that is shown."""
     return text.isprintable() and len(text) <= _LONGEST_MARK
-
-
-def _is_readable(text: str) -> bool:
-    return any(_written_in(mark, text) is not None for mark in _BY_MARK) or bool(formats_of([text]))
 
 
 def _written_in(mark: str, text: str) -> float | None:

@@ -167,7 +167,9 @@ class TableModel(compose.Pipeline):
         chosen = {} if label is None else {"label": label}  # of numbers there is none
         row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
         found = last.explain_one(row, base, groups=_columns_of_features(encoder), **chosen)
-        return replace(found, values=_with_dates(encoder, x))
+        # Dates that were read already, as seconds, are dates again.
+        dates = {name: date_text(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
+        return replace(found, values={**x, **dates})
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
         """Return the rows of each label that the learner knows and that are nearest to a row, at most n, as its ``examples_one``.
@@ -296,11 +298,6 @@ def _columns_of_features(encoder: Any) -> dict[str, Hashable]:
         found |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
         found |= {f"{column}#{bucket}": column for bucket in range(encoder.buckets or 0)}
     return found
-
-
-def _with_dates(encoder: Any, x: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a row in which dates that were read already, as seconds, are dates again."""
-    return {name: date_text(x[name]) if name in encoder.dates and isinstance(x[name], float) else x[name] for name in x}
 
 
 def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
