@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import re
 import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
@@ -26,67 +27,37 @@ def parse_every(text: str) -> dict[str, Any]:
     """Parse what comes between two checkpoints: the parameters of a loop."""
     if not text.endswith("s"):
         return {"checkpoint_every": parse_count(text)}
-    between = _number_or_nan(text[:-1])
-    if not 0.0 < between < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s")
-    return {"checkpoint_every": None, "checkpoint_seconds": between}
-
-
-def _number_or_nan(text: str) -> float:
-    """Return the number of a text; NaN, which is in no range, where it is none."""
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        return {"checkpoint_every": None, "checkpoint_seconds": _parse_seconds(text[:-1])}
+    except argparse.ArgumentTypeError:
+        why = f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s"
+        raise argparse.ArgumentTypeError(why) from None
 
 
-def parse_count(text: str) -> int:
-    """Parse a whole number of at least 1."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return number
+def _number_parser(what: str, holds: Callable[[Any], bool], read: Callable[[str], Any] = float) -> Callable[[str], Any]:
+    """Return the parser of a number that says ``what`` it must be where that does not hold."""
+
+    def parse(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if holds(number := read(text)):
+                return number
+        raise argparse.ArgumentTypeError(f"must be {what}, not {text}")
+
+    return parse
 
 
-def parse_period(text: str) -> float:
-    """Parse a number of seconds that can be waited for."""
-    number = _number_or_nan(text)
-    if not 0.0 < number <= threading.TIMEOUT_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text}")
-    return number
+def _digits_read(text: str) -> int:
+    return int(text if text.isdecimal() else "")
 
 
-def parse_port(text: str) -> int:
-    """Parse the number of a port."""
-    if not (text.isdecimal() and int(text) < 2**16):
-        raise argparse.ArgumentTypeError(f"must be a port from 0 (any that is free) to 65535, not {text}")
-    return int(text)
-
-
-def parse_whole(text: str) -> int:
-    """Parse a whole number."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
-    return int(text)
-
-
-def parse_share(text: str) -> float:
-    """Parse a number from 0 to 1."""
-    number = _number_or_nan(text)
-    if not 0.0 <= number <= 1.0:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text}")
-    return number
-
-
-def parse_bound(text: str) -> float:
-    """Parse a bound of scaled values: at least 2, or 0 for none."""
-    number = _number_or_nan(text)
-    if number != 0.0 and not 2.0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 2, or 0, not {text}")
-    return number
+_parse_seconds = _number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
+parse_count = _number_parser("a whole number of at least 1", lambda number: number >= 1, int)
+parse_period = _number_parser("a number of seconds above 0", lambda number: 0.0 < number <= threading.TIMEOUT_MAX)
+parse_port = _number_parser("a port from 0 (any that is free) to 65535", lambda number: number < 2**16, _digits_read)
+parse_whole = _number_parser("a whole number", lambda _: True, _digits_read)
+parse_share = _number_parser("a number from 0 to 1", lambda number: 0.0 <= number <= 1.0)
+parse_level = _number_parser("a number between 0 and 1, such as .9", lambda number: 0.0 < number < 1.0)
+parse_bound = _number_parser("a number of at least 2, or 0", lambda number: number == 0.0 or 2.0 <= number < math.inf)
 
 
 def add_table_flags(group: Any) -> None:
@@ -318,11 +289,3 @@ def add_decisions(group: Any, learns: bool) -> None:
             "such as .9; of labels a set of them (labels)"
         )
         group.add_argument("--interval", type=parse_level, metavar="LEVEL", help=text)
-
-
-def parse_level(text: str) -> float:
-    """Parse a number between 0 and 1."""
-    number = _number_or_nan(text)
-    if not 0.0 < number < 1.0:
-        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, such as .9, not {text}")
-    return number
