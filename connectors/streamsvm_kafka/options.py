@@ -129,20 +129,14 @@ def _check_together(options: Mapping[str, Any]) -> None:
             raise StreamError(f"{name} has no effect without schema_registry_url: give that, too")
 
 
-def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
+def _one_of(choices: tuple[str, ...], spelt: Callable[[str], str] = str.upper) -> Callable[[Any], str]:
     def check(value: Any) -> str:
-        found = str(value).upper()
+        found = spelt(str(value))
         if found not in choices:
             raise ValueError(f"must be {', '.join(choices[:-1])} or {choices[-1]}, not {shown(value)}")
         return found
 
     return check
-
-
-def _library_name(value: Any) -> str:
-    if value not in CLIENTS:
-        raise ValueError(f"must be {', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}, not {shown(value)}")
-    return str(value)
 
 
 def _text_option(value: Any) -> str:
@@ -202,7 +196,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "sasl_mechanism": _one_of(_MECHANISMS),
     "sasl_plain_username": _text_option,
     "sasl_plain_password": _secret_option,
-    "client": _library_name,
+    "client": _one_of(CLIENTS, str),
     "client_id": _text_option,
     "api_version": _version_option,
     "outage_seconds": _seconds_option,
