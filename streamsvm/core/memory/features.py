@@ -273,7 +273,7 @@ class FeatureSpace:
 def natural_key(name: Hashable) -> tuple[Any, ...]:
     """Return what sorts names in their natural order: numbers first, and of texts f2 before f10.
 
-    >>> sorted(["f10", "f2", 3, "f", "f02"], key=natural)
+    >>> sorted(["f10", "f2", 3, "f", "f02"], key=natural_key)
     [3, 'f', 'f2', 'f02', 'f10']
     """
     if isinstance(name, int | float):
