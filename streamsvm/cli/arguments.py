@@ -51,13 +51,19 @@ def _digits_read(text: str) -> int:
 
 
 _parse_seconds = _number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
-parse_count = _number_parser("a whole number of at least 1", lambda number: number >= 1, int)
-parse_period = _number_parser("a number of seconds above 0", lambda number: 0.0 < number <= threading.TIMEOUT_MAX)
-parse_port = _number_parser("a port from 0 (any that is free) to 65535", lambda number: number < 2**16, _digits_read)
-parse_whole = _number_parser("a whole number", lambda _: True, _digits_read)
-parse_share = _number_parser("a number from 0 to 1", lambda number: 0.0 <= number <= 1.0)
-parse_level = _number_parser("a number between 0 and 1, such as .9", lambda number: 0.0 < number < 1.0)
-parse_bound = _number_parser("a number of at least 2, or 0", lambda number: number == 0.0 or 2.0 <= number < math.inf)
+parse_count: Callable[[str], int] = _number_parser("a whole number of at least 1", lambda number: number >= 1, int)
+parse_period: Callable[[str], float] = _number_parser(
+    "a number of seconds above 0", lambda number: 0.0 < number <= threading.TIMEOUT_MAX
+)
+parse_port: Callable[[str], int] = _number_parser(
+    "a port from 0 (any that is free) to 65535", lambda number: number < 2**16, _digits_read
+)
+parse_whole: Callable[[str], int] = _number_parser("a whole number", lambda _: True, _digits_read)
+parse_share: Callable[[str], float] = _number_parser("a number from 0 to 1", lambda number: 0.0 <= number <= 1.0)
+parse_level: Callable[[str], float] = _number_parser("a number between 0 and 1, such as .9", lambda number: 0.0 < number < 1.0)
+parse_bound: Callable[[str], float] = _number_parser(
+    "a number of at least 2, or 0", lambda number: number == 0.0 or 2.0 <= number < math.inf
+)
 
 
 def add_table_flags(group: Any) -> None:
