@@ -42,7 +42,7 @@ def said_by(model, number, x):
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
     if expert.kind <= kinds.RESETTING:
-        damped = z if labelled else z * (1.0 - v.damping[0, : len(z)])
+        damped = z * (1.0 - v.damping[0, : len(z)])
         store, common, values = stores[0], states(stores[0], expert.kind)[0][0], kernels(stores[0], damped)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]
@@ -56,6 +56,7 @@ def said_by(model, number, x):
         return half * np.column_stack([w + corrections, w])
     if expert.kind == kinds.NEIGHBOURS:
         memory, spread = NaiveMemory.of(stores[0], names), v.spread[: len(z)]
+        memory.damping = v.damping[0]
         said = memory.say(z, spread if model.scaling is None else (spread > 0.0).astype(float), names or ())
         return said[-live:, None]
     if expert.kind == kinds.FOREST:

@@ -75,7 +75,7 @@ class NaiveForest:
     def __init__(self, places, seed, columns):
         self.places, self.random, self.features = places, Random(seed), 0
         self.rows, self.labels = np.zeros((places, columns), np.float32), [None] * places
-        self.fractions, self.anchors = np.zeros(columns, bool), np.zeros(columns)
+        self.fractions, self.anchors, self.damping = np.zeros(columns, bool), np.zeros(columns), np.zeros(columns)
         self.trees = [Node() for _ in range(TREES)]
         self.errors, self.votes, self.ages = [np.float32(0.5)] * TREES, [np.float32(1.0)] * TREES, [0] * TREES
         self.learned = self.grown = self.begun = 0
@@ -172,11 +172,11 @@ class NaiveForest:
         """Cut a leaf of one label between its latest row and one of another label."""
         if len(tree.nodes()) + 2 > NODES or self.labels[leaf.place] != leaf.label or not self.features:
             return False
-        for _ in range(8):
+        for left in range(7, -1, -1):
             bits = self.random.bits()
             j = low(bits, self.features)
             here, there = row[j], self.rows[leaf.place, j]
-            if here != there:
+            if here != there and (left == 0 or not self.passed_over(j, bits)):
                 break
         else:
             return False
@@ -186,6 +186,9 @@ class NaiveForest:
         passes = equal or here <= threshold
         leaf.cut(j, equal, threshold, *((mine, other) if passes else (other, mine)))
         return True
+
+    def passed_over(self, j, bits):
+        return 0.9 * self.damping[j] > (bits >> 32) % 2**31 / 2**31
 
     # A tree grows breadth first, and says after each step how much work that was.
 
@@ -256,10 +259,12 @@ class NaiveForest:
         wanted = 4 * min(self.features, math.ceil(math.sqrt(self.features)) + 1)
         n, tries = len(members), 0
         wanted = 2 * wanted if n >= 256 else max(wanted // 3, 2) if n < 6 else wanted
-        while len(self.tests) < wanted and tries < 2 * wanted and self.features:
+        while len(self.tests) < wanted and tries < 4 * wanted and self.features:
             tries += 1
             bits, more = self.random.bits(), self.random.bits()
             j = low(bits, self.features)
+            if self.passed_over(j, more):
+                continue
             a, b = (self.rows[members[i][0], j] for i in (high(bits, n), low(more, n)))
             if not self.fractions[j] and (a == b or more >= 2**63):
                 self.tests.append((j, True, a))

@@ -16,6 +16,7 @@ class NaiveMemory:
         self.vectors, self.targets, self.weights = [], [], []
         self.next = self.passed = self.told = 0
         self.relevance = np.zeros(0)
+        self.damping = np.zeros(most)  # by how much less features count where there are labels
 
     @classmethod
     def of(cls, store, target_of):
@@ -64,7 +65,8 @@ class NaiveMemory:
         largest = self.relevance.max(initial=0.0)
         if self.told <= 50 or largest <= 0.0:
             return np.ones(len(self.relevance))
-        return self.least + (1.0 - self.least) * np.maximum(self.relevance, 0.0) / largest
+        counts = self.least + (1.0 - self.least) * np.maximum(self.relevance, 0.0) / largest
+        return counts if self.numbers else counts * (1.0 - self.damping[: len(counts)])
 
     def differences(self, x, units):
         """Of each row in each feature, in deviations and bounded; 0 in what is constant."""

@@ -260,15 +260,15 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
         vectors = np.divide(away, spread, out=np.zeros_like(away), where=spread > 0.0).astype(np.float32)
     units = (spread > 0.0).astype(np.float32)
     factors = np.empty((2, laid), np.float32)
-    least = LEAST_OF_LABELS if labelled else LEAST_OF_NUMBERS
-    fill_factors(store.views.relevance, units, laid, float(h["told"]), least, factors)
+    least, damping = (LEAST_OF_LABELS, views.damping[0]) if labelled else (LEAST_OF_NUMBERS, views.damping[0, :0])
+    fill_factors(store.views.relevance, units, laid, float(h["told"]), least, damping, factors)
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
 
 
 def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
-    """Add what makes features count less for kernel machines, float64 [0 or 1, columns], if any does."""
+    """Add what makes features count less for kernel machines, float64 [2, columns], if any does."""
     if not damping.any():
         return value
     counts = 1.0 - damping[0, : program.widths[value]]

@@ -15,11 +15,11 @@ from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTS, DIVIDING, IDLE, LABEL, OTHER, PLACE
 from streamsvm.core.steps import forest
 from streamsvm.export.describe import program_of
-from streamsvm.learners.committee import _ADDITIVE, _FOREST, _ascent_expert
+from streamsvm.learners.committee import _ADDITIVE, _FOREST, _NEIGHBOURS, _ascent_expert
 
 N = 70 if config.DISABLE_JIT else 600
 PLACES = 120
-FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _FOREST._replace(budget=PLACES))
+FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=64), _FOREST._replace(budget=PLACES))
 LABELS = [False, True, "a third", *range(3, 12)]
 
 
@@ -62,6 +62,7 @@ class Beside:
         after = store_of(model).views.anchors
         for j in np.flatnonzero(np.pad(before, (0, len(after) - len(before))) != after).tolist():
             twin.move_anchor(j, float(after[j]))
+        twin.damping[: len(after)] = model._store.views.damping[0, : len(after)]
         said = model._store.views.at_hand[: model._outputs, self.first : self.first + 2]
         np.testing.assert_allclose(said, twin.say(self.given(x), names_of(model)), rtol=1e-9, atol=1e-12)
         twin.learn(self.given(x), y, names_of(model))
@@ -107,6 +108,7 @@ def test_trees_grow_and_answer_as_their_twins(labels, scaling):
             pair.compare_trees()
     pair.compare_trees()
     assert pair.twin.grown > (1 if config.DISABLE_JIT else 20)
+    assert (pair.twin.damping.max() > 0.3) == (scaling == "auto" and not config.DISABLE_JIT)
     assert pair.twin.anchors.tolist().count(0.0) == 15  # all but the time
     before = pair.model._store.snapshot()
     for x, _, _ in rows(labels, 20, seed=1):  # it says so of rows that it does not learn

@@ -83,6 +83,7 @@ class Beside:
         if model.scaling is not None:
             twin.move(before, scale_of(model))
         v, outputs = model._store.views, model._outputs
+        twin.damping = v.damping[0].copy()
         said = v.at_hand[:outputs, self.first]
         self.agree_on(said, x)
         if self.numbers:

@@ -24,8 +24,8 @@ STACKS = 2
 #: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
 LARGEST_ERROR = 20.0
 
-#: By how much less a feature may count for kernel machines.
-MOST_DAMPED = 0.8
+#: By how much less a feature may count.
+MOST_DAMPED = 0.98
 
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, a linear learner of first order, one
 #: of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order too, the last label
@@ -76,8 +76,9 @@ class CommitteeViews(NamedTuple):
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
-    damping: Annotated[np.ndarray, Array(np.float64, ("targets", "columns"), 0.0, MOST_DAMPED)]
-    """By how much less each feature counts for the kernel machines of dual ascent: 0 for one that counts in full."""
+    damping: Annotated[np.ndarray, Array(np.float64, (2, "columns"), 0.0, MOST_DAMPED)]
+    """By how much less each feature counts for the kernel machines of dual ascent, and where targets are labels for the nearest
+    rows and the forest, too: 0 for one that counts in full. The second row is what the first one is to follow."""
     target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", FOLLOWED))]
     target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
     weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
@@ -199,8 +200,8 @@ class CommitteeStore(Store[CommitteeViews]):
 
     Notes
     -----
-    With D columns, it has ``388 D`` bytes, ``8 D`` more for targets, and those of its experts' stores; ``16 S^2`` for each expert
-    of second order, S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
+    With D columns, it has ``404 D`` bytes, and those of its experts' stores; ``16 S^2`` for each expert of second order,
+    S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
     def __init__(

@@ -90,6 +90,9 @@ def drifts(state: np.ndarray, error: float) -> bool:
 
 _TELLING = 0.01  # the relevance of the first feature from which on it is taken at its word
 _DAMPED_OFF, _EVERY = 0.05, 16  # by which what a feature counts may be off, and rows between looks at that
+_MOST_OF_NUMBERS = 0.8  # of damping, where targets are numbers
+_REACHED = 0.1  # of the largest relevance: where targets are labels, damping is none from that on, and most below minus that
+_RISE, _HORIZON = 0.5, 10_000.0  # the share of what it lacks by which damping rises with a row: that over the rows so far
 
 #: The largest weight that a row has in what is of second order.
 LARGEST_WEIGHT = 1e4
@@ -116,7 +119,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), views(store)
     h = s.header[0]
     for j in range(h["used"]):
-        s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j])) if len(v.damping) > 0 else v.scaled[j]
+        s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j]))
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
     s.cache[SCORED] = 1
@@ -279,7 +282,7 @@ def _rescale_experts(block: np.ndarray, scaling: bool) -> None:
             _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _expert_part(block, e, 0), neighbours.MOVED)
         elif v.experts[e, 0] == FOREST:
             _call_inputs(v.calls[_ADAPT_FOREST], block, _expert_part(block, e, 0), neighbours.MOVED)
-    for j in range(used if len(v.damping) > 0 else 0):
+    for j in range(used):
         v.shift[j] *= 1.0 - v.damping[0, j]
     _move_kernels(block, scaling)
 
@@ -301,25 +304,33 @@ def _move_kernels(block: np.ndarray, scaling: bool) -> None:
 
 
 @compiled(inline=True)
-def _damping_of(relevance: float, largest: float) -> float:
-    return MOST_DAMPED * ((largest - max(relevance, 0.0)) / max(largest, _TELLING))
+def _damping_of(relevance: float, largest: float, numbers: bool) -> float:
+    # Where targets are numbers, by how far the relevance is below the largest one. Where they are labels, what is not relevant to
+    # them is below 0: a row that is near though it differs there is nearer in what is relevant.
+    below = largest - relevance if numbers else (_REACHED * largest - relevance) / (2.0 * _REACHED)
+    return (_MOST_OF_NUMBERS if numbers else MOST_DAMPED) * (min(max(below, 0.0), largest) / max(largest, _TELLING))
 
 
 @compiled
 def _follow_relevance(block: np.ndarray, memory: np.ndarray) -> None:
-    # Let features count for the kernel machines by what the memory of rows has learned of them.
+    # Let features count by what the memory of rows has learned of them. Where targets are labels, one that was relevant goes on
+    # to count for a while: concepts come back.
     v, s = committee_views(block), neighbour_views(memory)
     used, largest, moved = v.header[0]["used"], 0.0, False
+    numbers, t = common(block)["loss"] == EPSILON_INSENSITIVE, np.float64(common(block)["t"])
     if s.header[0]["told"] <= neighbours.FIRST_TOLD or used > MOST_COLUMNS:
         return
     for j in range(used):
         largest = max(largest, s.relevance[j])
+    rate = min(_RISE * _EVERY / min(t, _HORIZON), 1.0)
     for j in range(used):
-        moved = moved or abs(_damping_of(s.relevance[j], largest) - v.damping[0, j]) > _DAMPED_OFF
+        sought, before = _damping_of(s.relevance[j], largest, numbers), v.damping[1, j]
+        v.damping[1, j] = before + rate * (sought - before) if sought > before and not numbers else sought
+        moved = moved or abs(v.damping[1, j] - v.damping[0, j]) > _DAMPED_OFF
     if not moved:
         return
     for j in range(used):
-        damping = _damping_of(s.relevance[j], largest)
+        damping = v.damping[1, j]
         v.ratio[j], v.shift[j] = (1.0 - damping) / (1.0 - v.damping[0, j]), 0.0
         v.damping[0, j] = damping
     _move_kernels(block, True)
@@ -359,7 +370,7 @@ def follow_scale(block: np.ndarray) -> None:
     learn_moments(v.moments, v.first, v.given[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale_experts(block, scaling)
-    if len(v.damping) > 0 and scaling and t % _EVERY == 0:
+    if scaling and t % _EVERY == 0:
         for e in range(v.header[0]["experts"]):
             if v.experts[e, 0] == NEIGHBOURS:
                 _follow_relevance(block, _expert_part(block, e, 0))

@@ -4,8 +4,8 @@ Each tree is grown of the latest rows, of which it draws most: see `forest_growt
 oldest one: so the forest follows the stream.
 
 Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and cuts
-between the two, by a feature that is drawn. So each tree knows each row at once, also those that came after it was grown. Leaves
-that cannot be cut count their two commonest labels.
+between the two, by a feature that is drawn as for a node. So each tree knows each row at once, also those that came after it was
+grown. Leaves that cannot be cut count their two commonest labels.
 
 A tree votes with the share of each label in the leaf, by the weight exp(-4 e), where e is its recent error.
 """
@@ -35,7 +35,7 @@ from streamsvm.core.memory.forest import (
     forest_views,
 )
 from streamsvm.core.memory.slots import next_random
-from streamsvm.core.steps.forest_growth import GOLDEN_GAMMA, INFINITE, STEEP, drawn_below, grow_tree, midway
+from streamsvm.core.steps.forest_growth import GOLDEN_GAMMA, INFINITE, STEEP, drawn_below, grow_tree, midway, passed_over
 
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02
@@ -137,10 +137,11 @@ def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, w
 
     It counts as one row, if it weighs anything.
     """
+    damping = committee_views(block).damping[0]
     if weight > 0.0:
         place = _keep_row(block, store, int(target))
-        _teach_trees(store, place, int(target))
-        grow_tree(store)
+        _teach_trees(store, damping, place, int(target))
+        grow_tree(store, damping)
     return 0
 
 
@@ -160,7 +161,7 @@ def _keep_row(block: np.ndarray, store: np.ndarray, label: int) -> int:
 
 
 @compiled
-def _teach_trees(store: np.ndarray, place: int, label: int) -> None:
+def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int) -> None:
     # Let the leaf of each tree that the row at hand came to learn it, and the tree's error.
     s = forest_views(store)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
@@ -175,7 +176,7 @@ def _teach_trees(store: np.ndarray, place: int, label: int) -> None:
         if known == label:
             first += 1
             leaves[leaf, PLACE] = place
-        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, t, place, label):
+        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, damping, t, place, label):
             continue
         else:
             other = int(leaves[leaf, OTHER])
@@ -197,7 +198,7 @@ def _teach_trees(store: np.ndarray, place: int, label: int) -> None:
 
 
 @compiled
-def _cut_leaf(store: np.ndarray, t: int, place: int, label: int) -> bool:
+def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label: int) -> bool:
     # Cut the leaf of a tree between its latest row and the row at hand, of another label, if there is room and the rows differ.
     s = forest_views(store)
     slot, node, leaf = int(s.slots[t]), s.reached[t], s.landed[t]
@@ -212,7 +213,7 @@ def _cut_leaf(store: np.ndarray, t: int, place: int, label: int) -> bool:
         random += GOLDEN_GAMMA
         bits = next_random(random)
         j = drawn_below(bits, used)
-        if s.rows[latest, j] != s.row[j]:
+        if s.rows[latest, j] != s.row[j] and (tries == _TRIES - 1 or not passed_over(bits, damping[j])):
             break
         tries += 1
     h["random"] = random

@@ -2,8 +2,9 @@
 
 At a node it tries some features, each with some thresholds midway between two of the node's rows, and takes the test that leaves
 the labels purest (Gini's index), as about 64 of the rows have it. The features are drawn: that is what makes trees differ
-(Breiman 2001, Random forests). Growing a tree at once would hold up one row. It grows by `WORK` units with each row instead, of
-which a value that is looked at is one. When it is whole, it takes the place of the oldest one, and the next one begins.
+(Breiman 2001, Random forests). One that is damped is passed over: in full, in nine of ten draws. Growing a tree at once would
+hold up one row. It grows by `WORK` units with each row instead, of which a value that is looked at is one. When it is whole, it
+takes the place of the oldest one, and the next one begins.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _COUNTED = 64  # rows of a node of which tests are counted, up to twice
 _MANY, _VERY_FEW = 256, 6  # rows from which on twice the tests are tried, and below which a third
 _GROWN = 20  # rows that the first error of a new tree counts as
 _YOUNG = 1000  # rows until which it counts as none
+_PASSED_OVER = 0.9 * 2.0**31  # the share of the draws of a feature that is damped in full, over 2^-31
 #: A vote is exp(-that times the error of the tree).
 STEEP = 4.0
 #: By which the state of a generator of random numbers moves on; the threshold of a leaf.
@@ -76,6 +78,12 @@ def _drawn_too(bits: np.uint64, n: int) -> int:
 
 
 @compiled(inline=True)
+def passed_over(bits: np.uint64, damping: float) -> bool:
+    """Whether a feature that was drawn is passed over, by the 33rd to the 63rd of random bits."""
+    return damping * _PASSED_OVER > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF))
+
+
+@compiled(inline=True)
 def midway(a: np.float32, b: np.float32) -> np.float32:
     """A threshold that has one of two values on each side."""
     middle = np.float32(_HALF * (a + b))
@@ -83,8 +91,8 @@ def midway(a: np.float32, b: np.float32) -> np.float32:
 
 
 @compiled
-def grow_tree(store: np.ndarray) -> None:
-    """Do the work on the tree that grows that there is for a row. O(1)."""
+def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
+    """Do the work on the tree that grows that there is for a row; ``damping`` is float64 [features or more]. O(1)."""
     h = forest_views(store).header[0]
     work = WORK
     while work > 0:
@@ -95,7 +103,7 @@ def grow_tree(store: np.ndarray) -> None:
         elif phase == DRAWING:
             work = _draw_rows(store, work)
         elif phase == OPENING:
-            work = _open_node(store, work)
+            work = _open_node(store, damping, work)
         elif phase == COUNTING:
             work = _count_tests(store, work)
         else:
@@ -135,7 +143,7 @@ def _draw_rows(store: np.ndarray, work: int) -> int:
 
 
 @compiled
-def _open_node(store: np.ndarray, work: int) -> int:
+def _open_node(store: np.ndarray, damping: np.ndarray, work: int) -> int:
     # Draw the tests of the next node, or make it a leaf; or end with the tree that is whole. What is left of the work.
     s = forest_views(store)
     h = s.header[0]
@@ -148,7 +156,7 @@ def _open_node(store: np.ndarray, work: int) -> int:
     if s.waiting[node, MIXED] and n >= 2 and s.sizes[slot] + 2 <= NODES and s.waiting[node, DEEP] < DEPTH:
         wanted = TESTS * _tried_of(min(h["used"], h["kept"]))
         wanted = 2 * wanted if n >= _MANY else max(wanted // 3, 2) if n < _VERY_FEW else wanted
-        tried, tries = _draw_tests(store, begin, n, min(wanted, h["tests"]))
+        tried, tries = _draw_tests(store, damping, begin, n, min(wanted, h["tests"]))
     if tried == 0:
         _make_leaf(store)
         return work - 8 - 3 * tries - (3 * min(n, _COUNTED) if s.waiting[node, MIXED] else 0)
@@ -159,12 +167,12 @@ def _open_node(store: np.ndarray, work: int) -> int:
 
 
 @compiled
-def _draw_tests(store: np.ndarray, begin: int, n: int, wanted: int) -> tuple[int, int]:
+def _draw_tests(store: np.ndarray, damping: np.ndarray, begin: int, n: int, wanted: int) -> tuple[int, int]:
     # Draw tests of features and of two of n rows that differ there; how many there are, and how often they were drawn.
     s = forest_views(store)
     h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
     used, tried, tries = min(h["used"], h["kept"]), 0, 0
-    while tried < wanted and tries < 2 * wanted and used > 0:
+    while tried < wanted and tries < 4 * wanted and used > 0:
         tries += 1
         random += GOLDEN_GAMMA
         bits = next_random(random)
@@ -172,6 +180,8 @@ def _draw_tests(store: np.ndarray, begin: int, n: int, wanted: int) -> tuple[int
         a = rows[int(members[0, begin + _drawn_too(bits, n)]), j]
         random += GOLDEN_GAMMA
         bits = next_random(random)
+        if passed_over(bits, damping[j]):
+            continue
         b = rows[int(members[0, begin + drawn_below(bits, n)]), j]
         threshold = midway(a, b)
         if s.fractions[j] == 0 and (a == b or bits >> np.uint64(63)):

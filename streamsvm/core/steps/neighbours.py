@@ -8,7 +8,8 @@ would choose among them: another one in each program that the model is exported 
 
 What a feature counts is learned as ReliefF does (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among
 the nearest rows, a feature that is relevant differs more where the target differs. The most relevant feature counts 1, and one
-that says nothing a fifth, or where numbers are predicted a twentieth, as it may yet.
+that says nothing a fifth, or where numbers are predicted a twentieth, as it may yet. Where labels are predicted, a feature also
+counts as much less as it is damped: see `streamsvm.core.steps.committee`.
 
 Rows that the committee or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
 oldest makes room. Until half of the room is taken, all rows are kept.
@@ -57,10 +58,12 @@ def _stride_in_use(block: np.ndarray) -> int:
 
 
 @compiled
-def fill_factors(relevance: np.ndarray, units: np.ndarray, laid: int, told: float, least: float, factors: np.ndarray) -> None:
+def fill_factors(
+    relevance: np.ndarray, units: np.ndarray, laid: int, told: float, least: float, damping: np.ndarray, factors: np.ndarray
+) -> None:
     """Compute ``factors`` float32 [2, laid or more]: what a difference of 1 in each feature counts, and up to which one.
 
-    A feature counts ``least`` at least.
+    A feature counts ``least`` at least, less its ``damping``, float64 [laid or more], or [0] where none is damped.
     """
     largest = 0.0
     for j in range(laid if told > FIRST_TOLD else 0):
@@ -68,6 +71,7 @@ def fill_factors(relevance: np.ndarray, units: np.ndarray, laid: int, told: floa
     for j in range(laid):
         unit = np.float64(units[j])
         counts = least + (1.0 - least) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
+        counts *= 1.0 - damping[j] if len(damping) > 0 else 1.0
         factors[0, j], factors[1, j] = (counts / unit, REACH * unit) if unit > 0.0 else (0.0, 0.0)
 
 
@@ -106,11 +110,14 @@ def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.n
 
 
 @compiled
-def find(block: np.ndarray, least: float) -> float:
-    """Find the rows nearest to the row at hand, which is in ``row``, and their votes; the sum of these."""
+def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
+    """Find the rows nearest to the row at hand, which is in ``row``, and their votes; the sum of these.
+
+    ``least`` and ``damping`` are those of `fill_factors`.
+    """
     v = neighbour_views(block)
     h = v.header[0]
-    fill_factors(v.relevance, v.units, h["laid"], h["told"], least, v.factors)
+    fill_factors(v.relevance, v.units, h["laid"], h["told"], least, damping, v.factors)
     add_distances(v.row, v.factors, v.cells, h["laid"], _stride_in_use(block), h["held"], v.distances)
     n = find_nearest(v.distances, h["held"], v.nearest, v.votes[0])
     v.found[0] = n
@@ -228,7 +235,8 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     for j in range(s.header[0]["laid"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
-    total = find(store, LEAST_OF_NUMBERS if common(block)["loss"] == EPSILON_INSENSITIVE else LEAST_OF_LABELS)
+    numbers = common(block)["loss"] == EPSILON_INSENSITIVE
+    total = find(store, LEAST_OF_NUMBERS, v.damping[0, :0]) if numbers else find(store, LEAST_OF_LABELS, v.damping[0])
     for k in range(live):
         v.at_hand[k, first] = 0.0
     if total <= 0.0:
@@ -239,7 +247,7 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
             v.at_hand[int(target), first] += share
         else:
             v.at_hand[0, first] += share * target
-    if common(block)["loss"] != EPSILON_INSENSITIVE:
+    if not numbers:
         for k in range(live):
             v.at_hand[k, first] = 2.0 * v.at_hand[k, first] - 1.0
     return 0

@@ -13,7 +13,7 @@ def learn(store, x, target, weight=1.0):
     """Learn a row that was missed, of features with a deviation of 1."""
     v, laid = store.views, int(store.views.header[0]["laid"])
     v.row[:laid], v.units[:laid] = x[:laid], 1.0
-    neighbours.find(store.block, neighbours.LEAST_OF_LABELS)
+    neighbours.find(store.block, neighbours.LEAST_OF_LABELS, np.zeros(0))
     neighbours._learn_row(store.block, target, weight, True, False)
 
 

@@ -41,24 +41,25 @@ def test_distances_are_sums_of_what_features_count_and_bounded_in_each(n, laid, 
 
 
 @pytest.mark.parametrize(
-    ("relevance", "told", "counts"),
+    ("relevance", "told", "damping", "counts"),
     [
-        ([0.5, 0.25, 0.0, -0.5], 51.0, [1.0, 0.6, 0.2, 0.2]),
-        ([0.5, 0.25, 0.0, -0.5], 50.0, [1.0] * 4),  # too few rows have said something
-        ([-0.5, -0.25, 0.0, -1.0], 51.0, [1.0] * 4),  # no feature does
-        ([0.1, 0.1, 0.1, 0.1], 1e9, [1.0] * 4),
+        ([0.5, 0.25, 0.0, -0.5], 51.0, [], [1.0, 0.6, 0.2, 0.2]),
+        ([0.5, 0.25, 0.0, -0.5], 50.0, [], [1.0] * 4),  # too few rows have said something
+        ([-0.5, -0.25, 0.0, -1.0], 51.0, [], [1.0] * 4),  # no feature does
+        ([0.1, 0.1, 0.1, 0.1], 1e9, [], [1.0] * 4),
+        ([0.5, 0.25, 0.0, -0.5], 51.0, [0.0, 0.5, 0.5, 0.98], [1.0, 0.3, 0.1, 0.004]),
     ],
 )
-def test_what_features_count_is_by_their_relevance_and_at_least_a_fifth(relevance, told, counts):
+def test_what_features_count_is_by_their_relevance_and_at_least_a_fifth(relevance, told, damping, counts):
     units, factors = np.array([1.0, 4.0, 0.5, 2.0, 1.0], np.float32), np.full((2, 5), -7.0, np.float32)
-    fill_factors(np.array([*relevance, 9.0]), units, 4, told, 0.2, factors)
+    fill_factors(np.array([*relevance, 9.0]), units, 4, told, 0.2, np.array(damping), factors)
     np.testing.assert_allclose(factors[0], [*(np.array(counts) / units[:4]), -7.0], rtol=1e-6)
     np.testing.assert_array_equal(factors[1], [*units[:4], -7.0])
 
 
 def test_a_constant_feature_counts_nothing():
     factors = np.full((2, 2), -7.0, np.float32)
-    fill_factors(np.array([0.5, 0.1]), np.array([0.0, 1e-30], np.float32), 2, 100.0, 0.05, factors)
+    fill_factors(np.array([0.5, 0.1]), np.array([0.0, 1e-30], np.float32), 2, 100.0, 0.05, np.zeros(0), factors)
     assert factors[:, 0].tolist() == [0.0, 0.0]
     assert np.isfinite(factors).all()
     assert factors[1, 1] > 0.0
