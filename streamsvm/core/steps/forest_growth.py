@@ -80,7 +80,7 @@ def _drawn_too(bits: np.uint64, n: int) -> int:
 @compiled(inline=True)
 def passed_over(bits: np.uint64, damping: float) -> bool:
     """Whether a feature that was drawn is passed over, by the 33rd to the 63rd of random bits."""
-    return damping * _PASSED_OVER > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF))
+    return bool(damping * _PASSED_OVER > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF)))
 
 
 @compiled(inline=True)
