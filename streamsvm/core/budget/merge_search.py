@@ -220,6 +220,7 @@ def find_partner(
 _ITERATIONS = 30
 _PRECISION = 1e-6  # of the position
 _LONGEST_STEP = 10.0  # of the secant method, over the step of the mean shift
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _CANDIDATES = 8  # the first by the estimate, which are computed
 
 
@@ -294,6 +295,34 @@ def _estimate_degradations(
         out[i] = min(apart + u * u * a, a) if ab > np.float32(0.0) else np.float32(np.inf)
 
 
+@compiled(inline=True)
+def _comes_before(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> bool:
+    return values[i] < values[k] or (values[i] == values[k] and stamps[i] < stamps[k])
+
+
+@compiled
+def _find_least(values: np.ndarray, stamps: np.ndarray, n: int, least: np.ndarray) -> int:
+    # The places of the least of n values, in order, of equals the older one first, into ``least`` int64; how many are finite.
+    count, room, limit = 0, len(least), _LARGEST_FLOAT
+    for i in range(n):
+        if not values[i] <= limit:
+            continue
+        p = count
+        if count < room:
+            count += 1
+        elif _comes_before(values, stamps, i, least[room - 1]):
+            p = room - 1
+        else:
+            continue
+        while p > 0 and _comes_before(values, stamps, i, least[p - 1]):
+            least[p] = least[p - 1]
+            p -= 1
+        least[p] = i
+        if count == room:
+            limit = np.float64(values[least[room - 1]])
+    return count
+
+
 @compiled
 def find_shared_partner(
     search: int,
@@ -331,11 +360,8 @@ def find_shared_partner(
         return partner if out[partner] < np.float32(np.inf) else -1
     _estimate_degradations(lengths[first], lengths, products, distances, np.float32(gamma), n, out)
     out[first] = np.float32(np.inf)
-    for _ in range(min(_CANDIDATES, n)):
-        k = oldest_argmin(out, stamps, n)
-        if out[k] == np.float32(np.inf):
-            break
-        out[k] = np.float32(np.inf)
+    candidates = np.empty(_CANDIDATES, np.int64)
+    for k in candidates[: _find_least(out, stamps, n, candidates)]:
         degradation = _shared_degradation(search, tables, a, lengths[k], products[k], gamma * np.float64(distances[k]))
         if degradation < best or partner < 0:
             best, partner = degradation, k

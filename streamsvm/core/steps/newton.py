@@ -76,28 +76,50 @@ def add_row(
 
 
 @compiled(fastmath=FAST)
-def invert(curvature: np.ndarray, inverse: np.ndarray, n: int) -> None:
-    """Compute the inverse of the curvature. O(n^3).
+def invert(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray) -> None:
+    """Compute the inverse of the curvature; ``rows`` float64 [2, n or more] is scratch. O(n^3).
 
-    By Gauss-Jordan elimination, which needs no pivots here, as the ridge bounds the curvature from below.
+    By Gauss-Jordan elimination of the upper triangle, two rows at once, as each number is loaded and stored once for both. It
+    needs no pivots here, as the ridge bounds the curvature from below.
     """
+    r, s = rows[0], rows[1]
     for j in range(n):
-        for k in range(n):
+        for k in range(j, n):
             inverse[j, k] = curvature[j, k]
-    for i in range(n):
-        pivot = 1.0 / inverse[i, i]
-        inverse[i, i] = 1.0
-        for k in range(n):
-            inverse[i, k] *= pivot
+    for i in range(0, n, 2):
+        for j in range(i):
+            r[j] = inverse[j, i]
+        for k in range(i, n):
+            r[k] = inverse[i, k]
+        p, f, q = 1.0 / r[i], 0.0, 0.0
+        if i + 1 < n:  # the next row, as the elimination of this one leaves it
+            f = p * r[i + 1]
+            for j in range(i):
+                s[j] = inverse[j, i + 1] - f * r[j]
+            for k in range(i + 1, n):
+                s[k] = inverse[i + 1, k] - f * r[k]
+            s[i], q = f, 1.0 / s[i + 1]
+        else:
+            for k in range(n):
+                s[k] = 0.0
         for j in range(n):
-            if j != i:
-                factor = inverse[j, i]
-                inverse[j, i] = 0.0
-                for k in range(n):
-                    inverse[j, k] -= factor * inverse[i, k]
+            a, b = p * r[j], q * s[j]
+            for k in range(j, n):
+                inverse[j, k] -= a * r[k] + b * s[k]
+        r[i] = -1.0
+        for j in range(i):
+            inverse[j, i] = p * r[j] - q * f * s[j]
+        for k in range(i, n):
+            inverse[i, k] = p * r[k] - q * f * s[k]
+        if i + 1 < n:
+            s[i + 1] = -1.0
+            for j in range(i + 1):
+                inverse[j, i + 1] = q * s[j]
+            for k in range(i + 1, n):
+                inverse[i + 1, k] = q * s[k]
     for j in range(n):
-        for k in range(j):
-            inverse[j, k] = inverse[k, j] = 0.5 * (inverse[j, k] + inverse[k, j])
+        for k in range(j, n):
+            inverse[j, k] = inverse[k, j] = -inverse[j, k]
 
 
 @compiled

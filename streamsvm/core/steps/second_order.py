@@ -125,7 +125,7 @@ def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
     v = committee_views(block)
     number, memory, z = v.experts[expert, 4], _memory_factor(v.experts[expert, 0]), v.squares[0]
     if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:
-        invert(v.newton_curvatures[number], v.newton_inverses[number], n)
+        invert(v.newton_curvatures[number], v.newton_inverses[number], n, v.squares)
         for j in range(n):
             z[j] = 0.0
         for k in range(v.header[0]["live"]):

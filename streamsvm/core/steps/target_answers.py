@@ -123,7 +123,7 @@ def learn_stack(
     for m in range(n):
         w[m] += h * missing * rows[1, m]
     if (t + 8 + 16 * i) % ROWS_OF_INVERSE == 0:  # in turn, with those of experts, too
-        invert(curvature, inverse, n)
+        invert(curvature, inverse, n, rows)
         first_weights(rows[0])
         pull(inverse, w, rows[0], n, ROWS_OF_INVERSE * (1.0 - memory) * ridge, rows[1])
 

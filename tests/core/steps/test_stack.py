@@ -127,27 +127,28 @@ def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
 def test_curvature_and_inverse_stay_sound_where_the_stream_falls_quiet(memory):
     # Rows of one direction alone: what is known of the others must fade to the ridge, not to nothing.
     rng, n = np.random.default_rng(0), 5
-    curvature, inverse, direction = np.empty((n, n)), np.empty((n, n)), np.empty(n)
+    curvature, inverse, direction, scratch = np.empty((n, n)), np.empty((n, n)), np.empty(n), np.empty((2, n))
     newton.start(curvature, inverse, 1.0)
     rows = 2_000 if config.DISABLE_JIT else 200_000
     for t in range(1, rows):
         z = rng.normal(size=n) if t < 1000 else np.eye(n)[0]
         newton.add_row(curvature, inverse, z, n, 0.25, memory, 1.0, direction)
         if t % newton.ROWS_OF_INVERSE == 0:
-            newton.invert(curvature, inverse, n)
+            newton.invert(curvature, inverse, n, scratch)
     assert np.linalg.eigvalsh(curvature).min() > 0.99
-    newton.invert(curvature, inverse, n)
+    newton.invert(curvature, inverse, n, scratch)
     np.testing.assert_allclose(inverse @ curvature, np.eye(n), atol=1e-9)
     if not config.DISABLE_JIT:
         assert curvature[1, 1] == pytest.approx(1.0, abs=0.01)
 
 
-def test_inverse_as_numpys():
-    A = np.random.default_rng(1).normal(size=(40, 30))
-    A, inverse = A.T @ A + np.eye(30), np.zeros((31, 31))
-    newton.invert(A, inverse, 30)
-    np.testing.assert_allclose(inverse[:30, :30], np.linalg.inv(A), rtol=1e-9, atol=1e-12)
-    assert not inverse[30].any()
+@pytest.mark.parametrize("n", [1, 2, 29, 30])
+def test_inverse_as_numpys(n):
+    A = np.random.default_rng(1).normal(size=(40, n))
+    A, inverse = A.T @ A + np.eye(n), np.zeros((31, 31))
+    newton.invert(A, inverse, n, np.empty((2, 31)))
+    np.testing.assert_allclose(inverse[:n, :n], np.linalg.inv(A), rtol=1e-9, atol=1e-12)
+    assert not inverse[n].any()
 
 
 def naive_drifts(errors):
