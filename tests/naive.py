@@ -535,11 +535,12 @@ class NaiveNewton:
         self.exact = ridge * np.eye(n)
         self.seen = self.exact.copy()
 
-    def learn(self, z, missing, h, due):
+    def learn(self, z, missing, h, due, pulled=None):
         self.exact = self.memory * self.exact + h * np.outer(z, z) + (1.0 - self.memory) * self.ridge * np.eye(len(z))
         self.seen = self.memory * self.seen + h * np.outer(z, z)
         self.weights += missing * np.linalg.solve(self.seen, z)
         if due:
             self.seen = self.exact.copy()
+        if due if pulled is None else pulled:
             force = 64 * (1.0 - self.memory) * self.ridge
-            self.weights -= np.linalg.solve(self.exact, force * (self.weights - self.centre))
+            self.weights -= np.linalg.solve(self.seen, force * (self.weights - self.centre))

@@ -172,7 +172,8 @@ class NaiveLeastSquares(naive.NaiveNewton):
         missing = target - self.predict(z)
         self.error += (abs(missing) - self.error) / min(self.t + 1.0, 1000.0)
         h = min(1.0, 1.5 * self.error / abs(missing)) if missing else 1.0
-        self.learn(z, h * missing, h, (self.t + 16 * number) % 64 == 0)
+        turn = (self.t + 16 * number) % 64
+        self.learn(z, h * missing, h, turn == 0, turn == 32)
 
 
 @pytest.mark.once

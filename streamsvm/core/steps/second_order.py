@@ -121,11 +121,13 @@ def _add_direction(weights: np.ndarray, size: float, direction: np.ndarray, n: i
 
 @compiled
 def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
-    # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect.
+    # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect, not with the same row.
     v = committee_views(block)
     number, memory, z = v.experts[expert, 4], _memory_factor(v.experts[expert, 0]), v.squares[0]
-    if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:
+    place = (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE
+    if place == 0:
         invert(v.newton_curvatures[number], v.newton_inverses[number], n, v.squares)
+    elif place == ROWS_OF_INVERSE // 2:
         for j in range(n):
             z[j] = 0.0
         for k in range(v.header[0]["live"]):

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.once  # interpreted, each state takes half a second
 
 def learn(store, n, seed=0, labels=3):
     """Learn n rows of whole numbers in the features in use, and their labels; as the committee does, but for asking."""
-    rng, v = np.random.default_rng(seed), store.views
+    rng, v, damping = np.random.default_rng(seed), store.views, np.zeros(100)
+    damping[1] = 0.5
     for _ in range(n):
         h = v.header[0]
         place = int(h["learned"] % h["places"])
@@ -23,8 +24,8 @@ def learn(store, n, seed=0, labels=3):
         v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
         h["learned"] += 1
         forest._walk_trees(store.block)
-        forest._teach_trees(store.block, place, int(v.labels[place]))
-        grow_tree(store.block)
+        forest._teach_trees(store.block, damping, place, int(v.labels[place]))
+        grow_tree(store.block, damping)
     return store
 
 
