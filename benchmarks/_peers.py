@@ -1,7 +1,7 @@
-"""Learners of other libraries as peers of the suite: of CapyMOA, which is Java, and of Vowpal Wabbit.
+"""Learners of other libraries as peers of the suite: of CapyMOA, which is Java, of Vowpal Wabbit, and LightGBM, fitted anew.
 
-``pip install -e '.[benchmark]'`` installs both; CapyMOA needs Java 17, too. They take the same rows as all others, as dicts, and
-turn each into what their library takes; that is in their time. Neither library is imported before a model needs it.
+``pip install -e '.[benchmark]'`` installs all; CapyMOA needs Java 17, too. They take the same rows as all others, as dicts, and
+turn each into what their library takes; that is in their time. No library is imported before a model needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from river import base
+from river import base, neighbors
 
 Row = dict[Any, float]
 
@@ -35,13 +35,22 @@ PEERS = {
     ],
     "vw": ["OAA", "OAA(q='::')"],
 }
+#: Those that take hundreds or thousands of microseconds a row, each as large as its authors have it.
+HEAVY = [
+    "AdaptiveRandomForestClassifier(ensemble_size=100)",
+    "StreamingRandomPatches(ensemble_size=100)",
+    "StreamingGradientBoostedTrees",
+    "KNN(window_size=5000)",
+    "WindowKNN",
+    "RefittedLightGBM",
+]
 #: The flags that CapyMOA starts Java with, and one that leaves Ctrl-C to Python: an interrupted suite saves what it has.
 JAVA_FLAGS = "-Xmx8g -Xss10M -Xrs"
 
 
 def versions() -> dict[str, str]:
     """The versions of the packages that are installed."""
-    return {package: version(package) for package in ("capymoa", "vowpalwabbit") if find_spec(package)}
+    return {package: version(package) for package in ("capymoa", "lightgbm", "vowpalwabbit") if find_spec(package)}
 
 
 def _need(package: str) -> None:
@@ -235,6 +244,10 @@ class KNN(_CapyMOAClassifier):
     """Nearest neighbours among the last rows."""
 
 
+class StreamingGradientBoostedTrees(_CapyMOAClassifier):
+    """Gradient boosting of 100 regression trees (Gunasekara et al. 2024)."""
+
+
 class HoeffdingAdaptiveTree(_CapyMOAClassifier):
     """Hoeffding tree whose branches watch for drift (Bifet and Gavalda 2009)."""
 
@@ -260,6 +273,7 @@ CAPYMOA = (
     StreamingRandomPatches,
     SAMkNN,
     KNN,
+    StreamingGradientBoostedTrees,
     HoeffdingAdaptiveTree,
     AdaptiveRandomForestRegressor,
     SOKNL,
@@ -311,3 +325,71 @@ class OAA(_Peer):
 
 
 VW = (OAA,)
+
+# River's neighbours, and LightGBM ---------------------------------------------------------------------------------------
+
+
+class WindowKNN(neighbors.KNNClassifier):
+    """River's nearest neighbours among the last rows.
+
+    Parameters
+    ----------
+    window
+        How many these are.
+    """
+
+    def __init__(self, window: int = 5_000) -> None:
+        self.window = window
+        super().__init__(engine=neighbors.LazySearch(window_size=window))
+
+
+class RefittedLightGBM(_Peer):
+    """LightGBM with its defaults, fitted anew to all rows so far, every so many rows: what batch learning would do.
+
+    Parameters
+    ----------
+    max_classes, seed
+        As of all peers.
+    every
+        Rows between two fits.
+    """
+
+    def __init__(self, max_classes: int = 2, seed: int = 0, every: int = 1_000) -> None:
+        super().__init__(max_classes, seed)
+        _need("lightgbm")
+        self.every = every
+        self._rows: list[list[float]] = []
+        self._y: list[int] = []
+        self._features: list[Any] = []
+        self._model: Any = None
+        self._asked: Row | None = None
+        self._shares: Any = None
+
+    def _learn(self, x: Row, number: int) -> None:
+        self._features = self._features or list(x)
+        self._rows.append([x[name] for name in self._features])
+        self._y.append(number)
+        self._asked = None
+        if len(self._y) % self.every == 0 and len(set(self._y)) > 1:
+            from lightgbm import LGBMClassifier  # noqa: PLC0415 - optional
+
+            self._model = LGBMClassifier(random_state=self.seed, n_jobs=1, verbose=-1).fit(np.array(self._rows), self._y)
+
+    def predict_proba_one(self, x: Row) -> dict[Any, float]:
+        if self._model is None:
+            return {}
+        if x is not self._asked:
+            row = np.array([[x[name] for name in self._features]])
+            shares = np.atleast_1d(self._model.booster_.predict(row)[0])
+            self._asked, self._shares = x, shares if len(shares) > 1 else np.array([1.0 - shares[0], shares[0]])
+        return {self._labels[number]: float(p) for number, p in zip(self._model.classes_, self._shares, strict=True)}
+
+    def predict_one(self, x: Row) -> Any:
+        shares = self.predict_proba_one(x)
+        return max(shares, key=shares.__getitem__) if shares else self._label(0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the model as text, and of all rows."""
+        text = 0 if self._model is None else len(self._model.booster_.model_to_string())
+        return text + 8 * len(self._rows) * (len(self._features) + 1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from _peers import CAPYMOA, PEERS, VW
+from _peers import CAPYMOA, HEAVY, PEERS, VW, RefittedLightGBM, WindowKNN
 from river import (
     base,
     dummy,
@@ -51,6 +51,10 @@ SLOW = (
     "SOKNL",
     "StreamingRandomPatches",
     "SAMkNN",
+    "KNN",
+    "StreamingGradientBoostedTrees",
+    "RefittedLightGBM",
+    "WindowKNN",
     "KNNClassifier",
     "KNNRegressor",
     "ARFClassifier",
@@ -117,7 +121,7 @@ def _kinds() -> dict[str, tuple[Any, str]]:
     found: dict[str, tuple[Any, str]] = {
         name: (kind, "streamsvm") for name, kind in ours.items() if issubclass(kind, base.Classifier | base.Regressor)
     }
-    peers = {"river": RIVER, "CapyMOA": CAPYMOA, "VW": VW}
+    peers = {"river": (*RIVER, WindowKNN), "CapyMOA": CAPYMOA, "VW": VW, "LightGBM": (RefittedLightGBM,)}
     for library, kinds in peers.items():
         for kind in kinds:
             name = kind.__name__
@@ -126,7 +130,8 @@ def _kinds() -> dict[str, tuple[Any, str]]:
 
 
 def select(texts: list[str]) -> list[Learner]:
-    """The learners of the words: ``all`` (``ours`` and ``river``), ``fast``, ``peers`` (``capymoa`` and ``vw``), or a name.
+    """The learners of the words: ``all`` (``ours`` and ``river``), ``fast``, ``peers`` (``capymoa`` and ``vw``), ``heavy``,
+    or a name.
 
     A name may have parameters: ``Name(parameter=literal)``.
 
@@ -137,6 +142,7 @@ def select(texts: list[str]) -> list[Learner]:
     """
     kinds = _kinds()
     ours, rivers = ([name for name, (_, of) in kinds.items() if of == library] for library in ("streamsvm", "river"))
+    rivers.remove("WindowKNN")  # which is heavy
     groups = {
         "all": [*ours, *rivers],
         "ours": ours,
@@ -144,6 +150,7 @@ def select(texts: list[str]) -> list[Learner]:
         "fast": [name for name in (*ours, *rivers) if name not in SLOW],
         "peers": [name for names in PEERS.values() for name in names],
         **PEERS,
+        "heavy": HEAVY,
     }
     found: dict[str, Learner] = {}
     for text in texts:
@@ -164,7 +171,7 @@ def _learner(text: str, kinds: dict[str, tuple[Any, str]]) -> Learner:
     except (SyntaxError, ValueError):
         pass
     if name not in kinds:
-        words = "all, ours, river, fast, peers, capymoa, vw, Name or Name(parameter=value)"
+        words = "all, ours, river, fast, peers, capymoa, vw, heavy, Name or Name(parameter=value)"
         raise ValueError(f"no learner {text!r}: give {words} of {', '.join(kinds)}")
     kind, library = kinds[name]
     shown = (

@@ -278,7 +278,7 @@ def arguments() -> argparse.Namespace:
         "--learners",
         nargs="+",
         default=["all"],
-        help="all, ours, river, fast, peers, capymoa, vw, names, 'Name(parameter=value)'",
+        help="all, ours, river, fast, peers, capymoa, vw, heavy, names, 'Name(parameter=value)'",
     )
     words = [*GROUPS, *STREAMS]
     parser.add_argument("--streams", nargs="+", choices=words, default=["all"], metavar="NAME", help=", ".join(words))

@@ -252,6 +252,7 @@ class NaiveBSCA(NaiveBSGD):
     def __init__(self, budget, gamma, C, relaxation=1.0, tol=0.0, averaging=0):
         super().__init__(budget, gamma, l2=0.0, averaging=averaging)
         self.C, self.relaxation, self.tol = C, relaxation, tol
+        self.wrong = []  # of each row since the stream drifted last
 
     def learn(self, x, y, w=1.0):
         last, average = self.decisions(x)
@@ -259,6 +260,10 @@ class NaiveBSCA(NaiveBSGD):
         for k, f in enumerate((last, average)):
             self.errors[k] += max(1.0 / self.t, 1.0 / WINDOW) * (self._error(f, y) - self.errors[k])
         missing = self._missing(last, y)
+        if self._drifted(missing):
+            self.last, self.bias = [0.5 * a for a in self.last], 0.5 * self.bias
+            self.t, self.errors, self.wrong = 1, [0.0, 0.0], []
+            missing = self._missing(0.5 * last, y)
         if abs(missing) > self.tol:
             largest = self.largest_step() * w
             self._append(x, np.clip(self.relaxation * missing, -largest, largest), 0.0)
@@ -267,6 +272,16 @@ class NaiveBSCA(NaiveBSGD):
         if self.averaging:
             rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
             self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
+
+    def _drifted(self, missing):
+        if not self.averaging:
+            return False
+        self.wrong.append(abs(missing) > 1.0)
+        fast = slow = 0.0
+        for i, wrong in enumerate(self.wrong, 1):
+            fast += max(1.0 / i, 0.02) * (wrong - fast)
+            slow += max(1.0 / i, 0.002) * (wrong - slow)
+        return len(self.wrong) > 200 and fast > slow + 4.0 * math.sqrt(max(slow * (1.0 - slow), 0.03) * 0.01)
 
     def largest_step(self):
         if not self.averaging:
@@ -281,7 +296,8 @@ class NaiveBSCA(NaiveBSGD):
 
 
 class NaiveBSCARegression(Insensitive, NaiveBSCA):
-    pass
+    def _drifted(self, missing):
+        return False  # of numbers it does not ask
 
 
 class NaiveEpochs(NaiveBSCA):

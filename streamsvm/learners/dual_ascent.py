@@ -42,6 +42,11 @@ class DualAscent(BudgetedEstimator):
     def _rule_state(self) -> dict[str, Any]:
         return {**super()._rule_state(), "one_pass": self.averaging > 0}
 
+    @property
+    def n_learned(self) -> int:
+        """The number of rows learned so far. Rows of weight 0 do not count."""
+        return super().n_learned + int(self._own[0]["forgotten"])
+
     def learn_epochs(
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
     ) -> DualSolution:

@@ -52,6 +52,55 @@ def test_one_pass_is_no_lottery():
     assert max(accuracies) - min(accuracies) < 1.0
 
 
+def turned(n, at, seed=0):
+    """Rows of two features whose labels change places."""
+    X = np.random.default_rng(seed).normal(size=(n, 2)).astype(np.float32)
+    return X, (X[:, 0] > 0.3 * X[:, 1] ** 2) ^ (np.arange(n) >= at)
+
+
+@pytest.mark.once
+def test_it_forgets_where_its_twin_forgets():
+    X, y = turned(420, 300)
+    # No merges, which could set the two apart.
+    model = BSCAClassifier(budget=420, gamma=0.8, scaling=None, relaxation=1.0, tol=0.0, reprocess=0)
+    twin, drifts = naive.NaiveBSCA(420, 0.8, 1.0, averaging=3000), []
+    for number, (row, label) in enumerate(zip(X, y.tolist(), strict=True)):
+        got = [model.decision_function_one(dict(enumerate(row.tolist())), output) for output in ("last", "average")]
+        np.testing.assert_allclose(got, twin.decisions(row), atol=1e-4 * (sum(map(abs, twin.last)) + 1.0))
+        model.learn_one(dict(enumerate(row.tolist())), label)
+        twin.learn(row, 1.0 if label == model.positive_label else -1.0)
+        if twin.t == 1 and number:
+            drifts.append(number)
+            assert not model._store.views.weights[: model.n_support - 1].any()
+        assert (model._common["t"][0], model.n_learned) == (twin.t, number + 1)
+    assert len(drifts) == 1
+    assert 300 < drifts[0] < 330
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_has_forgotten_is_saved_and_goes_on(classes):
+    X, turn = turned(1200, 600)
+    y = (turn.astype(int) + (classes - 2) * (X[:, 1] > 1.0)) % classes
+    model = BSCAClassifier(budget=20, seed=0)
+    model.learn_many(X[:900], y[:900])
+    assert model._own["forgotten"][0] > 600
+    assert model.n_learned == 900
+    again = pickle.loads(pickle.dumps(model))
+    for each in (model, again):
+        each.learn_many(X[900:], y[900:])
+    assert again._store.snapshot() == model._store.snapshot()
+    assert np.mean(model.predict_many(X[900:]) == y[900:]) > 0.9
+    model._own["forgotten"] = -1
+    refused("its forgotten is -1", pickle.loads, pickle.dumps(model))
+
+
+def test_without_an_average_nothing_is_forgotten():
+    X, y = turned(900, 600)
+    model = BSCAClassifier(budget=20, averaging=0, seed=0)
+    model.learn_many(X, y)
+    assert not model._own["forgotten"][0]
+
+
 def scores_of(model, slot):
     """Scores of the last iterate at a support vector, its coefficients, and k(x, x) = 1."""
     coefficients = model._store.coefficients[::2] * model._common["scale"][0]

@@ -42,6 +42,7 @@ from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps import forest, kernel_rls, least_squares, linear_step, neighbours
 from streamsvm.core.steps.coordinate_ascent import step as ascent
+from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
@@ -60,32 +61,9 @@ from streamsvm.core.steps.second_order import count_functions, learn_label, lear
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
 from streamsvm.core.steps.step import SCORED, compute_scores, differ
 
-_FAST, _SLOW = 0.02, 0.002  # rates of the two means
-_DEVIATIONS = 3.0
-_LEAST_ROWS = 200
+_DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `drifts`
 _FADING = 0.998  # of what followed a label, each time that something follows it
 _PRIOR_ROWS = 2.0  # that the frequencies of labels count as, where one follows another
-
-
-@compiled(inline=True)
-def drifts(state: np.ndarray, error: float) -> bool:
-    """Update a detector by the error of a row, 0 or 1; whether the stream has drifted. It then begins anew.
-
-    ``state`` is float64 [3]: rows since the last drift, and the fast and the slow mean of their errors.
-
-    This is the control chart of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012,
-    Exponentially weighted moving average charts for detecting concept drift).
-    """
-    state[0] += 1.0
-    first = 1.0 / state[0]
-    state[1] += max(first, _FAST) * (error - state[1])
-    state[2] += max(first, _SLOW) * (error - state[2])
-    slow = state[2]
-    deviation = math.sqrt(max(slow * (1.0 - slow), 0.01) * _FAST / 2.0)
-    if state[0] <= _LEAST_ROWS or state[1] <= slow + _DEVIATIONS * deviation:
-        return False
-    state[0] = state[1] = state[2] = 0.0
-    return True
 
 
 _TELLING = 0.01  # the relevance of the first feature from which on it is taken at its word
@@ -396,7 +374,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
                 error = min(abs(target - v.at_hand[0, first]), 1.0)
             else:
                 error = 1.0 if answer(v.at_hand, live, first) != label else 0.0
-            if drifts(v.drifts[e], error):
+            if drifts(v.drifts[e], error, _DEVIATIONS, _LEAST_VARIANCE):
                 state_of(block, STATE)["resets"] += 1
                 clear(store)
                 restart(common(store))

@@ -11,7 +11,8 @@ from streamsvm.core.kernels import self_kernel
 from streamsvm.core.memory.slots import kernel_row_of
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
-from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common
+from streamsvm.core.steps.drift import drifts
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common, restart
 from streamsvm.core.steps.rescale import scan_given
 from streamsvm.core.steps.rule import FITTED, rule, state_of
 from streamsvm.core.steps.step import (
@@ -39,13 +40,19 @@ STATE = np.dtype(
         ("tol", "f8"),
         ("one_pass", "i8"),  # whether steps are bounded by `largest_step`, or by C alone
         ("fitted", "i8"),
+        ("forgotten", "i8"),  # rows learned before the stream drifted last; `COMMON` counts those since then
+        ("drifts", "f8", 3),  # see `streamsvm.core.steps.drift`
     ]
 )
+#: Fields of it that learning changes.
+_LEARNED = {**FITTED, "forgotten": (0, 2**62), "drifts": (0.0, 2.0**62)}
 
 _LONGEST, _SHORTEST = 2.0, 0.1  # the bound where labels are clean, and where they are most noisy
 _CAUTION = 50.0  # by how much it falls with the average's advantage, from row _ROWS_OF_CAUTION on
 _ROWS_OF_CAUTION = 4000.0
 _MASS = 3000.0  # C times the number of rows so far counts as this at least
+_DEVIATIONS, _LEAST_VARIANCE = 4.0, 0.03  # of the chart by which a single pass forgets: see `drifts`
+_HELD = 0.5  # of all coefficients, where it forgets
 
 
 @compiled(inline=True)
@@ -170,11 +177,35 @@ def _reprocess_vectors(block: np.ndarray) -> None:
         add_to_coefficient(block, slot, sign * size, label, rival)
 
 
-@rule(STATE, learned=FITTED)
+@compiled(inline=True)
+def _forget(block: np.ndarray) -> None:
+    # Half of what was learned stays, as a start: its vectors stand for no rows any more, so that nothing raises them again, and
+    # the smallest are merged first. All else begins anew: the average, and what depends on the number of rows so far.
+    v, c, s = views(block), common(block), state_of(block, STATE)
+    h = v.header[0]
+    factor, rows, merges = _HELD * c["scale"], c["t"], c["n_merges"]
+    for k in range(0, h["live"], 2):
+        for i in range(h["n_support"]):
+            v.coefficients[k, i] *= factor
+        v.biases[k] *= _HELD
+        v.scores[k] *= _HELD
+    for i in range(h["n_support"]):
+        v.weights[i] = np.float32(0.0)
+    restart(c)  # the first average is the last iterate
+    c["t"], c["n_merges"] = 1, merges
+    s["forgotten"] += rows - 1
+
+
+@rule(STATE, learned=_LEARNED)
 def step(block: np.ndarray, row: Row) -> None:
     """A step along the coordinate of the row at hand, and along those of some of the last rows."""
     c, s = common(block), state_of(block, STATE)
     rising, falling, missing = violation(block, row.target)
+    if s["one_pass"] != 0 and c["loss"] == HINGE:
+        wrong = 1.0 if abs(missing) > 1.0 else 0.0
+        if drifts(s["drifts"], wrong, _DEVIATIONS, _LEAST_VARIANCE):
+            _forget(block)
+            rising, falling, missing = violation(block, row.target)
     size = _clipped_step(block, row.self_kernel, missing, falling, row.weight)
     stamp = next_stamp(block) if size != 0.0 else np.int64(-1)
     if size != 0.0:

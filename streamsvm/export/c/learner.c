@@ -19,8 +19,8 @@
 /* All that learning changes. The largest types come first, so that there are no gaps. */
 struct state {
     double coefficients[SLOTS], averages[SLOTS]; /* the last iterate is scale times the first; see average_u, average_v */
-    double bias[2], scale, average_v, average_u, error[2], size[2], slope[2], curvature[2];
-    uint64_t t, random, merges;
+    double bias[2], scale, average_v, average_u, error[2], size[2], slope[2], curvature[2]@DRIFTS;
+    uint64_t t, random, merges@FORGOTTEN;
     float vectors[SLOTS][FEATURES], weights[SLOTS];
     uint32_t stamps[SLOTS], next_stamp, n, made_for, @GAPsum;
 };
@@ -421,7 +421,7 @@ const unsigned char *@_learn_state(void)
 static int is_sound(const struct state *given)
 {
     const double *numbers = given->coefficients;
-    const unsigned count = 2 * SLOTS + 2 + 3 + 8;
+    const unsigned count = 2 * SLOTS + 2 + 3 + 8@CHART;
     uint32_t i;
     unsigned k;
     int j;
@@ -429,7 +429,7 @@ static int is_sound(const struct state *given)
     for (k = 0; k < count; k++) if (!(absolute(numbers[k]) < 1e100)) return 0;
     if (given->scale < 1e-10 || given->scale > 1.0 || given->average_v < 1e-10 || given->average_v > 1.0) return 0;
     if (given->average_u < 0.0 || given->average_u > 1.0 || given->t >> 62 || given->merges >> 62) return 0;
-    for (k = 0; k < 2; k++) {
+@CHECK_CHART    for (k = 0; k < 2; k++) {
         if (given->error[k] < 0.0 || given->size[k] < 0.0 || absolute(given->slope[k]) > 50.0) return 0;
         if (given->curvature[k] < -1e-9 || given->curvature[k] > 1e3) return 0;
     }

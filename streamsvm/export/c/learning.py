@@ -94,6 +94,10 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
         "@STEP": _step_text(model),
         "@LABELS": ", ".join(c_string(label) for label in labels_of(model)),
         "@MADE_FOR": str(_made_for(model)),
+        "@DRIFTS": ", drifts[3]" if _forgets(model) else "",
+        "@FORGOTTEN": ", forgotten" if _forgets(model) else "",
+        "@CHART": " + 3" if _forgets(model) else "",
+        "@CHECK_CHART": _CHECK_CHART if _forgets(model) else "",
         "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
     }
     for mark, text in filled.items():
@@ -170,6 +174,8 @@ def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
         c[name] = state[name]
     c["n_merges"] = state["merges"]
+    for name in _CHART if _forgets(model) else ():
+        model._own[name] = state[name]
     v.cache[0] = 0
 
 
@@ -191,12 +197,22 @@ def _check_learns(model: Any) -> None:
         raise ProgramError(f"this {kind} has no form in C that learns: {found[0]}")
 
 
+#: The state of a learner that forgets where its stream drifts.
+_CHART = "drifts", "forgotten"
+
+
+def _forgets(model: Learner) -> bool:
+    return isinstance(model, BSCAClassifier) and bool(model._own[0]["one_pass"])
+
+
 def _row_dtype(model: Learner) -> np.dtype[Any]:
     slots, features = model.budget + 1, len(model.feature_names)
     fields: list[Any] = [("coefficients", "<f8", slots), ("averages", "<f8", slots), ("bias", "<f8", 2)]
     fields += [(name, "<f8") for name in ("scale", "average_v", "average_u")]
     fields += [(name, "<f8", 2) for name in ("error", "size", "slope", "curvature")]
-    fields += [(name, "<u8") for name in ("t", "random", "merges")]
+    charts = _CHART if _forgets(model) else ()
+    fields += [(name, "<f8", 3) for name in charts[:1]]
+    fields += [(name, "<u8") for name in ("t", "random", "merges", *charts[1:])]
     fields += [("vectors", "<f4", (slots, features)), ("weights", "<f4", slots), ("stamps", "<u4", slots)]
     fields += [(name, "<u4") for name in ("next_stamp", "n", "made_for")]
     size = np.dtype(fields).itemsize
@@ -213,6 +229,8 @@ def _state_of(model: Learner) -> Any:
     one["bias"] = v.biases[:2]
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
         one[name] = c[name]
+    for name in _CHART if _forgets(model) else ():
+        one[name] = model._own[0][name]
     one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[_feature_places(model), :n].T
     one["weights"][:n], one["stamps"][:n] = v.weights[:n], v.stamps[:n]
     one["next_stamp"], one["n"], one["made_for"] = v.header[0]["next_stamp"], n, _made_for(model)
@@ -265,6 +283,8 @@ def _step_text(model: Learner) -> str:
     if isinstance(model, BSCAClassifier):
         names = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
         text = _ASCENT.replace("$LIMIT", _BOUNDED if own["one_pass"] else "    return $C;")
+        text = text.replace("$FORGET\n", f"{_FORGET}\n\n" if own["one_pass"] else "")
+        text = text.replace("$WATCH\n", _WATCH if own["one_pass"] else "")
         for name, value in names.items():
             text = text.replace(f"${name}", repr(value.item()))
         return text
@@ -311,10 +331,14 @@ static void reprocess(void) /* a random support vector */
     if (size > 0.0) add_to(slot, sign * size);
 }
 
+$FORGET
 static void step(double f, double target) /* coordinate ascent in the dual */
 {
-    const double missing = target * larger(1.0 - target * f, 0.0), limit = largest_step();
+    double missing, limit;
     int k;
+$WATCH
+    missing = target * larger(1.0 - target * f, 0.0);
+    limit = largest_step();
     if (absolute(missing) <= $TOL) return;
     become(smaller(larger($RELAXATION * missing, -limit), limit));
     for (k = 0; k < $REPROCESS; k++) reprocess();
@@ -328,6 +352,47 @@ _BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.erro
     }
     longest *= larger(last, 1.0);
     return smaller(longest, larger($C, 3000.0 / t));"""
+
+
+_WATCH = """    if (drifted(target * f < 0.0 ? 1.0 : 0.0)) {
+        forget();
+        f *= 0.5;
+    }
+"""
+
+_FORGET = """static int drifted(double wrong)
+{
+    const double first = 1.0 / (s.drifts[0] += 1.0);
+    double slow;
+    s.drifts[1] += larger(first, 0.02) * (wrong - s.drifts[1]);
+    slow = s.drifts[2] += larger(first, 0.002) * (wrong - s.drifts[2]);
+    if (s.drifts[0] <= 200.0 || s.drifts[1] <= slow + 4.0 * root(larger(slow * (1.0 - slow), 0.03) * 0.01)) return 0;
+    s.drifts[0] = s.drifts[1] = s.drifts[2] = 0.0;
+    return 1;
+}
+
+static void forget(void) /* half of it; all else begins anew */
+{
+    uint32_t i;
+    int k;
+    for (i = 0; i < s.n; i++) {
+        s.coefficients[i] *= 0.5 * s.scale;
+        s.weights[i] = 0.0f;
+    }
+    s.bias[0] *= 0.5;
+    for (k = 0; k < 2; k++) {
+        s.error[k] = s.size[k] = s.curvature[k] = 0.0;
+        s.slope[k] = 2.5;
+    }
+    s.scale = s.average_v = 1.0;
+    s.average_u = 0.0;
+    s.forgotten += s.t - 1;
+    s.t = 1;
+}"""
+
+_CHECK_CHART = """    for (k = 0; k < 3; k++) if (given->drifts[k] < 0.0 || given->drifts[k] > 4e18) return 0;
+    if (given->forgotten >> 62) return 0;
+"""
 
 
 def _head_text(model: Learner) -> str:

@@ -9,7 +9,7 @@ from numba import config
 
 from naive import NaiveNewton
 from streamsvm.core.steps import newton, stack
-from streamsvm.core.steps.committee import drifts
+from streamsvm.core.steps.drift import drifts
 
 ROWS = 150 if config.DISABLE_JIT else 700
 
@@ -151,7 +151,7 @@ def test_inverse_as_numpys(n):
     assert not inverse[n].any()
 
 
-def naive_drifts(errors):
+def naive_drifts(errors, deviations, least):
     """The rows at which the detector should fire."""
     found, start = [], 0
     for t in range(1, len(errors) + 1):
@@ -159,17 +159,18 @@ def naive_drifts(errors):
         for i, error in enumerate(errors[start:t], 1):
             fast += max(1.0 / i, 0.02) * (error - fast)
             slow += max(1.0 / i, 0.002) * (error - slow)
-        if t - start > 200 and fast > slow + 3.0 * math.sqrt(max(slow * (1.0 - slow), 0.01) * 0.01):
+        if t - start > 200 and fast > slow + deviations * math.sqrt(max(slow * (1.0 - slow), least) * 0.01):
             found.append(t)
             start = t
     return found
 
 
-def test_the_detector_of_drift_as_its_twin():
+@pytest.mark.parametrize(("deviations", "least"), [(3.0, 0.01), (4.0, 0.03)])
+def test_the_detector_of_drift_as_its_twin(deviations, least):
     rng = np.random.default_rng(2)
     errors = (rng.random(900) < np.where(np.arange(900) < 500, 0.1, 0.5)).astype(float)
     state = np.zeros(3)
-    found = [t for t, error in enumerate(errors, 1) if drifts(state, error)]
-    assert found == naive_drifts(errors)
+    found = [t for t, error in enumerate(errors, 1) if drifts(state, error, deviations, least)]
+    assert found == naive_drifts(errors, deviations, least)
     assert found
     assert 500 < found[0] < 560

@@ -72,6 +72,22 @@ def test_each_step_is_that_of_python(kind, parameters, compiler, tmp_path):
     assert near < 5
 
 
+def test_it_forgets_as_in_python(tmp_path):
+    model = learner(BSCAClassifier, {"scaling": None, "gamma": 0.2, "reprocess": 0}, budget=600)
+    device = Device(model, tmp_path)
+    X, y = rows(500, seed=1)
+    y[250:] = 1 - y[250:]
+    for x, label in zip(X, y, strict=True):
+        device.learn(x, label)
+    taken = with_state(model, device.state)
+    model.learn_many(X, y)
+    assert model._own["forgotten"][0] > 250
+    assert taken._own == model._own
+    assert_equal(model, taken, 1e-3)
+    assert not device.restore(state_of(model)[:-1])
+    assert device.restore(state_of(model))
+
+
 def test_ten_thousand_rows(tmp_path):
     model = learner(BSGDClassifier, {"scaling": None, "gamma": 0.2}, budget=30)
     device = Device(model, tmp_path)
