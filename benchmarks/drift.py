@@ -2,6 +2,8 @@
 
 Streams are in two halves, as in `streams.py`: what is chosen on half A is confirmed on half B. Gains are points of prequential
 accuracy against the same model without a detector.
+
+``--recovery`` asks instead how soon a learner is as good again after an abrupt change as it will be, beside river's forests.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from common import argument_parser, dict_rows, load_file, progress, show, write
-from river import drift
+from river import drift, ensemble, forest
 from river.datasets import synth
 
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
@@ -93,6 +95,59 @@ def streams(half: str, folder: Path) -> dict[str, Callable[[], Pairs]]:
     }
 
 
+# Recovery -------------------------------------------------------------------------------------------------------------
+
+LASTS, CONCEPTS = 2_000, 4  # rows of a concept, and concepts of a stream
+AT_LEVEL, AGAIN = 1_000, 300  # the last rows of a concept, whose accuracy is the level; rows that are compared with it
+RECOVERING: dict[str, Callable[[], Any]] = {
+    "SVMClassifier": LEARNERS["auto"],
+    "BSCAClassifier": lambda: BSCAClassifier(seed=0),
+    "BSGDClassifier": lambda: BSGDClassifier(seed=0),
+    "ARFClassifier": lambda: forest.ARFClassifier(seed=0),
+    "SRPClassifier": lambda: ensemble.SRPClassifier(n_models=10, seed=0),
+}
+#: The concept number i of a stream.
+CHANGING: dict[str, Callable[[int], Any]] = {
+    "SEA": lambda i: synth.SEA((0, 2, 1, 3)[i], noise=0.1, seed=i),
+    "Agrawal": lambda i: synth.Agrawal((0, 3, 6, 8)[i], perturbation=0.05, seed=i),
+    "STAGGER": lambda i: synth.STAGGER(i % 3, seed=i),
+    "Sine": lambda i: synth.Sine(i, seed=i),
+    "Mixed": lambda i: synth.Mixed(i % 2, seed=i),
+    "LED": lambda i: synth.LEDDrift(seed=i, noise_percentage=0.1, irrelevant_features=True, n_drift_features=(0, 3, 5, 7)[i]),
+    "hyperplane": lambda i: synth.Hyperplane(seed=i, noise_percentage=0.05),
+    "radial functions": lambda i: synth.RandomRBF(seed_model=i, seed_sample=i, n_features=6, n_centroids=20),
+    "tree, 2 labels": lambda i: synth.RandomTree(seed_tree=i, seed_sample=i),
+    "tree, 4 labels": lambda i: synth.RandomTree(seed_tree=i, seed_sample=i, n_classes=4),
+}
+
+
+def recovery(make: Callable[[], Any], concept: Callable[[int], Any]) -> dict[str, float]:
+    """A level in percent, the rows until a learner is within a point of it again, and its errors beyond it; means of changes."""
+    model, right = make(), np.zeros((CONCEPTS, LASTS))
+    for i in range(CONCEPTS):
+        for row, (x, y) in enumerate(concept(i).take(LASTS)):
+            right[i, row] = model.predict_one(x) == y
+            model.learn_one(x, y)
+    after = right[1:].mean(axis=0)  # the first concept changes from nothing
+    level = float(after[-AT_LEVEL:].mean())
+    following = np.convolve(after, np.full(AGAIN, 1.0 / AGAIN), "valid")
+    rows = int(np.argmax(following >= level - 0.01))  # some of the last rows are as good as their mean
+    return {"level": 100.0 * level, "rows": rows, "errors": float((level - after[:AT_LEVEL]).sum())}
+
+
+def recoveries(out: Path) -> None:
+    """Measure and print recoveries of all learners on all streams."""
+    results: dict[str, dict[str, Any]] = {}
+    for name, concept in CHANGING.items():
+        results[name] = {learner: recovery(make, concept) for learner, make in RECOVERING.items()}
+        progress(f"{name}: {results[name]}")
+    for what, form in (("level", ".1f"), ("rows", ".0f"), ("errors", ".0f")):
+        table = [[name, *(format(found[learner][what], form) for learner in RECOVERING)] for name, found in results.items()]
+        means = (statistics.fmean(found[learner][what] for found in results.values()) for learner in RECOVERING)
+        show(f"After a change: {what}", ["stream", *RECOVERING], [*table, ["mean", *(format(mean, form) for mean in means)]])
+    write(out, {"recovery": results})
+
+
 class Watched:
     """A model with a detector beside it, as `DriftWatch` has it, and perhaps a challenger."""
 
@@ -151,7 +206,11 @@ def main() -> None:
     parser.add_argument("--learners", nargs="*", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--reactions", nargs="*", choices=REACTIONS, default=list(REACTIONS))
+    parser.add_argument("--recovery", action="store_true", help="only: how soon learners recover from changes")
     options = parser.parse_args()
+    if options.recovery:
+        recoveries(options.out)
+        return
     results: dict[str, Any] = {}
     for half, learner in itertools.product("AB", options.learners):
         for name, make in streams(half, options.data).items():

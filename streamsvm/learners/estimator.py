@@ -444,5 +444,5 @@ def check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[fl
 
 
 def _check_parameter(name: str, value: Any, expected: Any) -> None:
-    if value != expected:
+    if np.any(value != expected):
         raise ValueError(f"the saved model is corrupt: its {name} is {value}, and {expected} by its parameters")
