@@ -97,8 +97,8 @@ def streams(half: str, folder: Path) -> dict[str, Callable[[], Pairs]]:
 
 # Recovery -------------------------------------------------------------------------------------------------------------
 
-LASTS, CONCEPTS = 2_000, 4  # rows of a concept, and concepts of a stream
-AT_LEVEL, AGAIN = 1_000, 300  # the last rows of a concept, whose accuracy is the level; rows that are compared with it
+LASTS, CONCEPTS = 1_500, 3  # rows of a concept, and concepts of a stream
+AT_LEVEL, AGAIN = 500, 250  # the last rows of a concept, whose accuracy is the level; rows that are compared with it
 RECOVERING: dict[str, Callable[[], Any]] = {
     "SVMClassifier": LEARNERS["auto"],
     "BSCAClassifier": lambda: BSCAClassifier(seed=0),
@@ -132,7 +132,7 @@ def recovery(make: Callable[[], Any], concept: Callable[[int], Any]) -> dict[str
     level = float(after[-AT_LEVEL:].mean())
     following = np.convolve(after, np.full(AGAIN, 1.0 / AGAIN), "valid")
     rows = int(np.argmax(following >= level - 0.01))  # some of the last rows are as good as their mean
-    return {"level": 100.0 * level, "rows": rows, "errors": float((level - after[:AT_LEVEL]).sum())}
+    return {"level": 100.0 * level, "rows": rows, "errors": float((level - after[:-AT_LEVEL]).sum())}
 
 
 def recoveries(out: Path) -> None:

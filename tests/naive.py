@@ -252,7 +252,7 @@ class NaiveBSCA(NaiveBSGD):
     def __init__(self, budget, gamma, C, relaxation=1.0, tol=0.0, averaging=0):
         super().__init__(budget, gamma, l2=0.0, averaging=averaging)
         self.C, self.relaxation, self.tol = C, relaxation, tol
-        self.wrong = []  # of each row since the stream drifted last
+        self.missed = []  # by each row since the stream drifted last, from 0 to 1
 
     def learn(self, x, y, w=1.0):
         last, average = self.decisions(x)
@@ -262,7 +262,7 @@ class NaiveBSCA(NaiveBSGD):
         missing = self._missing(last, y)
         if self._drifted(missing):
             self.last, self.bias = [0.5 * a for a in self.last], 0.5 * self.bias
-            self.t, self.errors, self.wrong = 1, [0.0, 0.0], []
+            self.t, self.errors, self.missed = 1, [0.0, 0.0], []
             missing = self._missing(0.5 * last, y)
         if abs(missing) > self.tol:
             largest = self.largest_step() * w
@@ -276,12 +276,15 @@ class NaiveBSCA(NaiveBSGD):
     def _drifted(self, missing):
         if not self.averaging:
             return False
-        self.wrong.append(abs(missing) > 1.0)
+        self.missed.append(self._missed(missing))
         fast = slow = 0.0
-        for i, wrong in enumerate(self.wrong, 1):
-            fast += max(1.0 / i, 0.02) * (wrong - fast)
-            slow += max(1.0 / i, 0.002) * (wrong - slow)
-        return len(self.wrong) > 200 and fast > slow + 4.0 * math.sqrt(max(slow * (1.0 - slow), 0.03) * 0.01)
+        for i, missed in enumerate(self.missed, 1):
+            fast += max(1.0 / i, 0.02) * (missed - fast)
+            slow += max(1.0 / i, 0.002) * (missed - slow)
+        return len(self.missed) > 200 and fast > slow + 4.0 * math.sqrt(max(slow * (1.0 - slow), 0.03) * 0.01)
+
+    def _missed(self, missing):
+        return float(abs(missing) > 1.0)
 
     def largest_step(self):
         if not self.averaging:
@@ -296,8 +299,8 @@ class NaiveBSCA(NaiveBSGD):
 
 
 class NaiveBSCARegression(Insensitive, NaiveBSCA):
-    def _drifted(self, missing):
-        return False  # of numbers it does not ask
+    def _missed(self, missing):
+        return min(abs(missing), 1.0)
 
 
 class NaiveEpochs(NaiveBSCA):

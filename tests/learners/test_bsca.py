@@ -10,7 +10,7 @@ from river import datasets
 import naive
 from problems import accuracy
 from refused import refused
-from streamsvm import BSCAClassifier
+from streamsvm import BSCAClassifier, BSCARegressor
 from streamsvm.core.steps import coordinate_ascent
 
 ROWS = 150 if config.DISABLE_JIT else 1000
@@ -59,19 +59,27 @@ def turned(n, at, seed=0):
 
 
 @pytest.mark.once
-def test_it_forgets_where_its_twin_forgets():
+@pytest.mark.parametrize("numbers", [False, True])
+def test_it_forgets_where_its_twin_forgets(numbers):
     X, y = turned(420, 300)
-    # No merges, which could set the two apart.
-    model = BSCAClassifier(budget=420, gamma=0.8, scaling=None, relaxation=1.0, tol=0.0, reprocess=0)
-    twin, drifts = naive.NaiveBSCA(420, 0.8, 1.0, averaging=3000), []
-    for number, (row, label) in enumerate(zip(X, y.tolist(), strict=True)):
-        got = [model.decision_function_one(dict(enumerate(row.tolist())), output) for output in ("last", "average")]
+    options = {"gamma": 0.8, "budget": 420}  # without merges, which could set the two apart
+    if numbers:
+        model = BSCARegressor(**options, scaling=None, relaxation=0.3)
+        twin = naive.NaiveBSCARegression(**options, C=1.0, relaxation=0.3, averaging=3000, epsilon=0.1)
+    else:
+        model = BSCAClassifier(**options, scaling=None, relaxation=1.0, tol=0.0, reprocess=0)
+        twin = naive.NaiveBSCA(**options, C=1.0, averaging=3000)
+    drifts = []
+    targets = np.sin(X[:, 0]) * np.where(np.arange(420) < 300, 1.0, -1.0) if numbers else np.where(y == y[0], 1.0, -1.0)
+    for number, (row, target) in enumerate(zip(X, targets.tolist(), strict=True)):
+        x = dict(enumerate(row.tolist()))
+        got = [model._decide_row(x, iterate) for iterate in (0, 1)]
         np.testing.assert_allclose(got, twin.decisions(row), atol=1e-4 * (sum(map(abs, twin.last)) + 1.0))
-        model.learn_one(dict(enumerate(row.tolist())), label)
-        twin.learn(row, 1.0 if label == model.positive_label else -1.0)
+        model.learn_one(x, target if numbers else target > 0.0)
+        twin.learn(row, target)
         if twin.t == 1 and number:
             drifts.append(number)
-            assert not model._store.views.weights[: model.n_support - 1].any()
+            assert np.count_nonzero(model._store.views.weights) <= 1
         assert (model._common["t"][0], model.n_learned) == (twin.t, number + 1)
     assert len(drifts) == 1
     assert 300 < drifts[0] < 330

@@ -201,9 +201,11 @@ def step(block: np.ndarray, row: Row) -> None:
     """A step along the coordinate of the row at hand, and along those of some of the last rows."""
     c, s = common(block), state_of(block, STATE)
     rising, falling, missing = violation(block, row.target)
-    if s["one_pass"] != 0 and c["loss"] == HINGE:
-        wrong = 1.0 if abs(missing) > 1.0 else 0.0
-        if drifts(s["drifts"], wrong, _DEVIATIONS, _LEAST_VARIANCE):
+    if s["one_pass"] != 0:
+        error = min(abs(missing), 1.0)
+        if c["loss"] == HINGE:
+            error = 1.0 if abs(missing) > 1.0 else 0.0
+        if drifts(s["drifts"], error, _DEVIATIONS, _LEAST_VARIANCE):
             _forget(block)
             rising, falling, missing = violation(block, row.target)
     size = _clipped_step(block, row.self_kernel, missing, falling, row.weight)
