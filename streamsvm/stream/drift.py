@@ -37,10 +37,10 @@ class DriftWatch:
         labels.
     on_drift
         What the loop does about a drift. ``"count"`` counts and logs it, and the model continues to follow it by learning.
-        ``"anew"`` also begins a new model, a clone that has learned nothing. This pays for learners with a budget if drifts are
-        abrupt. With ADWIN, BSGD and BSCA of 100 and 500 support vectors gained 1.2 points over 15 streams of 10,000 to 16,000
-        rows, and up to 5 where labels were flipped; false alarms cost .3 points at most. `SVMClassifier` gained .1. Other
-        detectors have more false alarms: ``benchmarks/drift.py``.
+        ``"anew"`` also begins a new model, a clone that has learned nothing. This pays for learners that do not forget by
+        themselves if drifts are abrupt. With ADWIN, BSGD of 100 and 500 support vectors gained 1.0 points over 15 streams of
+        10,000 to 16,000 rows, and up to 3.6 where labels were flipped; BSCA, which forgets, gained .2, and `SVMClassifier` .1.
+        False alarms cost .4 points at most. Other detectors have more of them: ``benchmarks/drift.py``.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """The control chart by which a learner notices that its stream has drifted, compiled.
 
-It is that of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012, Exponentially weighted moving
-average charts for detecting concept drift).
+It is that of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012, Exponentially weighted
+moving average charts for detecting concept drift).
 """
 
 from __future__ import annotations
