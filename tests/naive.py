@@ -260,7 +260,7 @@ class NaiveBSCA(NaiveBSGD):
         for k, f in enumerate((last, average)):
             self.errors[k] += max(1.0 / self.t, 1.0 / WINDOW) * (self._error(f, y) - self.errors[k])
         missing = self._missing(last, y)
-        if self._drifted(missing):
+        if w == 1.0 and self._drifted(missing):
             self.last, self.bias = [0.5 * a for a in self.last], 0.5 * self.bias
             self.t, self.errors, self.missed = 1, [0.0, 0.0], []
             missing = self._missing(0.5 * last, y)

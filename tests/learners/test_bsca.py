@@ -102,10 +102,11 @@ def test_what_has_forgotten_is_saved_and_goes_on(classes):
     refused("its forgotten is -1", pickle.loads, pickle.dumps(model))
 
 
-def test_without_an_average_nothing_is_forgotten():
+@pytest.mark.parametrize(("options", "weight"), [({"averaging": 0}, 1.0), ({}, 2.0), ({"class_weight": "balanced"}, 1.0)])
+def test_without_an_average_or_with_weights_nothing_is_forgotten(options, weight):
     X, y = turned(900, 600)
-    model = BSCAClassifier(budget=20, averaging=0, seed=0)
-    model.learn_many(X, y)
+    model = BSCAClassifier(budget=20, seed=0, **options)
+    model.learn_many(X, y, weight)
     assert not model._own["forgotten"][0]
 
 
