@@ -62,8 +62,6 @@ def pytest_collection_modifyitems(items):
         for number, item in enumerate(of_one):
             if number not in quick:
                 item.add_marker("thorough")
-    # Tests of a broker wait for most of their time: others run meanwhile.
-    items.sort(key=lambda item: item.get_closest_marker("broker") is None)
     if os.environ.get("CI") or any(map(shutil.which, ("cc", "gcc", "clang"))):
         return
     for item in items:

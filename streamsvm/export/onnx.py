@@ -450,12 +450,21 @@ def _probability_nodes(graph: Graph, odds: Mapping[str, Any], f: str, several: b
         if margin:
             count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
             return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, count))
-        return graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds["shares"])))
+        p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds["shares"])))
+        return _with_a_lead(graph, p, _one_hot(graph, graph.op("ArgMax", f, axis=1, keepdims=1), len(odds["shares"])))
     f = _clip_to(graph, f, 30.0)
     p = graph.op("Sigmoid", graph.op("Concat", graph.op("Neg", f), f, axis=1))
     if not margin:
         return p
     return graph.op("Add", graph.op("Mul", p, 1.0 - prior), 0.5 * prior)
+
+
+def _with_a_lead(graph: Graph, p: str, chosen: str) -> str:
+    """Probabilities with that of the label that is chosen, 1 in ``chosen``, above the others: frequencies may have lifted one."""
+    others = graph.op("ReduceMax", graph.op("Sub", p, chosen), np.array([1]), keepdims=1)
+    own = graph.op("ReduceSum", graph.op("Mul", p, chosen), np.array([1]), keepdims=1)
+    missing = graph.op("Max", graph.op("Sub", graph.op("Mul", others, 1.0 + _LEAD), own), 0.0)
+    return graph.op("Div", graph.op("Add", p, graph.op("Mul", chosen, missing)), graph.op("Add", missing, 1.0))
 
 
 # The operators of ai.onnx.ml -----------------------------------------------------------------------------------------------
