@@ -87,7 +87,8 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
             transactional.flush()
             end()
         endless, rows = open_source(topic, stop_at_end=False), []
-        assert endless.lag() == {0: 6 + 1, 1: 34 + 1 + 40 + 1}  # with the markers, as nothing has been read
+        # With the markers, as nothing has been read. A transaction ends for its producer before they are written.
+        until(lambda: endless.lag() == {0: 6 + 1, 1: 34 + 1 + 40 + 1})
         until(lambda: rows.extend(all_of(endless.read(1000))) or endless.lag() == {0: 0, 1: 0})
         assert len(rows) == 40
         position = endless.position
