@@ -20,9 +20,9 @@ collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None 
 
 #: The rules to compare with, and hierarchical kernels: to compile them takes a quarter of the quick list's time.
 OTHERS = "test_family|hierarchical|hss|exact-fits|with-trees|no budget"
+BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{OTHERS}", re.IGNORECASE)
 #: How many cases of a test the quick list has, from the first to the last.
 QUICK_CASES = 4
-BESIDE = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{OTHERS}", re.IGNORECASE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,8 +50,7 @@ def pytest_collection_finish(session):
         ahead.compile_share([use for use in ahead.names() if not BESIDE.search(use)], int(worker.removeprefix("gw")), workers)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not ask for
-def pytest_collection_modifyitems(items):
+def leave_cases_to_the_thorough_list(items):
     cases = defaultdict(list)
     for item in items:
         if not (item.get_closest_marker("thorough") or (INTERPRETED and item.get_closest_marker("once"))):
@@ -62,6 +61,11 @@ def pytest_collection_modifyitems(items):
         for number, item in enumerate(of_one):
             if number not in quick:
                 item.add_marker("thorough")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not ask for
+def pytest_collection_modifyitems(items):
+    leave_cases_to_the_thorough_list(items)
     if os.environ.get("CI") or any(map(shutil.which, ("cc", "gcc", "clang"))):
         return
     for item in items:

@@ -64,8 +64,6 @@ from streamsvm.core.steps.step import SCORED, compute_scores, differ
 _DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `drifts`
 _FADING = 0.998  # of what followed a label, each time that something follows it
 _PRIOR_ROWS = 2.0  # that the frequencies of labels count as, where one follows another
-
-
 _TELLING = 0.01  # the relevance of the first feature from which on it is taken at its word
 _DAMPED_OFF, _EVERY = 0.05, 16  # by which what a feature counts may be off, and rows between looks at that
 _MOST_OF_NUMBERS = 0.8  # of damping, where targets are numbers

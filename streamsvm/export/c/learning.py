@@ -94,10 +94,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
         "@STEP": _step_text(model),
         "@LABELS": ", ".join(c_string(label) for label in labels_of(model)),
         "@MADE_FOR": str(_made_for(model)),
-        "@DRIFTS": ", drifts[3]" if _forgets(model) else "",
-        "@FORGOTTEN": ", forgotten" if _forgets(model) else "",
-        "@CHART": " + 3" if _forgets(model) else "",
-        "@CHECK_CHART": _CHECK_CHART if _forgets(model) else "",
+        **(_CHART_TEXTS if _forgets(model) else dict.fromkeys(_CHART_TEXTS, "")),
         "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
     }
     for mark, text in filled.items():
@@ -210,9 +207,9 @@ def _row_dtype(model: Learner) -> np.dtype[Any]:
     fields: list[Any] = [("coefficients", "<f8", slots), ("averages", "<f8", slots), ("bias", "<f8", 2)]
     fields += [(name, "<f8") for name in ("scale", "average_v", "average_u")]
     fields += [(name, "<f8", 2) for name in ("error", "size", "slope", "curvature")]
-    charts = _CHART if _forgets(model) else ()
-    fields += [(name, "<f8", 3) for name in charts[:1]]
-    fields += [(name, "<u8") for name in ("t", "random", "merges", *charts[1:])]
+    forgets = _forgets(model)
+    fields += [("drifts", "<f8", 3)] * forgets
+    fields += [(name, "<u8") for name in ("t", "random", "merges", *["forgotten"] * forgets)]
     fields += [("vectors", "<f4", (slots, features)), ("weights", "<f4", slots), ("stamps", "<u4", slots)]
     fields += [(name, "<u4") for name in ("next_stamp", "n", "made_for")]
     size = np.dtype(fields).itemsize
@@ -393,6 +390,9 @@ static void forget(void) /* half of it; all else begins anew */
 _CHECK_CHART = """    for (k = 0; k < 3; k++) if (given->drifts[k] < 0.0 || given->drifts[k] > 4e18) return 0;
     if (given->forgotten >> 62) return 0;
 """
+
+#: What the marks of the chart in learner.c stand for.
+_CHART_TEXTS = {"@DRIFTS": ", drifts[3]", "@FORGOTTEN": ", forgotten", "@CHART": " + 3", "@CHECK_CHART": _CHECK_CHART}
 
 
 def _head_text(model: Learner) -> str:

@@ -82,9 +82,9 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path):
 
     how_started = {"env": environment(tmp_path), "preexec_fn": as_in_a_terminal}
     for how in (signal.SIGINT, signal.SIGKILL):
-        before = files(tmp_path)
+        before = n_files(tmp_path)
         with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **how_started) as process:
-            patience.until(lambda before=before, process=process: files(tmp_path) > before or process.poll() is not None)
+            patience.until(lambda before=before, process=process: n_files(tmp_path) > before or process.poll() is not None)
             assert process.poll() is None
             process.send_signal(how)
             error = process.communicate()[1]
@@ -98,7 +98,7 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path):
             assert locks(file)
 
 
-def files(folder):
+def n_files(folder):
     return len(list(folder.glob("streamsvm/*.code")))
 
 
