@@ -14,7 +14,7 @@ import time
 import pytest
 
 from command_words import with_a_model
-from patience import PATIENCE
+from patience import PATIENCE, signals_of, until
 from streamsvm import load
 from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.look import beginnings
@@ -151,6 +151,7 @@ def test_a_signal_ends_the_look(tmp_path, first):
         if not first:
             assert b"waiting for the first row of standard input" in process.stderr.readline()
         else:  # before it looks, or while it does
+            until(lambda: signal.SIGTERM in signals_of(process.pid))
             time.sleep(1.0)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130

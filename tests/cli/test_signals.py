@@ -1,6 +1,5 @@
 """Signals from the first moment of a command: before it runs, while it imports and compiles, as process 1, and where ignored."""
 
-import contextlib
 import os
 import random
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE, until
+from patience import PATIENCE, signals_of, until
 from streamsvm.cli import streams
 from streamsvm.cli.signals import ENDING, exit_at_once
 
@@ -24,15 +23,6 @@ RAISED = "ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal({number}))()"  # wh
 def start(*words, code=SCRIPT, **options):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen([sys.executable, "-c", code, *map(str, words)], **pipes, text=True, **options)
-
-
-def mask(pid, kind):
-    """The signals that a process catches (SigCgt) or ignores (SigIgn)."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(f"{kind}:"):
-                return {number for number in ENDING if int(line.split()[1], 16) & 1 << (number - 1)}
-    return set()
 
 
 @pytest.fixture
@@ -78,7 +68,7 @@ def test_a_signal_at_a_random_moment_ends_the_start(rows, tmp_path, number):
     for attempt in range(5):
         state = tmp_path / f"state-{attempt}"
         with start("learn", "-", "--format", "csv", "--label", "y", "--learner", "bsgd", "--checkpoint", state) as learner:
-            until(lambda pid=learner.pid: mask(pid, "SigCgt") == {*ENDING})  # before that, Python itself starts
+            until(lambda pid=learner.pid: signals_of(pid) >= {*ENDING})  # before that, Python itself starts
             learner.stdin.write(rows.read_text())
             learner.stdin.flush()
             time.sleep(draw.uniform(0.0, 2.0))
@@ -104,7 +94,7 @@ def test_process_1_ends_at_a_signal(endless, tmp_path, words, bananas, call):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
             (pid,) = map(int, until(lambda found=children: found.read_text().split()))
-            until(lambda of=pid: mask(of, "SigCgt") == {*ENDING})
+            until(lambda of=pid: signals_of(of) >= {*ENDING})
             time.sleep(moment)
             os.kill(pid, signal.SIGTERM)
             assert process.wait(PATIENCE) == 130
@@ -121,8 +111,8 @@ def test_an_ignored_signal_stays_ignored(running):
             learner.stdin.flush()
             assert learner.stdout.readline()
         else:
-            until(lambda: mask(learner.pid, "SigCgt"))
-        assert mask(learner.pid, "SigIgn") == {signal.SIGINT}
+            until(lambda: {*ENDING} & signals_of(learner.pid))
+        assert {*ENDING} & signals_of(learner.pid, "SigIgn") == {signal.SIGINT}
         learner.send_signal(signal.SIGINT)
         time.sleep(0.1)
         assert learner.poll() is None

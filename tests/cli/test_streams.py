@@ -15,7 +15,7 @@ import pytest
 from river import datasets
 
 from command_words import with_a_model
-from patience import PATIENCE, until
+from patience import PATIENCE, signals_of, until
 from streamsvm.cli import streams
 from streamsvm.stream import Row, Table, TableChunk
 from streamsvm.stream.tables import Reading
@@ -86,11 +86,6 @@ def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
     assert (tmp_path / "checkpoint-000000000003.ckpt").exists()
 
 
-def catches(pid, number):
-    (mask,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
-    return bool(int(mask.split()[1], 16) & 1 << (number - 1))
-
-
 @pytest.fixture
 def state(bananas, tmp_path, call):
     """A folder with a model of few rows."""
@@ -104,9 +99,7 @@ def test_an_end_before_there_is_a_writer(tmp_path, state, name):
     os.mkfifo(tmp_path / "rows.csv")
     options = {"learn": ["--label", "y"], "predict": ["--model", state, "--to", "-"]}[name]
     with start(name, tmp_path / "rows.csv", *options) as waiting:
-        while not catches(waiting.pid, signal.SIGTERM):
-            assert waiting.poll() is None
-            time.sleep(0.05)
+        until(lambda: signal.SIGTERM in signals_of(waiting.pid) or waiting.poll() is not None)
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(PATIENCE) == 130
         assert b"Traceback" not in waiting.stderr.read()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import until
+from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, load
 from streamsvm.stream import CheckpointFolder
 
@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "serve.py"
 
 
 def ask(port, body=None, path="/predict", **headers):
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as client:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as client:
         client.request("GET" if body is None else "POST", path, body, headers)
         answer = client.getresponse()
         return answer.status, json.loads(answer.read())
@@ -123,6 +123,6 @@ def test_newer_models_are_served(tmp_path):
             assert ask(port, json.dumps([row]))[1] == found
         finally:
             server.send_signal(signal.SIGTERM)
-            server.wait(30)
+            server.wait(PATIENCE)
     assert server.returncode == 0
     assert "Traceback" not in said.read_text()

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import rebalances
 from killing import FORKS, forkserver
 from loops import make_model
-from patience import PATIENCE, until
+from patience import PATIENCE, signals_of, until
 from saved import dumps
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.stream.endpoints import Row, StreamError
@@ -108,6 +108,7 @@ def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_p
     second.kill()
     third = start(*shared)
     wait_for_rows(tmp_path / "shared", done + 400, first, third)
+    until(lambda: signal.SIGTERM in signals_of(third.pid))  # before that, it starts: the rows may be those of the first one
     first.terminate()
     first.join(PATIENCE)
     third.terminate()
