@@ -17,6 +17,7 @@ In a ``forest``, x goes from the root of each tree to a leaf: from a node to the
 next one. It passes if the number of the node's ``feature``, rounded to float32, is at most the threshold, or where ``equal`` is 1
 if it equals that. Of a leaf, ``left`` is -1 and ``feature`` the leaf's number. Each tree has one of the ``votes``, which it gives
 to the two labels of the leaf, ``targets``, in proportion to their ``counts``. The value is the share of the votes of each label.
+Where ``labels`` is 0, leaves have ``means`` in place of targets and counts, and the value is their mean, weighted by the votes.
 """
 
 from __future__ import annotations
@@ -85,32 +86,37 @@ def check_experts(step: Step, width: int) -> int:
 
 def check_forest(step: Step, width: int) -> int:
     """Return the width of a step ``forest``."""
-    labels, roots = step_option(step, "labels", 2, MOST_CLASSES, whole=True), step_array(step, "roots", (-1,), "i")
+    labels, roots = step_option(step, "labels", 0, MOST_CLASSES, whole=True), step_array(step, "roots", (-1,), "i")
     left, n = step_array(step, "left", (-1,), "i"), len(step.arrays["left"])
     feature, equal = (step_array(step, name, (n,), "i") for name in ("feature", "equal"))
     step_array(step, "thresholds", (n,))
-    counts, votes = step_array(step, "counts", (-1, 2), "i"), step_array(step, "votes", (len(roots),)).astype(np.float64)
-    known = step_array(step, "targets", (len(counts), 2), "i")
-    inner = left >= 0
+    votes, inner = step_array(step, "votes", (len(roots),)).astype(np.float64), left >= 0
+    if labels:
+        counts = step_array(step, "counts", (-1, 2), "i")
+        known, leaves = step_array(step, "targets", (len(counts), 2), "i"), len(counts)
+        possible = ((known >= 0) & (known < labels)).all() and ((counts >= 0) & (counts < 2**15)).all()
+    else:
+        means = step_array(step, "means", (-1,))
+        possible, leaves = (np.abs(means) <= _MOST).all(), len(means)
     # Children come behind their parents, and in the same tree: so that each walk ends, and many roots do not share a long one.
     ends = np.append(roots[1:], n)[np.searchsorted(roots, np.arange(n), "right") - 1] if len(roots) and n else left
     good = (
         n > 0
+        and labels != 1
+        and possible
         and len(roots) > 0
         and roots[0] == 0
         and roots[-1] < n
         and (roots[1:] > roots[:-1]).all()
         and ((left == -1) | ((left > np.arange(n)) & (left < ends - 1))).all()
-        and ((feature >= 0) & (feature < np.where(inner, width, len(counts)))).all()
+        and ((feature >= 0) & (feature < np.where(inner, width, leaves))).all()
         and ((equal == 0) | (equal == 1)).all()
-        and ((known >= 0) & (known < labels)).all()
-        and ((counts >= 0) & (counts < 2**15)).all()
     )
     if not good:
         raise ProgramError("the trees of a step 'forest' do not fit together")
     if not ((votes >= _LEAST) & (votes <= _MOST)).all():
         raise ProgramError("votes of a step 'forest' are not above 0, or too large")
-    return int(labels)
+    return int(labels) or 1
 
 
 # Values -----------------------------------------------------------------------------------------------------------------------
@@ -196,13 +202,17 @@ def _first_alike(values: np.ndarray, alike: float) -> np.ndarray:
 
 
 def forest(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the share of the votes that each label has."""
+    """Return the share of the votes that each label has, or the mean of leaves."""
     a, labels, trees = step.arrays, step.options["labels"], len(step.arrays["roots"])
     at_once = max(MOST_AT_ONCE // (4 * trees), 1)
-    out = np.empty((len(x), labels))
+    out = np.empty((len(x), labels or 1))
     for begin in range(0, len(x), at_once):
         part = np.clip(x[begin : begin + at_once], -_LARGEST, _LARGEST).astype(np.float32)
         leaves = _leaf_numbers(a, part)
+        if not labels:
+            votes = a["votes"].astype(np.float64)
+            out[begin : begin + at_once, 0] = a["means"][leaves].astype(np.float64) @ votes / votes.sum()
+            continue
         counts = a["counts"][leaves].astype(np.float64)
         shares = a["votes"][:, None] * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1.0)
         places = np.arange(len(part))[:, None, None] * labels + a["targets"][leaves]

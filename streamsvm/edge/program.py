@@ -18,7 +18,7 @@ fourier      the cosines of ``factor`` times the products with ``vectors``, then
 trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
 neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as
              `streamsvm.edge.committees` describes
-forest       the share of each label in the votes of trees, as described there
+forest       the share of each label in the votes of trees, or the mean of their leaves, as described there
 log          the logarithm of x, or of ``least`` where x is less
 linear       ``weights`` x + ``biases``
 join         several values, one after the other

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, OTHER, TREES
+from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, MISSING, OTHER, TARGET, TREES
 from streamsvm.core.memory.neighbours import NEAREST
 from streamsvm.core.steps import label_answers, second_order, stack, target_answers
 from streamsvm.core.steps.committee import say_last
@@ -17,6 +17,7 @@ from streamsvm.core.steps.forest import LEAST_SHARE
 from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
+from streamsvm.edge.committees import SAID_NUMBER
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
@@ -164,16 +165,19 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
         value = add_scale(program, value, *model.scale_in_use)
     damped = _add_damping(program, value, v.damping)
     taken = {kinds.FOREST: _add_anchors(program, filled, model), kinds.ASCENT: damped, kinds.RESETTING: damped}
-    said = [
-        _add_expert(program, taken.get(expert.kind, value), model, number, expert, stores)
-        for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True))
-    ]
-    joined = program.add("join", *said)
     corrects = np.full(len(v.errors) - FIRST_INPUT, -1, np.int64)
     for _, _, _, first, _, corrected in v.experts.tolist():
         if corrected:
             corrects[first - FIRST_INPUT : first + 2 - FIRST_INPUT] = corrected - FIRST_INPUT
     labelled = isinstance(model, SVMClassifier)
+    said: list[int] = []
+    for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True)):
+        given = taken.get(expert.kind, value)
+        if expert.kind == kinds.FOREST and not labelled:
+            said.append(_add_forest_of_numbers(program, given, said, corrects, model, stores[0]))
+        else:
+            said.append(_add_expert(program, given, model, number, expert, stores))
+    joined = program.add("join", *said)
     rate, voting = (stack.RATE, stack.VOTING_RATE) if labelled else (target_answers.RATE, target_answers.RATE)
     options: dict[str, Any] = {"of": "labels" if labelled else "numbers", "outputs": live}
     prior = label_answers.prior_of(float(model._common[0]["t"])) if labelled else 0.0
@@ -279,9 +283,9 @@ def _add_anchors(program: Program, value: int, model: Any) -> int:
     """Add what a forest takes off the features, if there is one and it takes off anything."""
     for expert, stores in zip(model._team, model._store.stores, strict=True):
         if expert.kind == kinds.FOREST and stores[0].views.anchors.any():
-            used = program.widths[value]
+            used, given = program.widths[value], stores[0].views.anchors[int(stores[0].views.header["added"][0]) :]
             anchors = np.zeros(used)
-            anchors[: len(stores[0].views.anchors)] = stores[0].views.anchors[:used]
+            anchors[: len(given)] = given[:used]
             return program.add("scale", value, location=anchors, spread=np.ones(used), bound=None)
     return value
 
@@ -301,13 +305,47 @@ def _add_forest(program: Program, value: int, model: Any, store: Any) -> int:
     return program.add("join", shares, program.add("linear", logarithms, weights=0.5 * weights, biases=bias))
 
 
+def _add_forest_of_numbers(program: Program, value: int, said: list[int], corrects: np.ndarray, model: Any, store: Any) -> int:
+    """Add what a forest says of numbers, whose features ``value`` has: the target, and what the experts before ``said`` and miss.
+
+    ``corrects`` has which of their numbers each of them corrects, or -1.
+    """
+    v, joined, bound = model._store.views, program.add("join", *said), SAID_NUMBER
+    n = program.widths[joined]
+    clipped = program.add("clip", joined, bound=bound)
+    both = np.hstack([np.eye(n), (corrects[:n, None] == np.arange(n)).astype(np.float64)])
+    inputs = program.add(
+        "clip", program.add("linear", program.add("join", joined, clipped), weights=both, biases=np.zeros(n)), bound=bound
+    )
+    mistakes = v.mistakes[FIRST_INPUT : FIRST_INPUT + n]
+    votes = np.exp(target_answers.RATE * (mistakes.min() - mistakes))
+    shares = 0.5 * votes / votes.sum()
+    shares[np.argmin(v.errors[FIRST_INPUT : FIRST_INPUT + n])] += 0.5
+    base = program.add("linear", inputs, weights=shares[None], biases=np.zeros(1))
+    last, missed = (
+        _add_numbers(program, value, np.array([float(x)]))
+        for x in (model._own[0]["last_target"], store.views.header[0]["missed"])
+    )
+    row, trees = program.add("join", last, base, missed, value), [store.tree(number) for number in range(TREES)]
+    target, missing = (add_forest(program, row, trees[kind::2], store.views.votes[kind::2], 0) for kind in (TARGET, MISSING))
+    return program.add(
+        "join", target, program.add("linear", program.add("join", base, missing), weights=np.ones((1, 2)), biases=np.zeros(1))
+    )
+
+
 def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray, labels: int) -> int:
-    """Add the shares of labels in the votes of trees, each of which is given as `ForestStore.tree` gives it."""
+    """Add the shares of labels in the votes of trees, each of which is given as `ForestStore.tree` gives it; or where ``labels``
+    is 0, the mean of leaves.
+    """
     roots = np.cumsum([0, *(len(links) for links, _, _ in trees)])
     links, thresholds, leaves = (np.concatenate(parts) for parts in zip(*trees, strict=True))
     leaf = thresholds == np.inf
-    number, counts = np.cumsum(leaf) - 1, leaves[leaf, COUNTS]
-    begin = np.repeat(roots[:-1], np.diff(roots))
+    number, begin = np.cumsum(leaf) - 1, np.repeat(roots[:-1], np.diff(roots))
+    if labels:
+        counts = leaves[leaf, COUNTS]
+        told = {"targets": leaves[leaf, : OTHER + 1], "counts": np.column_stack([counts & 255, counts >> 8]).astype(np.int8)}
+    else:
+        told = {"means": leaves[leaf].view(np.float32)[:, 0].copy()}
     return program.add(
         "forest",
         value,
@@ -316,9 +354,8 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
         feature=np.where(leaf, number, links >> FEATURE & 0x3FFF).astype(np.int16),
         equal=np.where(leaf, 0, links >> EQUALITY).astype(np.int8),
         thresholds=np.where(leaf, 0.0, thresholds).astype(np.float32),
-        targets=leaves[leaf, : OTHER + 1],
-        counts=np.column_stack([counts & 255, counts >> 8]).astype(np.int8),
         votes=votes.copy(),
+        **told,
         labels=labels,
     )
 

@@ -242,7 +242,10 @@ def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
             passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), smaller))
         place = graph.op("Add", graph.op("Gather", left, place), graph.op("Where", passes, np.array(0), np.array(1)))
     place = graph.op("Gather", a["feature"].astype(np.int64), place)  # of leaves
-    votes, counts = a["votes"] / a["votes"].sum(), a["counts"].astype(np.float64)
+    votes = a["votes"] / a["votes"].sum()
+    if not labels:
+        return graph.op("MatMul", graph.op("Gather", _to_float32(a["means"]), place), _to_float32(votes[:, None]))
+    counts = a["counts"].astype(np.float64)
     counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     sums = []
     for j in range(2):

@@ -117,7 +117,7 @@ def _outputs_of(step: Step) -> int:
 def _reorder_forest(step: Step, own: np.ndarray) -> _Changed:
     inner, feature = step.arrays["left"] >= 0, step.arrays["feature"]
     places = np.argsort(own)[np.where(inner, feature, 0)].astype(feature.dtype)
-    return _with_arrays(step, feature=np.where(inner, places, feature)), np.arange(int(step.options["labels"]))
+    return _with_arrays(step, feature=np.where(inner, places, feature)), np.arange(int(step.options["labels"]) or 1)
 
 
 #: What becomes of a step whose numbers come in another order: the step, and the order of its value.

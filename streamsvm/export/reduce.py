@@ -21,7 +21,6 @@ from streamsvm.export.quantise import quantised, rounded
 
 _KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 _SHRINKING = "kernel", "neighbours"
-_WEIGHTS = {"neighbours": "weights", "forest": "counts"}  # of targets
 _PLACES = "unit", "middle"  # of vectors that are whole numbers
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
 
@@ -178,12 +177,21 @@ def _forgetful_program(program: Program, what: str = "neighbours") -> Program:
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
         if step.do == what:
-            targets, weights = (step.arrays[name].astype(np.float64).ravel() for name in ("targets", _WEIGHTS[what]))
+            targets, weights = _told_by(step)
             each = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
             arrays = {"weights": np.zeros((width, widths[step.of[0]])), "biases": weights @ each / weights.sum()}
             step = Step("linear", step.of, arrays, {})
         steps.append(step)
     return program.with_steps(steps)
+
+
+def _told_by(step: Step) -> tuple[np.ndarray, np.ndarray]:
+    """Return the targets that rows or leaves tell of, and what each weighs."""
+    a = step.arrays
+    if "means" in a:
+        return a["means"].astype(np.float64), np.ones(len(a["means"]))
+    weights = a["weights" if step.do == "neighbours" else "counts"]
+    return a["targets"].astype(np.float64).ravel(), weights.astype(np.float64).ravel()
 
 
 def _without_large_forest(program: Program, max_bytes: int) -> Program:

@@ -51,6 +51,7 @@ class Expert(NamedTuple):
     budget: int = _BUDGET  # its support vectors or landmarks, where it has some
     kernel: int = RBF
     corrects: int | None = None  # the kind of the expert before it that it corrects
+    numbers: bool = False  # whether its trees predict numbers
 
     @property
     def place(self) -> Place:
@@ -64,7 +65,7 @@ class Expert(NamedTuple):
         if self.kind == kinds.NEIGHBOURS:
             return Place(self.kind, 1, rows=(self.budget, 2 * self.budget))
         if self.kind == kinds.FOREST:
-            return Place(self.kind, 2, grown_of=self.budget)
+            return Place(self.kind, 2, grown_of=self.budget, numbers=self.numbers)
         if self.kind == kinds.LAST_LABEL:
             return Place(self.kind, 2)
         return Place(self.kind, 1, second_order=self.kind in (kinds.NEWTON, kinds.SLOW_NEWTON, kinds.ADDITIVE))
@@ -75,7 +76,7 @@ class Expert(NamedTuple):
         if self.kind == kinds.LAST_LABEL:
             return ["last", "what follows it"]
         if self.kind == kinds.FOREST:
-            return ["share", "logarithm"]
+            return ["target", "what others miss"] if self.numbers else ["share", "logarithm"]
         return ["last", "average"] if self.place.inputs == 2 else ["last"]
 
 
@@ -109,6 +110,7 @@ _SECOND_ORDER = (
 _ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
 _NEIGHBOURS = Expert("nearest neighbours", kinds.NEIGHBOURS, budget=2000)
 _FOREST = Expert("rolling forest", kinds.FOREST, budget=2400)
+_FOREST_OF_NUMBERS = _FOREST._replace(numbers=True)
 
 
 def _of_labels(budget: int) -> tuple[Expert, ...]:
@@ -151,7 +153,15 @@ _NARROW = _regression_expert(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
 #: Those of targets.
 REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (*_IN_FEATURES, _regression_expert(1.0, 1.0), _CORRECTING),
-    "normal": (*_IN_FEATURES, _landmark_expert(300), _landmark_expert(300, kernel=POLY), _NARROW, _CORRECTING, _NEIGHBOURS),
+    "normal": (
+        *_IN_FEATURES,
+        _landmark_expert(300),
+        _landmark_expert(300, kernel=POLY),
+        _NARROW,
+        _CORRECTING,
+        _NEIGHBOURS,
+        _FOREST_OF_NUMBERS,
+    ),
     "high": (
         *_IN_FEATURES,
         _SECOND_ORDER[1],
@@ -162,6 +172,7 @@ REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
         _regression_expert(4.0, 0.1, corrects=kinds.ADDITIVE),
         _CORRECTING,
         _NEIGHBOURS,
+        _FOREST_OF_NUMBERS,
     ),
 }
 

@@ -154,6 +154,8 @@ class Place(NamedTuple):
     """Those that it remembers at most, of up to two outputs and of more; 0: none."""
     grown_of: int = 0
     """The rows that it has room for to grow trees of; 0: it has no trees."""
+    numbers: bool = False
+    """Whether the trees predict numbers."""
     linear: bool = False
     """Whether it has a weight for each feature, and each output."""
     second_order: bool = False
@@ -174,7 +176,7 @@ class Place(NamedTuple):
         if self.rows[0]:
             return NeighbourStore.nbytes_of(self.rows[outputs > 1], columns)
         if self.grown_of:
-            return ForestStore.nbytes_of(self.grown_of, columns, max(outputs, 2))
+            return ForestStore.nbytes_of(self.grown_of, columns, 0 if self.numbers else max(outputs, 2))
         return WeightStore.nbytes_of(columns, takes_rows=False) if self.linear else 0
 
     def make(self, max_features: int, columns: int, outputs: int, within: np.ndarray) -> Sequence[Any]:
@@ -188,7 +190,7 @@ class Place(NamedTuple):
         if self.rows[0]:
             return [NeighbourStore(self.rows[outputs > 1], max_features, within[0], columns)]
         if self.grown_of:
-            return [ForestStore(self.grown_of, max_features, max(outputs, 2), within[0], columns)]
+            return [ForestStore(self.grown_of, max_features, 0 if self.numbers else max(outputs, 2), within[0], columns)]
         return []
 
 

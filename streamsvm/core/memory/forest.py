@@ -6,6 +6,10 @@ the left child if its value is at most the threshold, or equals it where the nod
 threshold of a leaf is infinite and its left child is the leaf itself: so a walk needs no branches, and whoever has come to a leaf
 stays there. In place of a feature, a leaf has its number among the leaves of its tree.
 
+Where numbers are predicted, a row has three columns more in front of its features: see `ADDED`. Trees with an even number are
+then of the targets, of the first of these columns and the features; the others are of what the vote of the experts misses of
+them, and of all columns. A leaf is the mean of its rows, and how many that counts as.
+
 Rows are kept as they are given, less an anchor for each feature: 0, or a value near its mean where that is so far from 0 that
 float32 would lose the deviations (a time in seconds). So the scale of the committee may move, and trees stay right.
 """
@@ -27,8 +31,15 @@ LEAVES = NODES // 2
 MOST_COLUMNS, MOST_CELLS = 512, 153_600
 #: Tests of each feature at a node, of which the best one cuts; of twice as many features where many rows are.
 TESTS = 4
-#: A count of a leaf stays below that.
-MOST_COUNTED = 120
+#: A count of a leaf stays below that; where it is a mean, it counts as so many rows at most.
+MOST_COUNTED, MOST_AVERAGED = 120, 20
+#: Columns of a row in front of its features, where numbers are predicted: the last target, what the experts' vote predicts, and
+#: what it missed of the last one. Trees of targets have the first one alone.
+LAST, VOTED, MISSED, ADDED = range(4)
+#: Of the numbers that trees predict: targets, and what is missed of them.
+TARGET, MISSING = range(2)
+#: The largest of them, and of their sums.
+LARGEST_NUMBER, LARGEST_SUM = 20.0, 20.0 * 2.0**15
 #: The largest value, so that the sum of two is finite.
 LARGEST_VALUE = 1e38
 
@@ -50,10 +61,13 @@ _ROW = 640
 HEADER = np.dtype(
     [
         ("columns", "i8"),  # room for features
-        ("kept", "i8"),  # of which rows have so many
+        ("kept", "i8"),  # of these and of those added, rows have so many
         ("places", "i8"),  # room for rows
-        ("labels", "i8"),  # room for labels
+        ("labels", "i8"),  # room for labels; 0: numbers are predicted
+        ("numbered", "i8"),  # room for rows whose targets are numbers
         ("tests", "i8"),  # room for tests of a node
+        ("summed", "i8"),  # and of such whose targets are summed
+        ("added", "i8"),  # columns of a row in front of its features
         ("used", "i8"),  # columns that have a feature
         ("learned", "i8"),  # rows; the next one takes the place of that number, modulo the places
         ("random", "u8"),
@@ -63,7 +77,7 @@ HEADER = np.dtype(
         ("node", "i8"),  # of the tree that grows, in its order
         ("leaf", "i8"),
         ("drawn", "i8"),  # rows that it has
-        ("cursor", "i8"),  # the next of the rows that are looked at
+        ("cursor", "i8"),  # the next of the rows that are looked at; or of the tests, where their numbers are summed
         ("first", "i8"),  # the rows of the node that are not divided yet
         ("last", "i8"),
         ("step", "i8"),  # one in so many of them is counted
@@ -71,6 +85,7 @@ HEADER = np.dtype(
         ("best", "i8"),  # of these
         ("left", "i8"),  # the label on each side
         ("right", "i8"),
+        ("missed", "f8"),  # by the experts' vote of the last number
     ]
 )
 
@@ -85,20 +100,22 @@ class ForestViews(NamedTuple):
     """Whether a feature had a value that is no whole number. One that had none may be a name, and equality says something."""
     rows: Annotated[np.ndarray, Array(np.float32, ("places", "kept"), -LARGEST_VALUE, LARGEST_VALUE)]
     labels: Annotated[np.ndarray, Array(np.int16, ("places",), 0)]
+    numbers: Annotated[np.ndarray, Array(np.float32, (2, "numbered"), -LARGEST_NUMBER, LARGEST_NUMBER)]
+    """The targets of rows, and what the experts' vote missed of them."""
     slots: Annotated[np.ndarray, Array(np.int32, (SLOTS,), 0, TREES)]
     """That of each tree, and last of the one that grows."""
     sizes: Annotated[np.ndarray, Array(np.int32, (SLOTS,), 1, NODES)]
     """The nodes in each slot."""
-    errors: Annotated[np.ndarray, Array(np.float32, (TREES,), 0.0, 1.0)]
-    """The recent error of each tree."""
-    votes: Annotated[np.ndarray, Array(np.float32, (TREES,), 1e-3, 1.0)]
+    errors: Annotated[np.ndarray, Array(np.float32, (TREES,), 0.0, 2.0 * LARGEST_NUMBER)]
+    """The recent error of each tree: the share of rows, or the mean of absolute errors."""
+    votes: Annotated[np.ndarray, Array(np.float32, (TREES,), 1e-4, 1e4)]
     """The vote that each has by its error."""
     ages: Annotated[np.ndarray, Array(np.int32, (TREES,), 0, 48)]
     """Rows that the error is the mean of, up to 48."""
     nodes: Annotated[np.ndarray, Array(np.int32, (SLOTS * NODES, 2), -(2.0**31), 2.0**31)]
     """Of each a link, and the bits of a threshold."""
     leaves: Annotated[np.ndarray, Array(np.int16, (SLOTS * LEAVES, 4), -(2.0**15), 2.0**15)]
-    """Those of each slot: see `LABEL`."""
+    """Those of each slot: see `LABEL`. Where numbers are predicted, the bits of two float32: a mean, and what it counts as."""
     waiting: Annotated[np.ndarray, Array(np.int16, (NODES, 4), 0, 2.0**15)]
     """Of the tree that grows, by node: see `BEGIN`."""
     members: Annotated[np.ndarray, Array(np.int16, (2, "places"), 0)]
@@ -112,6 +129,8 @@ class ForestViews(NamedTuple):
     """The rows that do not pass, of those counted."""
     squares: Annotated[np.ndarray, Array(np.int32, ("tests", 2), 0, 2.0**30)]
     """The sum of the squared counts of the labels that pass, and of those that do not."""
+    sums: Annotated[np.ndarray, Array(np.float64, ("summed",), -LARGEST_SUM, LARGEST_SUM)]
+    """The sum of their numbers."""
     counts: Annotated[np.ndarray, Array(np.int16, ("tests", 2, "labels"), 0, 2.0**15)]
     row: Annotated[np.ndarray, Array(np.float32, (_ROW,), saved=False)]
     """The row at hand."""
@@ -125,7 +144,7 @@ class ForestViews(NamedTuple):
 
 
 _LAYOUT = Layout(ForestViews, in_lines=())
-_SIZES = ("columns", "kept", "places", "labels", "tests")
+_SIZES = ("columns", "kept", "places", "labels", "numbered", "tests", "summed", "added")
 
 #: Opens a block (uint8 [nbytes]) as `ForestViews` in Python and in compiled code, without a copy.
 forest_views: Callable[[np.ndarray], ForestViews] = _LAYOUT.views
@@ -148,14 +167,23 @@ def tried_of(features: int) -> int:
     return min(features, root + 1)
 
 
+def columns_in_use(used: int, added: int, kept: int) -> int:
+    """Return how many columns of a row hold something."""
+    return min(used + added, kept)
+
+
 def _array_sizes(rows: int, columns: int, labels: int) -> dict[str, int]:
-    kept = min(columns, MOST_COLUMNS)
+    numbers = labels == 0
+    kept = min(columns, MOST_COLUMNS) + (ADDED if numbers else 0)
     places = min(int(rows), max(MOST_CELLS // kept, 1))
-    return {"kept": kept, "places": places, "labels": labels, "tests": 2 * TESTS * tried_of(kept)}
+    tests = 2 * TESTS * tried_of(kept)
+    sizes = {"kept": kept, "places": places, "labels": labels, "tests": tests}
+    return sizes | {"numbered": places * numbers, "summed": tests * numbers}
 
 
 class ForestStore(Store[ForestViews]):
-    """Room for ``rows`` rows, or for fewer of many features: 153,600 numbers in all; and for trees that tell ``labels`` apart.
+    """Room for ``rows`` rows, or for fewer of many features: 153,600 numbers in all; and for trees that tell ``labels`` apart,
+    or where that is 0 predict numbers.
 
     It is allocated at construction. Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in
     `Store`. It is a ValueError if a size is not a positive integer, or would not fit into memory.
@@ -176,7 +204,9 @@ class ForestStore(Store[ForestViews]):
         super().__init__(
             _LAYOUT, max_features, _array_sizes(rows, columns, labels), f"max_features={max_features}", within, columns
         )
-        v = self.views
+        v, added = self.views, 0 if labels else ADDED
+        self._header["added"] = added
+        v.fractions[:added] = 1
         v.slots[:] = np.arange(SLOTS)
         v.votes[:], v.errors[:] = 1.0, 0.5
         self._begin(v.slots)
@@ -240,10 +270,13 @@ class ForestStore(Store[ForestViews]):
             return
         rows = np.arange(self.learned - min(places, other.held), self.learned)
         columns = min(v.rows.shape[1], theirs.rows.shape[1])
-        v.rows[:], v.labels[:] = 0.0, 0
+        v.rows[:], v.labels[:], v.numbers[:] = 0.0, 0, 0.0
         v.rows[rows % places, :columns] = theirs.rows[rows % before, :columns]
         v.labels[rows % places] = theirs.labels[rows % before]
-        v.leaves[:, PLACE] %= places
+        if len(v.sums):
+            v.numbers[:, rows % places] = theirs.numbers[:, rows % before]
+        else:
+            v.leaves[:, PLACE] %= places
         v.counts[:] = 0
         for name in ("phase", "drawn", "tried"):  # the tree that grew had rows in other places
             self._header[name] = 0
@@ -253,19 +286,20 @@ class ForestStore(Store[ForestViews]):
         """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
         block, h = self._opened(snapshot, _SIZES)
         v, used = _LAYOUT.views(block), int(h["used"])
+        filled = columns_in_use(used, int(h["added"]), int(h["kept"]))
         if not (0 <= used <= self.max_features and 0 <= h["begun"] <= h["learned"] < 2**62 and 0 <= h["grown"] < 2**62):
             raise ValueError(f"a snapshot of a forest with {used} features and {h['learned']} rows does not fit the store")
         held = min(int(h["learned"]), int(h["places"]))
-        _LAYOUT.check(v, {"places": held, "kept": used})
+        _LAYOUT.check(v, {"places": held, "numbered": held, "kept": filled})
         if block[HEADER.itemsize : STATE_END].any() or sorted(v.slots) != list(range(SLOTS)):
             raise ValueError("the snapshot is corrupt: trees share a slot, or there are numbers beyond the header")
-        if held and v.labels.max() >= h["labels"]:
-            raise ValueError("the snapshot is corrupt: a forest holds rows of labels that there are not")
+        if (held and v.labels.max() >= max(h["labels"], 1)) or not abs(h["missed"]) <= LARGEST_NUMBER:
+            raise ValueError("the snapshot is corrupt: a forest holds labels or numbers that there are not")
         for number, slot in enumerate(v.slots.tolist()):
             grows = number == TREES
             whole = h["phase"] in (IDLE, DRAWING) or not grows
-            _check_tree(v, slot, int(v.sizes[slot]) if whole else int(h["node"]), max(min(used, int(h["kept"])), 1))
-        _check_growth(v, h, used)
+            _check_tree(v, slot, int(v.sizes[slot]) if whole else int(h["node"]), max(filled, 1))
+        _check_growth(v, h, filled)
         self._saved[:] = block[: len(snapshot)]
 
 
@@ -282,6 +316,11 @@ def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
     if not (np.where(leaf, (left == places) & (feature < LEAVES), inner) & (equal >= 0) & (equal <= ~leaf)).all():
         raise ValueError("the snapshot is corrupt: a forest has a node that leads nowhere")
     leaves = v.leaves[slot * LEAVES + feature[leaf]]
+    if len(v.sums):
+        mean, rows = leaves.view(np.float32).T
+        if not ((np.abs(mean) <= LARGEST_NUMBER) & (rows >= 0.0) & (rows <= MOST_AVERAGED)).all():
+            raise ValueError("the snapshot is corrupt: a leaf of a forest has a mean or a count that is impossible")
+        return
     label, place, counts = leaves[:, : OTHER + 1], leaves[:, PLACE], leaves[:, COUNTS]
     if not (
         ((label >= 0) & (label < v.header["labels"][0])).all()
@@ -291,13 +330,13 @@ def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
         raise ValueError("the snapshot is corrupt: a leaf of a forest has no label, row or count that is possible")
 
 
-def _check_growth(v: ForestViews, h: Any, used: int) -> None:
+def _check_growth(v: ForestViews, h: Any, filled: int) -> None:
     """Raise a ValueError where the work on the tree that grows does not stand anywhere."""
     phase, drawn, node, cursor, tried = (int(h[name]) for name in ("phase", "drawn", "node", "cursor", "tried"))
-    window, labels, places = window_of(int(h["places"])), int(h["labels"]), v.members[0, : max(drawn, 0)]
+    window, labels, places = window_of(int(h["places"])), max(int(h["labels"]), 1), v.members[0, : max(drawn, 0)]
     good = IDLE <= phase <= DIVIDING and 0 <= drawn <= window and (places < h["places"]).all()
     good = good and bool((v.members[1, :drawn] < labels).all()) and 0 <= tried <= h["tests"]
-    good = good and bool((v.features[:tried] < max(used, 1)).all())
+    good = good and bool((v.features[:tried] < max(filled, 1)).all())
     if good and phase == DRAWING:
         good = drawn <= cursor <= min(int(h["begun"]), window)
     if good and phase >= OPENING:
@@ -306,7 +345,8 @@ def _check_growth(v: ForestViews, h: Any, used: int) -> None:
         good = 0 <= node <= size and bool(((begin < end) & (end <= drawn) & (mixed <= 1) & (deep <= DEPTH)).all())
         good = good and (phase == OPENING or node < size) and 0 <= h["leaf"] <= node
     if good and phase == COUNTING:
-        good = begin[0] <= cursor < end[0] and 1 <= h["step"] <= window and tried > 0 and not v.counts[tried:].any()
+        good = 0 <= cursor < tried if len(v.sums) else bool(begin[0] <= cursor < end[0])
+        good = good and 1 <= h["step"] <= window and tried > 0 and not v.counts[tried:].any()
     elif good:
         good = not v.counts.any()
     if good and phase == DIVIDING:

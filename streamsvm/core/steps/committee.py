@@ -40,7 +40,7 @@ from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.neighbours import MOST_COLUMNS, neighbour_views
 from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps import forest, kernel_rls, least_squares, linear_step, neighbours
+from streamsvm.core.steps import forest, forest_of_numbers, kernel_rls, least_squares, linear_step, neighbours
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
@@ -237,9 +237,10 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
         calls[_ADAPT_NEIGHBOURS] = address_of(neighbours.adapt, _INPUTS, "i8")
         calls[_LEARN_NEIGHBOURS] = address_of(neighbours.learn_one, _ROWS, "i8")
     if FOREST in kinds:
-        calls[_FOREST_INPUTS] = address_of(forest.say, _INPUTS, "i8")
+        trees = forest_of_numbers if store.views.header[0]["targets"] else forest
+        calls[_FOREST_INPUTS] = address_of(trees.say, _INPUTS, "i8")
         calls[_ADAPT_FOREST] = address_of(forest.adapt, _INPUTS, "i8")
-        calls[_LEARN_FOREST] = address_of(forest.learn_one, _ROWS, "i8")
+        calls[_LEARN_FOREST] = address_of(trees.learn_one, _ROWS, "i8")
     calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
     calls[_LEARN] = address_of(answers.learn, RULE, "i8")
     calls[_DECIDE] = address_of(answers.decide, DECIDE, "f8")
@@ -394,7 +395,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
             v.calls[_LEARN_NEIGHBOURS], block, _expert_part(block, e, 0), first, target if numbers else float(label), weight
         )
     elif kind == FOREST:
-        _call_rows(v.calls[_LEARN_FOREST], block, _expert_part(block, e, 0), first, float(label), weight)
+        _call_rows(v.calls[_LEARN_FOREST], block, _expert_part(block, e, 0), first, target if numbers else float(label), weight)
     elif NEWTON <= kind <= ADDITIVE:
         if numbers:
             learn_target(block, e, target, min(weight, LARGEST_WEIGHT))

@@ -35,12 +35,13 @@ from streamsvm.core.memory.forest import (
     forest_views,
 )
 from streamsvm.core.memory.slots import next_random
-from streamsvm.core.steps.forest_growth import GOLDEN_GAMMA, INFINITE, STEEP, drawn_below, grow_tree, midway, passed_over
+from streamsvm.core.steps.forest_growth import GOLDEN_GAMMA, INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
 
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02
 
-_LATEST = 48  # rows that an error is the mean of
+#: Rows that an error is the mean of.
+LATEST = 48
 _TRIES = 8  # features in which a leaf looks for a difference
 _LEVELS = 3  # that trees are walked between two looks whether they have come to a leaf
 
@@ -49,9 +50,16 @@ _LEVELS = 3  # that trees are walked between two looks whether they have come to
 
 
 @compiled
-def _walk_trees(store: np.ndarray) -> None:
-    # Bring the row at hand to a leaf of each tree. Trees go down in step, without branches: their reads from memory overlap.
-    s = forest_views(store)
+def walk_trees(block: np.ndarray, store: np.ndarray) -> None:
+    """Bring the row at hand of a committee to a leaf of each tree.
+
+    Trees go down in step, without branches: their reads from memory overlap.
+    """
+    v, s = committee_views(block), forest_views(store)
+    h = s.header[0]
+    added = h["added"]
+    for j in range(min(h["used"], h["kept"] - added)):
+        s.row[j + added] = np.float32(min(max(v.given[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
     nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
     reached, depths, walking, slots = s.reached, s.depths, s.walking, s.slots
     for t in range(TREES):
@@ -107,9 +115,7 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     """
     v, s = committee_views(block), forest_views(store)
     h, live = s.header[0], v.header[0]["live"]
-    for j in range(min(h["used"], h["kept"])):
-        s.row[j] = np.float32(min(max(v.given[0, j] - s.anchors[j], -LARGEST_VALUE), LARGEST_VALUE))
-    _walk_trees(store)
+    walk_trees(block, store)
     if h["learned"] == 0:
         for k in range(live):
             v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0
@@ -139,23 +145,25 @@ def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, w
     """
     damping = committee_views(block).damping[0]
     if weight > 0.0:
-        place = _keep_row(block, store, int(target))
+        place = keep_row(block, store)
+        forest_views(store).labels[place] = int(target)
         _teach_trees(store, damping, place, int(target))
         grow_tree(store, damping)
     return 0
 
 
 @compiled
-def _keep_row(block: np.ndarray, store: np.ndarray, label: int) -> int:
-    # Keep the row at hand in the place of the oldest one; its place.
+def keep_row(block: np.ndarray, store: np.ndarray) -> int:
+    """Keep the row at hand of a committee in the place of the oldest one; its place."""
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
-    place = h["learned"] % h["places"]
-    for j in range(min(h["used"], h["kept"])):
+    place, added = h["learned"] % h["places"], h["added"]
+    for j in range(added):
         s.rows[place, j] = s.row[j]
+    for j in range(min(h["used"], h["kept"] - added)):
+        s.rows[place, j + added] = s.row[j + added]
         if v.given[0, j] != math.floor(v.given[0, j]):
-            s.fractions[j] = 1
-    s.labels[place] = label
+            s.fractions[j + added] = 1
     h["learned"] += 1
     return place
 
@@ -169,7 +177,7 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
         leaf = landed[t]
         known, counts = int(leaves[leaf, LABEL]), int(leaves[leaf, COUNTS])
         first, second = counts & 255, counts >> 8
-        ages[t] = min(int(ages[t]) + 1, _LATEST)
+        ages[t] = min(int(ages[t]) + 1, LATEST)
         rate = 1.0 / (ages[t] + 2.0)
         error = float(errors[t])
         errors[t] = np.float32(error + rate * ((0.0 if known == label and first > 0 else 1.0) - error))
@@ -194,7 +202,7 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
             first, second = (first + 1) >> 1, second >> 1
         leaves[leaf, COUNTS] = first | (second << 8)
     t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
-    s.votes[t] = np.float32(math.exp(-STEEP * float(errors[t])))
+    s.votes[t] = vote_of(float(errors[t]), False)
 
 
 @compiled
@@ -244,16 +252,17 @@ FAR = 2.0**15
 def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:  # noqa: ARG001
     """Anchor the features again that are far from where they are anchored, at the row at hand of a committee; 0."""
     v, s = committee_views(block), forest_views(store)
-    for j in range(min(s.header[0]["used"], s.header[0]["kept"])):
-        away = abs(v.moments[j, 1] - s.anchors[j])
+    h = s.header[0]
+    for j in range(min(h["used"], h["kept"] - h["added"])):
+        away = abs(v.moments[j, 1] - s.anchors[j + h["added"]])
         if away > FAR * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.given[0, j]) < away:
-            _move_anchor(store, j, v.given[0, j])
+            _move_anchor(store, j + h["added"], v.given[0, j])
     return 0
 
 
 @compiled
 def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
-    # Anchor a feature somewhere else, in the rows and in all cuts.
+    # Anchor the feature of a column somewhere else, in the rows and in all cuts.
     s = forest_views(store)
     h, thresholds = s.header[0], s.nodes.view(np.float32)
     shift = s.anchors[j] - anchor

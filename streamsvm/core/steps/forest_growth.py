@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.forest import (
+    ADDED,
     BEGIN,
     COUNTING,
     COUNTS,
@@ -28,7 +29,9 @@ from streamsvm.core.memory.forest import (
     IDLE,
     LABEL,
     LEAVES,
+    MISSING,
     MIXED,
+    MOST_AVERAGED,
     MOST_COUNTED,
     NODES,
     NONE,
@@ -38,24 +41,26 @@ from streamsvm.core.memory.forest import (
     SEVERAL,
     TESTS,
     TREES,
+    columns_in_use,
     forest_views,
     tried_of,
     window_of,
 )
 from streamsvm.core.memory.slots import next_random
 
-#: Units of work on the tree that grows, for each row.
-WORK = 600
+#: Units of work on the tree that grows, for each row; and where numbers are predicted.
+WORK, WORK_OF_NUMBERS = 600, 1500
 _DRAWN = np.uint64(0.85 * 2.0**32)  # the share of the rows that a tree draws, over 2^-32
 _LEAST_BEGUN, _LEAST_DRAWN = 10, 4  # rows
 _PAUSE, _LONGEST_PAUSE = 2 * TREES, 100  # rows from one tree to the next: one in so many that were learned, at most so many
 _COUNTED = 64  # rows of a node of which tests are counted, up to twice
 _MANY, _VERY_FEW = 256, 6  # rows from which on twice the tests are tried, and below which a third
+_LEAST_CUT = 8  # rows of a node that is cut, where numbers are predicted
 _GROWN = 20  # rows that the first error of a new tree counts as
 _YOUNG = 1000  # rows until which it counts as none
 _PASSED_OVER = 0.9 * 2.0**31  # the share of the draws of a feature that is damped in full, over 2^-31
-#: A vote is exp(-that times the error of the tree).
-STEEP = 4.0
+_STEEP, _SHARP = 4.0, 0.01  # a vote is exp(-that times the error of the tree); of numbers 1 / (that + the error) ** 2
+
 #: By which the state of a generator of random numbers moves on; the threshold of a leaf.
 GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 INFINITE = np.float32(np.inf)
@@ -63,6 +68,7 @@ _HALF = np.float32(0.5)
 
 _tried_of = compiled(tried_of)
 _window_of = compiled(window_of)
+_columns_in_use = compiled(columns_in_use)
 
 
 @compiled(inline=True)
@@ -90,11 +96,17 @@ def midway(a: np.float32, b: np.float32) -> np.float32:
     return min(a, b) if middle == max(a, b) else middle
 
 
+@compiled(inline=True)
+def vote_of(error: float, numbers: bool) -> np.float32:
+    """The vote of a tree, by its error."""
+    return np.float32(1.0 / ((_SHARP + error) * (_SHARP + error)) if numbers else math.exp(-_STEEP * error))
+
+
 @compiled
 def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
     """Do the work on the tree that grows that there is for a row; ``damping`` is float64 [features or more]. O(1)."""
     h = forest_views(store).header[0]
-    work = WORK
+    work = WORK if h["labels"] > 0 else WORK_OF_NUMBERS
     while work > 0:
         phase = h["phase"]
         if phase == IDLE:
@@ -105,7 +117,7 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
         elif phase == OPENING:
             work = _open_node(store, damping, work)
         elif phase == COUNTING:
-            work = _count_tests(store, work)
+            work = _count_tests(store, work) if h["labels"] > 0 else _sum_numbers(store, work)
         else:
             work = _divide_rows(store, work)
 
@@ -154,7 +166,8 @@ def _open_node(store: np.ndarray, damping: np.ndarray, work: int) -> int:
     begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     n, tried, tries = end - begin, 0, 0
     if s.waiting[node, MIXED] and n >= 2 and s.sizes[slot] + 2 <= NODES and s.waiting[node, DEEP] < DEPTH:
-        wanted = TESTS * _tried_of(min(h["used"], h["kept"]))
+        columns = _columns_in_use(h["used"], h["added"], h["kept"])
+        wanted = TESTS * _tried_of(columns)
         wanted = 2 * wanted if n >= _MANY else max(wanted // 3, 2) if n < _VERY_FEW else wanted
         tried, tries = _draw_tests(store, damping, begin, n, min(wanted, h["tests"]))
     if tried == 0:
@@ -162,7 +175,7 @@ def _open_node(store: np.ndarray, damping: np.ndarray, work: int) -> int:
         return work - 8 - 3 * tries - (3 * min(n, _COUNTED) if s.waiting[node, MIXED] else 0)
     for c in range(tried):
         s.squares[c, 0] = s.squares[c, 1] = s.beyond[c] = 0
-    h["tried"], h["cursor"], h["step"], h["phase"] = tried, begin, max(n // _COUNTED, 1), COUNTING
+    h["tried"], h["cursor"], h["step"], h["phase"] = tried, begin if h["labels"] > 0 else 0, max(n // _COUNTED, 1), COUNTING
     return work - 8 - 3 * tries
 
 
@@ -171,16 +184,19 @@ def _draw_tests(store: np.ndarray, damping: np.ndarray, begin: int, n: int, want
     # Draw tests of features and of two of n rows that differ there; how many there are, and how often they were drawn.
     s = forest_views(store)
     h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
-    used, tried, tries = min(h["used"], h["kept"]), 0, 0
+    used, tried, tries, added = _columns_in_use(h["used"], h["added"], h["kept"]), 0, 0, h["added"]
+    passed = ADDED - 1 if added > 0 and h["grown"] & 1 != MISSING else 0  # columns behind the first that are not for this tree
+    used -= passed
     while tried < wanted and tries < 4 * wanted and used > 0:
         tries += 1
         random += GOLDEN_GAMMA
         bits = next_random(random)
         j, equal = drawn_below(bits, used), 0
+        j += passed if j > 0 else 0
         a = rows[int(members[0, begin + _drawn_too(bits, n)]), j]
         random += GOLDEN_GAMMA
         bits = next_random(random)
-        if passed_over(bits, damping[j]):
+        if added == 0 and passed_over(bits, damping[j]):
             continue
         b = rows[int(members[0, begin + drawn_below(bits, n)]), j]
         threshold = midway(a, b)
@@ -218,14 +234,40 @@ def _count_tests(store: np.ndarray, work: int) -> int:
 
 
 @compiled
+def _sum_numbers(store: np.ndarray, work: int) -> int:
+    # Sum the numbers of some of the node's rows that do not pass each test, then choose one; what is left of the work. It goes on
+    # test by test, so that sums are not in memory.
+    s = forest_views(store)
+    h, members, rows, numbers = s.header[0], s.members[0], s.rows, s.numbers[s.header[0]["grown"] & 1]
+    step, begin, end, c = h["step"], int(s.waiting[h["node"], BEGIN]), int(s.waiting[h["node"], END]), h["cursor"]
+    while c < h["tried"] and work > 0:
+        j, threshold, equal = np.uint64(s.features[c]), s.thresholds[c], s.equal[c] == 1
+        total, beyond = 0.0, 0
+        for q in range(begin, end, step):
+            i = np.uint64(members[q])
+            value = rows[i, j]
+            fails = (value > threshold) | (equal & (value != threshold))
+            total += np.float64(numbers[i]) * fails  # a branch would be foretold wrongly, half of the time
+            beyond += fails
+        s.sums[c], s.beyond[c] = total, beyond
+        work -= (end - begin) // step
+        c += 1
+    h["cursor"] = c
+    return work if c < h["tried"] else work - _choose_test(store)
+
+
+@compiled
 def _choose_test(store: np.ndarray) -> int:
-    # Choose the test that leaves the labels purest, by what was counted, and forget that; the work that it was.
+    # Choose the test that leaves the labels purest, or the variance of numbers least, by what was counted, and forget that; the
+    # work that it was.
     s = forest_views(store)
     h, members, counts = s.header[0], s.members, s.counts
     node, tried, step, labels = h["node"], h["tried"], h["step"], h["labels"]
     begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     counted = (end - begin + step - 1) // step
-    best, purest = -1, -1.0
+    best, purest, total = -1, -1.0, 0.0
+    for q in range(begin, end if labels == 0 else begin, step):
+        total += np.float64(s.numbers[h["grown"] & 1, members[0, q]])
     for c in range(tried):
         right = int(s.beyond[c])
         left = counted - right
@@ -237,7 +279,11 @@ def _choose_test(store: np.ndarray) -> int:
                 label = members[1, q]
                 counts[c, 0, label] = counts[c, 1, label] = 0
         if left > 0 and right > 0:
-            pure = np.float64(s.squares[c, 0]) / left + np.float64(s.squares[c, 1]) / right
+            if labels > 0:
+                pure = np.float64(s.squares[c, 0]) / left + np.float64(s.squares[c, 1]) / right
+            else:
+                passed = total - s.sums[c]
+                pure = passed * passed / left + s.sums[c] * s.sums[c] / right
             if pure > purest:
                 purest, best = pure, c
     if best < 0:
@@ -245,7 +291,7 @@ def _choose_test(store: np.ndarray) -> int:
         h["phase"] = OPENING
     else:
         h["best"], h["first"], h["last"], h["left"], h["right"], h["phase"] = best, begin, end - 1, NONE, NONE, DIVIDING
-    return tried * min(labels, counted) // 2
+    return tried * max(min(labels, counted), 1) // 2
 
 
 @compiled
@@ -282,8 +328,11 @@ def _divide_rows(store: np.ndarray, work: int) -> int:
         s.sizes[slot] = child + 2
         s.nodes[root + node, 0] = (root + child) | (feature << FEATURE) | (equal << EQUALITY)
         s.nodes.view(np.float32)[root + node, 1] = threshold
-        waiting[child, BEGIN], waiting[child, END], waiting[child, MIXED] = begin, first, left == SEVERAL
-        waiting[child + 1, BEGIN], waiting[child + 1, END], waiting[child + 1, MIXED] = first, end, right == SEVERAL
+        numbers = h["labels"] == 0
+        waiting[child, BEGIN], waiting[child, END] = begin, first
+        waiting[child + 1, BEGIN], waiting[child + 1, END] = first, end
+        waiting[child, MIXED] = first - begin >= _LEAST_CUT if numbers else left == SEVERAL
+        waiting[child + 1, MIXED] = end - first >= _LEAST_CUT if numbers else right == SEVERAL
         waiting[child, DEEP] = waiting[child + 1, DEEP] = deep + 1
         h["node"] = node + 1
     h["phase"] = OPENING
@@ -292,11 +341,37 @@ def _divide_rows(store: np.ndarray, work: int) -> int:
 
 @compiled
 def _make_leaf(store: np.ndarray) -> None:
-    # Make the node a leaf of the two commonest labels, as some of its rows have them, and go on to the next one.
+    # Make the node a leaf, and go on to the next one.
+    s = forest_views(store)
+    h = s.header[0]
+    place, leaf = int(s.slots[TREES]) * NODES + h["node"], int(s.slots[TREES]) * LEAVES + h["leaf"]
+    s.nodes[place, 0], s.nodes.view(np.float32)[place, 1] = place | (h["leaf"] << FEATURE), INFINITE
+    if h["labels"] > 0:
+        _count_leaf(store, leaf)
+    else:
+        _average_leaf(store, leaf)
+    h["node"], h["leaf"] = h["node"] + 1, h["leaf"] + 1
+
+
+@compiled
+def _average_leaf(store: np.ndarray, leaf: int) -> None:
+    # Let a leaf be the mean of the numbers of some of the node's rows.
+    s = forest_views(store)
+    h, means = s.header[0], s.leaves.view(np.float32)
+    begin, end = int(s.waiting[h["node"], BEGIN]), int(s.waiting[h["node"], END])
+    total, n = 0.0, 0
+    for q in range(begin, end, max((end - begin) // _COUNTED, 1)):
+        total += np.float64(s.numbers[h["grown"] & 1, s.members[0, q]])
+        n += 1
+    means[leaf, 0], means[leaf, 1] = np.float32(total / n), np.float32(min(end - begin, MOST_AVERAGED))
+
+
+@compiled
+def _count_leaf(store: np.ndarray, leaf: int) -> None:
+    # Let a leaf have the two commonest labels, as some of the node's rows have them.
     s = forest_views(store)
     h, members, counts = s.header[0], s.members, s.counts
-    node, slot = h["node"], int(s.slots[TREES])
-    place, leaf = slot * NODES + node, slot * LEAVES + h["leaf"]
+    node = h["node"]
     begin, end = int(s.waiting[node, BEGIN]), int(s.waiting[node, END])
     step = max((end - begin) // _COUNTED, 1) if s.waiting[node, MIXED] else end - begin
     for q in range(begin, end, step):
@@ -318,26 +393,22 @@ def _make_leaf(store: np.ndarray) -> None:
         first = end - begin
     if first >= MOST_COUNTED:
         first, second = MOST_COUNTED - 1, second * (MOST_COUNTED - 1) // first
-    s.nodes[place, 0], s.nodes.view(np.float32)[place, 1] = place | (h["leaf"] << FEATURE), INFINITE
     s.leaves[leaf, LABEL], s.leaves[leaf, OTHER] = label, other
     s.leaves[leaf, PLACE], s.leaves[leaf, COUNTS] = members[0, latest], first | (second << 8)
-    h["node"], h["leaf"] = node + 1, h["leaf"] + 1
 
 
 @compiled
 def _end_tree(store: np.ndarray) -> None:
-    # Let the tree that is whole take the place of the oldest one. Its error is as that of the others.
+    # Let the tree that is whole take the place of the oldest one. Its error is as that of the others, of the same kind.
     s = forest_views(store)
     h = s.header[0]
-    oldest = h["grown"] % TREES
+    oldest, kinds = h["grown"] % TREES, 1 if h["labels"] > 0 else 2
     s.slots[oldest], s.slots[TREES] = s.slots[TREES], s.slots[oldest]
     error = 0.0
-    for t in range(TREES):
+    for t in range(oldest % kinds, TREES, kinds):
         error += float(s.errors[t]) if t != oldest else 0.0
-    s.errors[oldest] = np.float32(error / (TREES - 1))
-    s.votes[oldest], s.ages[oldest] = (
-        np.float32(math.exp(-STEEP * float(s.errors[oldest]))),
-        _GROWN if h["learned"] >= _YOUNG else 0,
-    )
+    s.errors[oldest] = np.float32(error / (TREES // kinds - 1))
+    s.votes[oldest] = vote_of(float(s.errors[oldest]), h["labels"] == 0)
+    s.ages[oldest] = _GROWN if h["learned"] >= _YOUNG else 0
     h["grown"] += 1
     h["phase"] = IDLE

@@ -55,6 +55,17 @@ def bounded(value: float) -> float:
     return min(max(value, -_LARGEST), _LARGEST)
 
 
+@compiled
+def vote_of_numbers(inputs: np.ndarray, mistakes: np.ndarray, end: int) -> float:
+    """The mean of the inputs of experts up to ``end``, bounded, which are weighed by exp(-rate times their fading errors)."""
+    fewest, total, voted = mistakes[FIRST_INPUT:end].min(), 0.0, 0.0
+    for m in range(FIRST_INPUT, end):
+        share = math.exp(-VOTING_RATE * (mistakes[m] - fewest))
+        total += share
+        voted += share * bounded(inputs[m])
+    return voted / total
+
+
 @compiled(inline=True)
 def robust_weight(error: float, mean_error: float) -> float:
     """The weight of a row that is missed by ``error``, where ``mean_error`` is the mean absolute error; that row is in it."""

@@ -23,13 +23,24 @@ from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, learn_experts
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, dot, invert, pull
 from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, bounded, robust_weight, share_of
+from streamsvm.core.steps.stack import (
+    BEST,
+    FIRST_INPUT,
+    MOST_ROWS,
+    STACK,
+    VOTED,
+    VOTES,
+    bounded,
+    robust_weight,
+    share_of,
+    vote_of_numbers,
+)
 
 #: Deviations from the mean to which a target is bounded.
 BOUND = 8.0
 #: The factor by which rows fade in each stack, and its ridge.
 MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (3.0, 30.0)
-#: The rate of stacks and votes.
+#: The rate of stacks, as that of votes.
 RATE = 0.1
 
 _HORIZON = 10_000.0  # rows that mean and variance remember
@@ -49,15 +60,12 @@ def answer(
     """Bound the inputs of experts, and compute that of the votes, the ``values`` of the stacks float64 [stacks, 1] and the three
     ``answers`` float64 [3].
     """
-    fewest, total, voted, best = mistakes[FIRST_INPUT:].min(), 0.0, 0.0, FIRST_INPUT
+    best = FIRST_INPUT
     for m in range(FIRST_INPUT, len(inputs)):
         inputs[m] = bounded(inputs[m])
-        share = math.exp(-RATE * (mistakes[m] - fewest))
-        total += share
-        voted += share * inputs[m]
         if errors[m] < errors[best]:
             best = m
-    inputs[VOTED] = voted / total
+    inputs[VOTED] = vote_of_numbers(inputs, mistakes, len(inputs))
     least, total, stacked = losses.min(), 0.0, 0.0
     for i in range(len(weights)):
         values[i, 0] = bounded(dot(weights[i], inputs, len(inputs)))

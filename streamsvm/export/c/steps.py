@@ -117,12 +117,13 @@ _SEVERAL = f"""
 def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
     step = program.steps[i]
-    arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in ("thresholds", "votes")}
-    arrays |= {"thresholds": step.arrays["thresholds"], "votes": step.arrays["votes"] / step.arrays["votes"].sum()}
-    text = _FOREST
+    floats = {"thresholds", "means"} & step.arrays.keys()
+    arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
+    arrays |= {name: step.arrays[name] for name in floats} | {"votes": step.arrays["votes"] / step.arrays["votes"].sum()}
+    text = _FOREST.replace("$leaf$", _COUNTED_LEAF if step.options["labels"] else _MEAN_LEAF)
     for name, array in arrays.items():
         text = text.replace(f"${name}$", source.keep(f"{name}{i}", array))
-    for name, value in {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"]}.items():
+    for name, value in {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"] or 1}.items():
         text = text.replace(f"${name}$", str(value))
     source.functions[f"forest{i}"] = text.strip("\n")
     source.body.append(f"@_forest{i}({x}, {out});")
@@ -139,17 +140,22 @@ static void @_forest$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)
     int t, j;
     for (j = 0; j < $width$; j++) out[j] = 0.0f;
     for (t = 0; t < $trees$; t++) {
-        int32_t at = $roots$[t], sum;
+        int32_t at = $roots$[t];
         while ($left$[at] >= 0) {
             const float value = x[$feature$[at]], threshold = $thresholds$[at];
             at = $left$[at] + !($equal$[at] ? value == threshold : value <= threshold);
         }
-        at = 2 * (int32_t)$feature$[at];
-        sum = $counts$[at] + $counts$[at + 1];
-        for (j = 0; j < 2 && sum > 0; j++) out[$targets$[at + j]] += $votes$[t] * (float)$counts$[at + j] / (float)sum;
+$leaf$
     }
 }
 """
+_MEAN_LEAF = "        out[0] += $votes$[t] * $means$[$feature$[at]];"
+_COUNTED_LEAF = """
+        {
+            const int32_t leaf = 2 * (int32_t)$feature$[at], sum = $counts$[leaf] + $counts$[leaf + 1];
+            for (j = 0; j < 2 && sum > 0; j++) out[$targets$[leaf + j]] += $votes$[t] * (float)$counts$[leaf + j] / (float)sum;
+        }
+""".strip("\n")
 
 
 def add_step(source: Source, program: Program, number_of: int, taken: str, value: str) -> None:
