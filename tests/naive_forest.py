@@ -72,11 +72,13 @@ def tree_of(links, thresholds, leaves):
 class NaiveForest:
     """Rows are of float32 numbers, less their anchors."""
 
+    work, node, kinds = WORK, Node, 1
+
     def __init__(self, places, seed, columns):
         self.places, self.random, self.features = places, Random(seed), 0
         self.rows, self.labels = np.zeros((places, columns), np.float32), [None] * places
         self.fractions, self.anchors, self.damping = np.zeros(columns, bool), np.zeros(columns), np.zeros(columns)
-        self.trees = [Node() for _ in range(TREES)]
+        self.trees = [self.node() for _ in range(TREES)]
         self.errors, self.votes, self.ages = [np.float32(0.5)] * TREES, [np.float32(1.0)] * TREES, [0] * TREES
         self.learned = self.grown = self.begun = 0
         self.growing, self.tests = None, []
@@ -133,9 +135,16 @@ class NaiveForest:
         self.learned += 1
         for t, tree in enumerate(self.trees):
             self.teach(t, tree, row, place, label)
+        self.go_on()
+
+    def vote_of(self, error):
+        return np.float32(math.exp(-4.0 * float(error)))
+
+    def go_on(self):
+        """Vote by the error of one tree, and do the work of a row."""
         t = (self.learned - 1) % TREES
-        self.votes[t] = np.float32(math.exp(-4.0 * float(self.errors[t])))
-        work = WORK
+        self.votes[t] = self.vote_of(self.errors[t])
+        work = self.work
         while work > 0:
             if self.growing is None:
                 if self.learned < 10 or self.learned - self.begun < min(self.learned // 32, 100):
@@ -187,6 +196,11 @@ class NaiveForest:
         leaf.cut(j, equal, threshold, *((mine, other) if passes else (other, mine)))
         return True
 
+    @property
+    def width(self):
+        """The columns of a row that are in use."""
+        return self.features
+
     def passed_over(self, j, bits):
         return 0.9 * self.damping[j] > (bits >> 32) % 2**31 / 2**31
 
@@ -198,11 +212,11 @@ class NaiveForest:
         for back in range(window):
             if self.random.bits() >> 32 < int(0.85 * 2**32):
                 place = (begun - 1 - back) % self.places
-                drawn.append((place, self.labels[place]))
+                drawn.append((place, self.known(place)))
             yield 1
         if len(drawn) < 4:
             return
-        self.root, nodes = Node(), 1
+        self.root, nodes = self.node(), 1
         waiting = [(self.root, drawn, True, 0)]
         while waiting:
             node, members, mixed, depth = waiting.pop(0)
@@ -215,25 +229,14 @@ class NaiveForest:
                 yield leaf_work
                 continue
             yield 8 + 3 * tries
-            some = members[:: max(n // 64, 1)]
-            counts = [({}, {}) for _ in self.tests]
-            for i, (place, label) in enumerate(some):
-                for (j, equal, threshold), sides in zip(self.tests, counts, strict=True):
-                    value = self.rows[place, j]
-                    side = sides[0 if (value == threshold if equal else value <= threshold) else 1]
-                    side[label] = side.get(label, 0) + 1
-                last = i == len(some) - 1
-                yield len(self.tests) + (len(self.tests) * min(self.n_labels, len(some)) // 2 if last else 0)
-            best = self.best(counts)
+            best = yield from self.choose(members)
             if best is None:
                 self.make_leaf(node, members, mixed)
                 continue
             self.tests = [self.tests[best]]
             left, right, first, last = list(members), [], 0, n - 1
             while first <= last:  # those that do not pass change places with those at the end
-                j, equal, threshold = self.tests[0]
-                value = self.rows[left[first][0], j]
-                if value == threshold if equal else value <= threshold:
+                if self.passes(left[first][0], self.tests[0]):
                     first += 1
                 else:
                     left[first], left[last] = left[last], left[first]
@@ -243,26 +246,53 @@ class NaiveForest:
             if not left or not right:
                 self.make_leaf(node, members if right == [] else right, mixed)
                 continue
-            node.cut(*self.tests[0], Node(), Node())
+            node.cut(*self.tests[0], self.node(), self.node())
             nodes += 2
             for child, some in ((node.left, left), (node.right, right)):
-                waiting.append((child, some, len({label for _, label in some}) > 1, depth + 1))
+                waiting.append((child, some, self.is_mixed(some), depth + 1))
         oldest = self.grown % TREES
         self.trees[oldest] = self.root
-        self.errors[oldest] = np.float32(sum(float(e) for t, e in enumerate(self.errors) if t != oldest) / (TREES - 1))
-        self.votes[oldest] = np.float32(math.exp(-4.0 * float(self.errors[oldest])))
+        others = [float(e) for t, e in enumerate(self.errors) if t != oldest and (t - oldest) % self.kinds == 0]
+        self.errors[oldest] = np.float32(sum(others) / len(others))
+        self.votes[oldest] = self.vote_of(self.errors[oldest])
         self.ages[oldest] = 20 if self.learned >= 1000 else 0
         self.grown, self.root = self.grown + 1, None
         yield 50
 
+    def known(self, place):
+        return self.labels[place]
+
+    def is_mixed(self, members):
+        return len({label for _, label in members}) > 1
+
+    def choose(self, members):
+        """The number of the test that leaves the labels purest, or None."""
+        some = members[:: max(len(members) // 64, 1)]
+        counts = [({}, {}) for _ in self.tests]
+        for i, (place, label) in enumerate(some):
+            for test, sides in zip(self.tests, counts, strict=True):
+                side = sides[0 if self.passes(place, test) else 1]
+                side[label] = side.get(label, 0) + 1
+            last = i == len(some) - 1
+            yield len(self.tests) + (len(self.tests) * min(self.n_labels, len(some)) // 2 if last else 0)
+        return self.best(counts)
+
+    def passes(self, place, test):
+        j, equal, threshold = test
+        return self.rows[place, j] == threshold if equal else self.rows[place, j] <= threshold
+
+    def columns(self):
+        """Those of a row of which tests are drawn."""
+        return range(self.features)
+
     def draw_tests(self, members):
-        wanted = 4 * min(self.features, math.ceil(math.sqrt(self.features)) + 1)
-        n, tries = len(members), 0
+        columns, n, tries = self.columns(), len(members), 0
+        wanted = 4 * min(self.width, math.ceil(math.sqrt(self.width)) + 1)
         wanted = 2 * wanted if n >= 256 else max(wanted // 3, 2) if n < 6 else wanted
-        while len(self.tests) < wanted and tries < 4 * wanted and self.features:
+        while len(self.tests) < wanted and tries < 4 * wanted and columns:
             tries += 1
             bits, more = self.random.bits(), self.random.bits()
-            j = low(bits, self.features)
+            j = columns[low(bits, len(columns))]
             if self.passed_over(j, more):
                 continue
             a, b = (self.rows[members[i][0], j] for i in (high(bits, n), low(more, n)))

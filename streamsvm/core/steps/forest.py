@@ -50,16 +50,22 @@ _LEVELS = 3  # that trees are walked between two looks whether they have come to
 
 
 @compiled
-def walk_trees(block: np.ndarray, store: np.ndarray) -> None:
-    """Bring the row at hand of a committee to a leaf of each tree.
-
-    Trees go down in step, without branches: their reads from memory overlap.
-    """
+def fill_row(block: np.ndarray, store: np.ndarray) -> None:
+    """Fill in the features of the row at hand of a committee, less their anchors."""
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
     added = h["added"]
     for j in range(min(h["used"], h["kept"] - added)):
         s.row[j + added] = np.float32(min(max(v.given[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
+
+
+@compiled
+def walk_trees(store: np.ndarray) -> None:
+    """Bring the row at hand to a leaf of each tree.
+
+    Trees go down in step, without branches: their reads from memory overlap.
+    """
+    s = forest_views(store)
     nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
     reached, depths, walking, slots = s.reached, s.depths, s.walking, s.slots
     for t in range(TREES):
@@ -115,7 +121,8 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     """
     v, s = committee_views(block), forest_views(store)
     h, live = s.header[0], v.header[0]["live"]
-    walk_trees(block, store)
+    fill_row(block, store)
+    walk_trees(store)
     if h["learned"] == 0:
         for k in range(live):
             v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0

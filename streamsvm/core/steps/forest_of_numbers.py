@@ -24,7 +24,7 @@ from streamsvm.core.memory.forest import (
     VOTED,
     forest_views,
 )
-from streamsvm.core.steps.forest import LATEST, keep_row, walk_trees
+from streamsvm.core.steps.forest import LATEST, fill_row, keep_row, walk_trees
 from streamsvm.core.steps.forest_growth import grow_tree, vote_of
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import FIRST_INPUT, bounded, vote_of_numbers
@@ -43,7 +43,8 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best]))
     s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
     s.row[VOTED], s.row[MISSED] = np.float32(base), np.float32(s.header[0]["missed"])
-    walk_trees(block, store)
+    fill_row(block, store)
+    walk_trees(store)
     means = s.leaves.view(np.float32)
     for kind in range(2):
         total = mean = 0.0

@@ -6,7 +6,7 @@ import pytest
 from refused import refused
 from streamsvm.core.memory import forest as memory
 from streamsvm.core.memory.forest import HEADER, LEAVES, NODES, TREES, ForestStore
-from streamsvm.core.steps import forest
+from streamsvm.core.steps import forest, forest_of_numbers
 from streamsvm.core.steps.forest_growth import grow_tree
 
 pytestmark = pytest.mark.once  # interpreted, each state takes half a second
@@ -23,25 +23,42 @@ def learn(store, n, seed=0, labels=3):
         v.rows[place, : store.used] = v.row[: store.used]
         v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
         h["learned"] += 1
-        forest._walk_trees(store.block)
+        forest.walk_trees(store.block)
         forest._teach_trees(store.block, damping, place, int(v.labels[place]))
         grow_tree(store.block, damping)
+    return store
+
+
+def learn_numbers(store, n, seed=0):
+    """Learn n rows of whole numbers behind the three columns that are added, and their targets."""
+    rng, v = np.random.default_rng(seed), store.views
+    for _ in range(n):
+        h = v.header[0]
+        place, width = int(h["learned"] % h["places"]), 3 + store.used
+        v.row[:width] = rng.integers(9, size=width)
+        v.rows[place, :width] = v.row[:width]
+        v.numbers[:, place] = v.row[3] - 4.0, v.row[4] - 4.0
+        h["learned"] += 1
+        forest.walk_trees(store.block)
+        for kind in range(2):
+            forest_of_numbers._teach_trees(store.block, kind, float(v.numbers[kind, place]))
+        grow_tree(store.block, np.zeros(1))
     return store
 
 
 def made(n=0, rows=120, max_features=5, labels=3, columns=None, used=3):
     store = ForestStore(rows, max_features, labels, columns=columns)
     store.used = used
-    return learn(store, n)
+    return learn(store, n) if labels else learn_numbers(store, n)
 
 
 def test_store_size_is_what_its_formula_says():
-    for rows, features, labels in ((12, 1, 2), (2400, 16, 2), (2400, 64, 26), (2400, 300, 100), (2400, 10_000, 2)):
+    for rows, features, labels in ((12, 1, 2), (2400, 16, 2), (2400, 64, 26), (2400, 300, 100), (2400, 10_000, 2), (2400, 16, 0)):
         N, D, K = rows, -(-features // 16) * 16, labels
         store = ForestStore(rows, features, labels)
-        kept = min(D, 512)
+        kept = min(D, 512) + (0 if K else 3)
         places = min(N, 153_600 // kept)
-        about = 4 * min(N * kept, 153_600) + 6 * places + 32 * kept**0.5 * (K + 8) + 259_000
+        about = 4 * min(N * kept, 153_600) + (6 if K else 14) * places + 32 * kept**0.5 * (K + 8) + 259_000
         assert abs(store.nbytes - about) < 0.03 * about
         assert store.nbytes == store.block.nbytes == ForestStore.nbytes_of(rows, D, labels)
         assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.nbytes_of(rows, 2, labels)
@@ -93,6 +110,26 @@ def test_of_more_features_there_is_room_for_fewer_rows_and_the_latest_stay(n, mo
     assert other.grown > 1
 
 
+@pytest.mark.parametrize("n", [0, 7, 60, 300])
+def test_a_store_of_numbers_is_copied_and_restored(n, monkeypatch):
+    store, other = made(n, labels=0, columns=4), ForestStore(120, 5, 0, columns=16)
+    other.take(store)
+    again = ForestStore(120, 5, 0, columns=16)
+    again.restore(other.snapshot())
+    for each in (store, other, again):
+        learn_numbers(each, 150, seed=1)
+    assert again.snapshot() == other.snapshot()
+    for number in range(TREES):
+        for ours, theirs in zip(other.tree(number), store.tree(number), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    monkeypatch.setattr(memory, "MOST_CELLS", 40 * 8)
+    fewer = ForestStore(120, 5, 0, columns=5)
+    fewer.take(store)
+    assert fewer.views.numbers.shape == (2, 40)
+    ForestStore(120, 5, 0, columns=5).restore(fewer.snapshot())
+    assert learn_numbers(fewer, 100).grown > store.grown
+
+
 def test_labels_that_are_swapped_are_swapped_everywhere():
     store = learn(made(), 200, labels=2)
     before, v = store.snapshot(), store.views
@@ -117,13 +154,13 @@ def test_a_store_that_is_restored_goes_on_as_the_other(n):
     assert other.grown > 3
 
 
-def of_phase(phase):
+def of_phase(phase, labels=3):
     """A store whose tree is at this point: of many features, so that it takes long."""
-    store = made(100, max_features=64, used=64)
+    store = made(100, max_features=64, used=64, labels=labels)
     for seed in range(500):
         if store.views.header[0]["phase"] == phase:
             return store
-        learn(store, 1, seed=seed)
+        learn(store, 1, seed=seed) if labels else learn_numbers(store, 1, seed=seed)
     raise AssertionError(phase)
 
 
@@ -176,7 +213,7 @@ NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say
         (change("begun", 2**40), "does not fit"),
         (change("rows", np.nan, (0, 0)), "rows hold nan"),
         (change("rows", np.inf, (0, 0)), "rows hold inf"),
-        (change("labels", 3, 0), "labels that there are not"),
+        (change("labels", 3, 0), "labels or numbers that there are not"),
         (change("labels", -1, 0), "labels hold -1"),
         (change("fractions", 2, 0), "fractions hold 2"),
         (change("anchors", np.nan, 0), "anchors hold nan"),
@@ -228,6 +265,40 @@ NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say
 def test_snapshots_that_compiled_code_could_not_trust_are_refused(made_by, match):
     store = of_phase(memory.COUNTING)
     other = ForestStore(120, 64, 3)
+    other.restore(store.snapshot())
+    made_by(store)
+    before = other.snapshot()
+    refused(match, other.restore, store._saved.tobytes())
+    assert other.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("made_by", "match"),
+    [
+        (change("labels", 3), "the snapshot's labels is 3, the store's 0"),
+        (change("numbered", 5), "the snapshot's numbered is 5"),
+        (change("summed", 0), "the snapshot's summed is 0"),
+        (change("added", 0), "the snapshot's added is 0"),
+        (change("missed", np.nan), "labels or numbers that there are not"),
+        (change("missed", 21.0), "labels or numbers that there are not"),
+        (change("numbers", np.nan, (1, 0)), "numbers hold nan"),
+        (change("numbers", -21.0, (0, 0)), "numbers hold -21"),
+        (change("sums", np.inf, 0), "sums hold inf"),
+        (change("labels", 1, 0), "labels or numbers that there are not"),
+        (of_node(leaf=(1, 0x7FFF), inner=False), "a mean or a count"),  # no number
+        (of_node(leaf=(1, 0x42FF), inner=False), "a mean or a count"),  # 127
+        (of_node(leaf=(3, 0x42FF), inner=False), "a mean or a count"),
+        (of_node(leaf=(3, -0x4100), inner=False), "a mean or a count"),
+        (of_node(link=lambda link, _: link | 67 << 16), NOWHERE),
+        (change("cursor", 1000), STANDS),
+        (change("cursor", -1), STANDS),
+        (change("features", 67, 0), STANDS),
+        (change("members", 1, (1, 0)), STANDS),
+    ],
+)
+def test_snapshots_of_numbers_that_compiled_code_could_not_trust_are_refused(made_by, match):
+    store = of_phase(memory.COUNTING, labels=0)
+    other = ForestStore(120, 64, 0)
     other.restore(store.snapshot())
     made_by(store)
     before = other.snapshot()

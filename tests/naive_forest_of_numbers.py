@@ -1,0 +1,94 @@
+"""A slow twin of the rolling forest of a committee that predicts numbers: every other tree is of targets."""
+
+import numpy as np
+
+from naive_forest import NaiveForest, Node
+
+TARGET, MISSING = range(2)
+
+
+class MeanNode(Node):
+    """A leaf, which is the mean of numbers and counts as some rows, until it is cut."""
+
+    def __init__(self, mean=0.0, rows=0):
+        super().__init__()
+        self.mean, self.rows = np.float32(mean), np.float32(rows)
+
+
+class NaiveForestOfNumbers(NaiveForest):
+    """Rows begin with the last target, what experts predict, and what these missed last."""
+
+    work, node, kinds = 1500, MeanNode, 2
+
+    def __init__(self, places, seed, columns):
+        super().__init__(places, seed, 3 + columns)
+        self.numbers, self.missed = np.zeros((2, places), np.float32), 0.0
+        self.fractions[:3] = True
+
+    @property
+    def width(self):
+        return 3 + self.features
+
+    def row_with(self, given, last, base):
+        return np.array(
+            [np.float32(x) for x in (last, base, self.missed)]
+            + [np.float32(x - a) for x, a in zip(given, self.anchors[3:], strict=False)]
+        )
+
+    def say(self, given, last, base):
+        """The target by the trees of targets, and by those of what experts miss."""
+        row, means = self.row_with(given, last, base), []
+        for kind in (TARGET, MISSING):
+            votes = np.array(self.votes[kind::2], float)
+            means.append(votes @ [float(tree.leaf(row)[0].mean) for tree in self.trees[kind::2]] / votes.sum())
+        return means[0], base + means[1]
+
+    def learn(self, given, last, base, target):
+        row, place = self.row_with(given, last, base), self.learned % self.places
+        numbers = target, target - float(np.float32(base))
+        self.features = len(given)
+        self.fractions[3 : len(row)] |= np.array(given) != np.floor(given)
+        self.rows[place, : len(row)], self.numbers[:, place] = row, numbers
+        self.learned += 1
+        for t, tree in enumerate(self.trees):
+            leaf, number = tree.leaf(row)[0], numbers[t % 2]
+            self.ages[t] = min(self.ages[t] + 1, 48)
+            error = float(self.errors[t])
+            self.errors[t] = np.float32(error + (abs(number - float(leaf.mean)) - error) / (self.ages[t] + 2.0))
+            leaf.rows = np.float32(min(float(leaf.rows) + 1.0, 20.0))
+            leaf.mean = np.float32(float(leaf.mean) + (number - float(leaf.mean)) / float(leaf.rows))
+        self.go_on()
+        self.missed = numbers[1]
+
+    def vote_of(self, error):
+        return np.float32(1.0 / (0.01 + float(error)) ** 2)
+
+    def known(self, place):
+        return float(self.numbers[self.grown % 2, place])
+
+    def is_mixed(self, members):
+        return len(members) >= 8
+
+    def columns(self):
+        return range(self.width) if self.grown % 2 == MISSING else [0, *range(3, self.width)]
+
+    def passed_over(self, j, bits):
+        return False
+
+    def choose(self, members):
+        """The number of the test that explains most of the variance, or None."""
+        step = max(len(members) // 64, 1)
+        some, best, most = members[::step], None, -1.0
+        total = sum(number for _, number in some)
+        for number, test in enumerate(self.tests):
+            fails = [y for place, y in some if not self.passes(place, test)]
+            if 0 < len(fails) < len(some):
+                explained = (total - sum(fails)) ** 2 / (len(some) - len(fails)) + sum(fails) ** 2 / len(fails)
+                if explained > most:
+                    best, most = number, explained
+            yield len(members) // step + (len(self.tests) // 2 if number == len(self.tests) - 1 else 0)
+        return best
+
+    def make_leaf(self, node, members, mixed):
+        some = [number for _, number in members[:: max(len(members) // 64, 1)]]
+        node.mean, node.rows = np.float32(sum(some) / len(some)), np.float32(min(len(members), 20))
