@@ -3,6 +3,7 @@
 import numpy as np
 
 from naive_forest import NaiveForest
+from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
 from naive_neighbours import NaiveMemory, NaiveTable
 from problems import functions_of, names_of
 from streamsvm import SVMClassifier
@@ -60,7 +61,11 @@ def said_by(model, number, x):
         said = memory.say(z, spread if model.scaling is None else (spread > 0.0).astype(float), names or ())
         return said[-live:, None]
     if expert.kind == kinds.FOREST:
-        return NaiveForest.of(stores[0]).say([x.get(name, 0.0) for name in model.feature_names], range(len(names)))
+        given = [x.get(name, 0.0) for name in model.feature_names]
+        if labelled:
+            return NaiveForest.of(stores[0]).say(given, range(len(names)))
+        last, base = float(model._own[0]["last_target"]), predicted_before(v, v.experts[number, 3])
+        return np.array([NaiveForestOfNumbers.of(stores[0]).say(given, last, base)])
     if expert.kind == kinds.LAST_LABEL:
         table, own = NaiveTable(), model._own[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))

@@ -42,6 +42,12 @@ class Node:
         self.label, self.place, self.first, self.other, self.second = label, place, first, other, second
         self.feature = None
 
+    @classmethod
+    def of(cls, leaf):
+        """That of a leaf in a store; labels are their numbers."""
+        label, other, place, counts = map(int, leaf)
+        return cls(label, place, counts % 256, other, counts // 256)
+
     def cut(self, feature, equal, threshold, left, right):
         self.feature, self.equal, self.threshold, self.left, self.right = feature, equal, threshold, left, right
 
@@ -59,9 +65,8 @@ class Node:
         return [self] if self.feature is None else [self, *self.left.nodes(), *self.right.nodes()]
 
 
-def tree_of(links, thresholds, leaves):
-    """The tree that a store has in arrays; labels are their numbers."""
-    nodes = [Node(*map(int, (leaf[0], leaf[2], leaf[3] % 256, leaf[1], leaf[3] // 256))) for leaf in leaves.tolist()]
+def tree_of(links, thresholds, nodes):
+    """The tree that a store has in arrays, of whose nodes each one is given as a leaf."""
     for node, link, threshold in zip(nodes, links.tolist(), thresholds, strict=True):
         if threshold != math.inf:
             left = link % 2**16
@@ -89,7 +94,9 @@ class NaiveForest:
         v = store.views
         forest = cls(len(v.labels), 0, len(v.anchors))
         forest.anchors, forest.votes, forest.learned = v.anchors.copy(), v.votes.copy(), store.learned
-        forest.trees = [tree_of(*store.tree(number)) for number in range(TREES)]
+        forest.missed = float(v.header["missed"][0])
+        trees = (store.tree(number) for number in range(TREES))
+        forest.trees = [tree_of(links, cuts, [cls.node.of(leaf) for leaf in leaves]) for links, cuts, leaves in trees]
         return forest
 
     def row(self, given):

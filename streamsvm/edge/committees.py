@@ -90,6 +90,8 @@ def check_forest(step: Step, width: int) -> int:
     left, n = step_array(step, "left", (-1,), "i"), len(step.arrays["left"])
     feature, equal = (step_array(step, name, (n,), "i") for name in ("feature", "equal"))
     step_array(step, "thresholds", (n,))
+    if labels == 1:
+        raise ProgramError("labels of a step 'forest' are one: there are two or more, or 0 where numbers are predicted")
     votes, inner = step_array(step, "votes", (len(roots),)).astype(np.float64), left >= 0
     if labels:
         counts = step_array(step, "counts", (-1, 2), "i")
@@ -102,7 +104,6 @@ def check_forest(step: Step, width: int) -> int:
     ends = np.append(roots[1:], n)[np.searchsorted(roots, np.arange(n), "right") - 1] if len(roots) and n else left
     good = (
         n > 0
-        and labels != 1
         and possible
         and len(roots) > 0
         and roots[0] == 0

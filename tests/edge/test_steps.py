@@ -254,6 +254,25 @@ def test_forests_that_do_not_fit_are_refused(given, reason):
     refused(reason, width_of, Step("forest", (0,), FOREST | given, {"labels": 3}), 2, error=edge.ProgramError)
 
 
+def test_forests_of_numbers_have_means_of_leaves():
+    given = {name: array for name, array in FOREST.items() if name not in ("targets", "counts")}
+    means = {"means": np.arange(float(len(FOREST["counts"])))}
+    step = Step("forest", (0,), given | means, {"labels": 0})
+    assert width_of(step, 2) == 1
+    labelled = Step("forest", (0,), FOREST | {"targets": np.tile([0, 1], (len(means["means"]), 1))}, {"labels": 2})
+    assert width_of(labelled, 2) == 2
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    leaves = committees._leaf_numbers(FOREST, x.astype(np.float32))
+    votes = FOREST["votes"].astype(float)
+    np.testing.assert_allclose(value_of(step, x)[:, 0], leaves @ votes / votes.sum())
+    for bad, reason in (
+        ({}, "means"),
+        ({"means": means["means"][:1]}, "do not fit"),
+        ({"means": np.full(len(means["means"]), 2e30)}, "do not fit"),
+    ):
+        refused(reason, width_of, Step("forest", (0,), given | bad, {"labels": 0}), 2, error=edge.ProgramError)
+
+
 def test_forests_and_logarithms_need_their_options():
     for labels in (1, 2.0, 2**12 + 1, None):
         step = Step("forest", (0,), FOREST, {"labels": labels})

@@ -7,12 +7,11 @@ import pytest
 from numba import config
 
 from lists import first
-from naive_forest_of_numbers import NaiveForestOfNumbers
+from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
 from problems import learned_by, of_experts, place_of
 from streamsvm import SVMRegressor, edge
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTING, DIVIDING, IDLE, OPENING
-from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.export.describe import program_of
 from streamsvm.learners.committee import _ADDITIVE, _FOREST_OF_NUMBERS, _NEIGHBOURS, _regression_expert
 
@@ -53,17 +52,10 @@ class Beside:
     def given(self, x):
         return [x.get(name, 0.0) for name in self.model.feature_names]
 
-    def base(self):
-        """What the experts before the forest predict: half the mean of their vote, half the best of them."""
-        v, some = self.model._store.views, slice(FIRST_INPUT, self.first)
-        said, mistakes = np.clip(v.at_hand[0, some], -10.0, 10.0), v.mistakes[some]
-        votes = np.exp(0.1 * (mistakes.min() - mistakes))
-        return 0.5 * (votes @ said / votes.sum() + said[np.argmin(v.errors[some])])
-
     def compare_answers(self, x):
         model = self.model
         model.predict_one(x)
-        last, base = float(model._own[0]["last_target"]), self.base()
+        last, base = float(model._own[0]["last_target"]), predicted_before(model._store.views, self.first)
         said = model._store.views.at_hand[0, self.first : self.first + 2]
         np.testing.assert_allclose(said, self.twin.say(self.given(x), last, base), rtol=1e-6, atol=1e-6)
         return last, float(store_of(model).views.row[1])
