@@ -158,9 +158,9 @@ class SVMRegressor(OnlineRegressor, Committee):
     The model is a committee of experts that all learn every row, as `SVMClassifier` is: linear learners of first and second
     order, a sum of functions of one feature each, recursive least squares on landmarks with a Gaussian and with a cubic kernel,
     the last target, budgeted kernel regressions of what the sum of functions does not explain, a memory of rows, whose nearest
-    neighbours give the mean of their targets, and a rolling forest, which knows what experts miss together. One of the kernel regressions starts from scratch where the stream
-    drifts. If rows are scaled, a feature counts in them by what the memory of rows has learned of it, and at least .2 of the most
-    relevant one.
+    neighbours give the mean of their targets, and a rolling forest, which knows what experts miss together. One of the kernel
+    regressions starts from scratch where the stream drifts. If rows are scaled, a feature counts in them by what the memory of
+    rows has learned of it, and at least .2 of the most relevant one.
 
     Stacks combine the experts: recursive least squares with memories that fade. Their inputs are the last and the average
     output of each expert, and a mean of all of them that is weighted by their recent errors. Predictions follow the stacks,
@@ -172,12 +172,13 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     Notes
     -----
-    Before the first row, the prediction is 0. Predicting and learning a row of 10 features takes about 9 microseconds with
-    ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), 33 with ``"normal"`` (two, of 300
-    and 150 support vectors, least squares on 300 landmarks twice, nearest neighbours, and the forest), and 51 with ``"high"``
-    (three, 500, 300 and 300 landmarks, neighbours and forest). All kernel regressions except one of ``"low"`` learn what the sum of functions
-    leaves, which is simpler than the target. The experts of second order use the first 64 features only, and the memory of
-    2,000 rows is as in `SVMClassifier`: it keeps those that were missed by more than usual, and one in ten of the others.
+    Before the first row, the prediction is 0. Predicting and learning a row of 10 features takes about 9
+    microseconds with ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), 33 with ``"normal"``
+    (two, of 300 and 150 support vectors, least squares on 300 landmarks twice, nearest neighbours, and the forest), and 51 with
+    ``"high"`` (three, 500, 300 and 300 landmarks, neighbours and forest). All kernel regressions except one of ``"low"`` learn
+    what the sum of functions leaves, which is simpler than the target. The experts of second order use the first 64 features
+    only, and the memory of 2,000 rows is as in `SVMClassifier`: it keeps those that were missed by more than usual, and one in
+    ten of the others.
 
     The forest has the trees of that of `SVMClassifier`. Eight predict the target, by the features and the last target. Eight
     predict what the mean of the other experts' vote and of the best one of them misses: by the features, the last target, that
