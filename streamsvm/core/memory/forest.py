@@ -188,7 +188,8 @@ class ForestStore(Store[ForestViews]):
     It is allocated at construction. Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in
     `Store`. It is a ValueError if a size is not a positive integer, or would not fit into memory.
 
-    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 259,000`` bytes.
+    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 259,000`` bytes;
+    where numbers are predicted, D is three more, K is 0, and it is 14 N in place of 6 N.
 
     >>> store = ForestStore(rows=2400, max_features=16, labels=2)
     >>> store.learned, store.grown, store.nbytes
