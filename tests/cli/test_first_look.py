@@ -22,7 +22,7 @@ from streamsvm.cli.tables import given_of, table_of
 from streamsvm.files.messages import quoted_name
 from streamsvm.stream import open_source
 from streamsvm.stream.look.beginnings import of_files
-from streamsvm.stream.look.proposals import NothingLeftError, reading_proposal, tried
+from streamsvm.stream.look.first_look import NothingLeftError, reading_proposal, tried
 from streamsvm.stream.look.seen_columns import look
 from streamsvm.stream.loop import parameters_of
 from streamsvm.stream.tables import TableEncoder

@@ -7,7 +7,7 @@ import pytest
 
 from streamsvm import load
 from streamsvm.stream.look.beginnings import of_files
-from streamsvm.stream.look.text_files import text_options
+from streamsvm.stream.look.first_look import text_options
 
 
 def shoppers(n=400):

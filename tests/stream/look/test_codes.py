@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from streamsvm.stream.look.codes import are_codes
-from streamsvm.stream.look.column_kinds import column_of
+from streamsvm.stream.look.column_kinds import are_codes, column_of
 
 N = 200
 rng = random.Random(5)
