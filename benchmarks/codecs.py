@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 
 from streamsvm.stream import Table
-from streamsvm.stream.text_numbers import laid_out
+from streamsvm.stream.tables.chunk import laid_out
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.codecs import table_of
 

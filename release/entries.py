@@ -175,8 +175,7 @@ def use_sources() -> None:
     from streamsvm.stream import LIBSVMSource
     from streamsvm.stream.json_objects import JSONObjects
     from streamsvm.stream.tables import TableEncoder
-    from streamsvm.stream.tables.chunk import Table
-    from streamsvm.stream.text_numbers import laid_out
+    from streamsvm.stream.tables.chunk import Table, laid_out
 
     found = JSONObjects("y", json.loads).table(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"])
     assert found is not None

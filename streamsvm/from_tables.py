@@ -20,8 +20,7 @@ from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.model import room_for
-from streamsvm.stream.tables.options import ROLES, arguments_of, columns_of
-from streamsvm.stream.tables.table_reading import TableReading
+from streamsvm.stream.tables.options import ROLES, TableReading, arguments_of, columns_of
 
 
 def table_model(

@@ -10,8 +10,8 @@ from typing import Any, Self
 import orjson
 from kafka.errors import InvalidRecordError, InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
+from streamsvm.stream.answers import message_of
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
-from streamsvm.stream.keeping import message_of
 from streamsvm.stream.tables.chunk import Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers

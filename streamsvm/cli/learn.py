@@ -22,8 +22,8 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.arguments import Output
 from streamsvm.cli.job import LearnJob, learn_job
-from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_streams, position_now, stopping
 from streamsvm.cli.tables import table_of
@@ -37,8 +37,7 @@ from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_to
 from streamsvm.stream.look.first_look import first_look
 from streamsvm.stream.open import open_checkpoints, open_worker
 from streamsvm.stream.rows import learner_of, listed, steps_of
-from streamsvm.stream.tables.options import TableOptions, flags_of
-from streamsvm.stream.tables.table_reading import TableReading, drawn_table
+from streamsvm.stream.tables.options import TableOptions, TableReading, drawn_table, flags_of
 
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 

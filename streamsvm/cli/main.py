@@ -26,13 +26,14 @@ from streamsvm.cli.arguments import (
     add_table_flags,
     add_trusted,
     expanded_words,
+    logged,
     parse_bound,
     parse_count,
     parse_period,
     parse_place,
     parse_share,
+    says_json,
 )
-from streamsvm.cli.logs import logged, says_json
 from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
 from streamsvm.cli.signals import INTERRUPTED
 from streamsvm.files.messages import MissingPackageError

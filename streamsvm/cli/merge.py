@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.logs import Output
+from streamsvm.cli.arguments import Output
 from streamsvm.cli.streams import stopping, unwinding
 from streamsvm.stream import CheckpointError, CheckpointFolder
 from streamsvm.stream.checkpoint import Checkpoints

@@ -23,7 +23,7 @@ from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.several import TABLES, Scores
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.model import room_for
-from streamsvm.stream.tables.table_reading import TableReading
+from streamsvm.stream.tables.options import TableReading
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {

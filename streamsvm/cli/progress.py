@@ -15,11 +15,11 @@ from rich.text import Text
 from river import compose
 
 from streamsvm.cli import printable
-from streamsvm.cli.logs import Output
+from streamsvm.cli.arguments import Output
 from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.rows import learner_of
+from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.curve import LearningCurve
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 

@@ -20,8 +20,8 @@ from streamsvm.core.bars import AGAINST, FOR, plain_line
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import ModelFileError, write
 from streamsvm.stream.rows import learner_of, steps_of
+from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.tables import TableEncoder
 
 if TYPE_CHECKING:

@@ -34,11 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.files.bounds import check_hashes, check_shared
-from streamsvm.files.codecs import CODECS, codec_of
-from streamsvm.files.container import DTYPES, CorruptError
+from streamsvm.files.codecs import CODECS, METHODS, UntrustedError, codec_of, find_class, find_function, name_of
+from streamsvm.files.container import DTYPES, CorruptError, check_hashes, check_shared
 from streamsvm.files.messages import shown
-from streamsvm.files.names import METHODS, UntrustedError, find_class, find_function, name_of
 from streamsvm.files.river_objects import check_nesting, check_object
 from streamsvm.files.river_state import check_scaler, check_wrapper
 

@@ -22,7 +22,7 @@ from streamsvm.core.frames import as_frame, as_matrix
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.core.sparse import dense
 from streamsvm.core.transformers import Units, units_between
-from streamsvm.files.bounds import check_hashes
+from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.learners.wrapping import examples_within, explained_within
 

@@ -24,8 +24,8 @@ from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
 from streamsvm.stream.prediction import FollowedFolder, Predicted, PredictionLoop
+from streamsvm.stream.scored_loop import CurvePoint, LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.curve import CurvePoint, LearningCurve
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource
 from streamsvm.stream.stream_loop import Progress

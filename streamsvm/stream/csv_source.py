@@ -20,10 +20,9 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource
-from streamsvm.stream.tables.chunk import BadRow, Row, Table, Values
+from streamsvm.stream.tables.chunk import BadRow, Odd, Row, Table, TextValues, Values, laid_out
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
-from streamsvm.stream.text_numbers import Odd, TextValues, laid_out
 
 #: Those of which lines can be split, and the encodings whose texts have as many bytes as letters, or can be cut anywhere.
 _DELIMITERS = ",;\t|"

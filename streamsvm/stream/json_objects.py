@@ -12,10 +12,9 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_objects
 from streamsvm.files.messages import shown
-from streamsvm.stream.tables.chunk import Table, Values
+from streamsvm.stream.tables.chunk import Odd, Table, TextValues, Values
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import label_of
-from streamsvm.stream.text_numbers import Odd, TextValues
 
 _LONGEST = 1 << 20  # bytes of a row
 _MANY_NAMES, _MOST_NAMES = 64, 4096
@@ -32,7 +31,7 @@ class JSONObjects:
     certain, a row is odd: it is not read. ``label`` is the name of the label's field, ``reading`` how columns are read; None: as
     JSON has them.
 
-    >>> from streamsvm.stream.text_numbers import laid_out
+    >>> from streamsvm.stream.tables.chunk import laid_out
     >>> rows = [b'{"a": 1, "b": "two", "y": "yes"}', b'{"y": null, "a": 3}', b'{"a": 4.5, "b": [5]}']
     >>> JSONObjects("y", json.loads).table(*laid_out(rows), known=["a"])
     Table(names=('a', 'b'), columns=[array([ 1.,  3., nan]), ['two', None, None]], y=['yes', None, None], ..., odd=[2], ...)

@@ -10,10 +10,9 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.sources import LinesChunk, TextSource
-from streamsvm.stream.tables.chunk import BadRow, Row, Table
+from streamsvm.stream.tables.chunk import BadRow, Row, Table, laid_out
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import at_path, flat_row, label_of
-from streamsvm.stream.text_numbers import laid_out
 
 _OF_LISTS = "; in a list of rows, write each on a line of its own (in pandas: to_json(orient='records', lines=True))"
 

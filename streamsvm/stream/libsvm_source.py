@@ -15,9 +15,8 @@ from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.sources import LinesChunk, TextSource
-from streamsvm.stream.tables.chunk import Row, Table
+from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, laid_out
 from streamsvm.stream.tables.values import number
-from streamsvm.stream.text_numbers import Odd, TextValues, laid_out
 
 
 class LIBSVMSource(TextSource):

@@ -24,9 +24,8 @@ from streamsvm.stream.rows import (
     columns_of,
     gives_probabilities,
 )
-from streamsvm.stream.scored_loop import Metric, ScoredLoop
+from streamsvm.stream.scored_loop import LearningCurve, Metric, ScoredLoop
 from streamsvm.stream.scores.base import Both, ScoreReport
-from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.stream_loop import LoopOptions, Progress
 from streamsvm.stream.tables.chunk import Chunk, Row, Weighted
 from streamsvm.stream.together import Together

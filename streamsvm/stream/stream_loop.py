@@ -14,7 +14,7 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import ExtraFields
+from streamsvm.stream.answers import ExtraFields, check_kept, keeping_of
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import (
     START_AFRESH,
@@ -24,7 +24,6 @@ from streamsvm.stream.endpoints import (
     Source,
     StreamError,
 )
-from streamsvm.stream.keeping import check_kept, keeping_of
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, RowError, reason_of
 from streamsvm.stream.scores.base import ScoreReport

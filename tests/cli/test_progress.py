@@ -13,8 +13,8 @@ import pytest
 
 from command_words import with_a_model
 from streamsvm import BSGDClassifier
+from streamsvm.cli.arguments import Output
 from streamsvm.cli.learn import _show_rows
-from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
 from streamsvm.stream import IterableSource, LearningLoop, Progress
 

@@ -19,8 +19,7 @@ from refused import raises
 from saved import dumps
 from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 from streamsvm.core.memory.features import FeatureSpace
-from streamsvm.files.bounds import check_hashes, check_shared
-from streamsvm.files.container import CorruptError
+from streamsvm.files.container import CorruptError, check_hashes, check_shared
 from streamsvm.files.tree import read, written
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler

@@ -13,7 +13,7 @@ from patience import until
 from row_tables import float32_table
 from streamsvm import BSGDClassifier
 from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, JoinedSource, LearningLoop, PredictionLoop, StreamError
-from streamsvm.stream.keeping import MOST_OF_MESSAGE
+from streamsvm.stream.answers import MOST_OF_MESSAGE
 from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
 from streamsvm_kafka.clients import kafka_python

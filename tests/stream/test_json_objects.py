@@ -10,9 +10,8 @@ import pytest
 from json_messages import NAMES, message
 from streamsvm.stream.json_objects import JSONObjects
 from streamsvm.stream.tables import Reading
-from streamsvm.stream.tables.chunk import Table
+from streamsvm.stream.tables.chunk import Table, laid_out
 from streamsvm.stream.tables.values import label_of
-from streamsvm.stream.text_numbers import laid_out
 
 pytestmark = pytest.mark.once
 PARSERS = {"json": json.loads, "orjson": orjson.loads}

@@ -32,8 +32,8 @@ from streamsvm.stream import (
     TableChunk,
     open_source,
 )
+from streamsvm.stream.answers import MOST_KEPT, keeping_of, kept_values
 from streamsvm.stream.endpoints import WrappedSource
-from streamsvm.stream.keeping import MOST_KEPT, keeping_of, kept_values
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import ChangedChunk
 

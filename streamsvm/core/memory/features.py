@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import PLAIN, Overflow, plain
-from streamsvm.files.bounds import check_hashes
+from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
 
 #: The policies for a new feature name when every column has one.

@@ -20,11 +20,11 @@ from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.page import plain
 from streamsvm.stream.rows import learner_of, steps_of
+from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.scores.several import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.table_reading import SeenColumn
+from streamsvm.stream.tables.options import SeenColumn
 
 _SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.files.bounds import check_hashes
+from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.scores.base import Both

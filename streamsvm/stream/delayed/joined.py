@@ -13,6 +13,7 @@ from typing import Any
 
 from streamsvm.core.checks import checked_mapping
 from streamsvm.files.messages import shown
+from streamsvm.stream.answers import kept_values
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,
     Awaited,
@@ -24,7 +25,6 @@ from streamsvm.stream.delayed.events import (
     pack_row,
 )
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
-from streamsvm.stream.keeping import kept_values
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, RowsChunk
 

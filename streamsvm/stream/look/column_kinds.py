@@ -398,8 +398,8 @@ def are_codes(name: str, numbers: Sequence[float]) -> bool:
     counts = Counter(number for number, _ in itertools.groupby(numbers))
     if not _are_clustered(sorted(counts)):
         return False
-    for number in {min(counts), max(counts), counts.most_common(1)[0][0]}:  # where what is too small or too large may stand
-        del counts[number]
+    for end in {min(counts), max(counts), counts.most_common(1)[0][0]}:  # where what is too small or too large may stand
+        del counts[end]
     is_varied = len(counts) >= _FEWEST and sum(counts.values()) >= _VARIED * len(numbers)
     return is_varied and _have_digits_of_codes(counts) and _are_repeated(counts)
 
@@ -428,10 +428,10 @@ def _are_repeated(counts: Mapping[float, int]) -> bool:
     equal = sum(count * (count - 1) // 2 for count in counts.values())
     numbers = sorted(counts)
     near, first, window = 0, 0, 0  # pairs of rows; the first number that is near; the rows from there on
-    for number in numbers:
-        while number - numbers[first] > _NEAR:
+    for current in numbers:
+        while current - numbers[first] > _NEAR:
             window -= counts[numbers[first]]
             first += 1
-        near += window * counts[number]
-        window += counts[number]
+        near += window * counts[current]
+        window += counts[current]
     return equal >= _EQUAL and equal * 2 * _NEAR >= _TIMES_NEAR * near

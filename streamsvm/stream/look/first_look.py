@@ -18,9 +18,17 @@ from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import Column, is_number
 from streamsvm.stream.look.seen_columns import TARGET, look
 from streamsvm.stream.tables.chunk import Row
-from streamsvm.stream.tables.options import READING, ROLES, TableOptions, columns_text, table_options
+from streamsvm.stream.tables.options import (
+    READING,
+    ROLES,
+    SeenColumn,
+    TableOptions,
+    TableReading,
+    as_read,
+    columns_text,
+    table_options,
+)
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.table_reading import SeenColumn, TableReading, as_read
 
 _BY_COLUMN = ("dates", "marks")  # options that are mappings
 

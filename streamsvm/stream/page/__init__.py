@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 from streamsvm.files.messages import cut
+from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.curve import LearningCurve
 
 _LONGEST = 60  # letters of a name or a label
 #: Metrics of which less is better.

@@ -9,8 +9,8 @@ from typing import Any
 
 from streamsvm.stream.page import curve_of, plain, score_of, scores_of
 from streamsvm.stream.prediction import Predicted
+from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.curve import LearningCurve
 from streamsvm.stream.stream_loop import Progress
 
 _MOST_NOTES = 20

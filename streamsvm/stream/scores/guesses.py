@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.files.bounds import check_hashes
+from streamsvm.files.container import check_hashes
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.rows import MOST_LABELS
 

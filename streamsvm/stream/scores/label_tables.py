@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from streamsvm.files.bounds import check_hashes
+from streamsvm.files.container import check_hashes
 from streamsvm.stream.scores.base import State, TableScore
 
 _MOST_KEPT = 100  # labels that are told apart

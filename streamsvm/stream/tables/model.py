@@ -16,8 +16,8 @@ from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import Table, is_absent
+from streamsvm.stream.tables.options import TableReading
 from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.table_reading import TableReading
 from streamsvm.stream.tables.values import date_text, number
 
 _FEW, _FEW_ROWS, _MANY_ROWS = 8, 64, 1024  # rows that are taken one by one, first together, and at most

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from refused import raises
 from row_tables import float32_table, float32s, hostile_seeds, mutated, npy, same, stream, tables
 from streamsvm.stream.endpoints import Row
-from streamsvm.stream.text_numbers import laid_out
+from streamsvm.stream.tables.chunk import laid_out
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
 from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, TableCodec
 from streamsvm_kafka.codecs.protocol import table_of
