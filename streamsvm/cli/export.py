@@ -17,7 +17,6 @@ from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.c.writer import needs_of
-from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.order import order_of
@@ -79,9 +78,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{arguments.path} was not exported: {error}") from error
     single = arguments.form == "c" or arguments.inputs == "float"
     if written is not program:
+        from streamsvm.export.compare import rows_near_vectors  # noqa: PLC0415 - of models that are made smaller alone
+
         _compare_answers(program, written, rows_near_vectors(program), "near its support vectors", single)
-    if sample is not None:
-        _compare_answers(program, written, sample, f"of {arguments.sample}", single)
+        if sample is not None:
+            _compare_answers(program, written, sample, f"of {arguments.sample}", single)
     if arguments.form in ("c", "onnx"):
         print(printable(_order_of(written)))
     for path in paths:
@@ -134,6 +135,8 @@ def _compare_answers(program: Program, written: Program, rows: np.ndarray, which
     """Print what a written program answers otherwise on rows, if there are any, and warn if that is much."""
     if not len(rows):
         return
+    from streamsvm.export.compare import comparison  # noqa: PLC0415
+
     found = comparison(program, written, rows, single=single)
     print(printable(f"compared with the model on rows {which}: {found}"))
     if found.is_large:

@@ -15,7 +15,7 @@ from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.edge.steps import kernel_values
-from streamsvm.export.c.names import names_bytes
+from streamsvm.export.c.text import names_bytes
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised, rounded
 

@@ -13,7 +13,7 @@ from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, edge
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.c import CModel, write_c
-from streamsvm.export.c.names import names_bytes
+from streamsvm.export.c.text import names_bytes
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export

@@ -9,9 +9,22 @@ import numpy as np
 
 from streamsvm.edge.program import Program
 from streamsvm.export.c.library import functions_for
-from streamsvm.export.c.names import OF_NAMES, add_names, has_names, names_bytes, row_type
 from streamsvm.export.c.steps import add_step, is_fused
-from streamsvm.export.c.text import CHECKED, MACROS, Source, c_comment, c_string, checked_prefix, number, write_pair
+from streamsvm.export.c.text import (
+    CHECKED,
+    MACROS,
+    OF_NAMES,
+    Source,
+    add_names,
+    c_comment,
+    c_string,
+    checked_prefix,
+    has_names,
+    names_bytes,
+    number,
+    row_type,
+    write_pair,
+)
 from streamsvm.export.order import order_of
 from streamsvm.export.quantise import quantised
 

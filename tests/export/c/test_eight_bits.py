@@ -7,7 +7,7 @@ from c_compilers import COMPILERS, FLAGS, needs_compiler
 from c_sanitized import run_random_rows
 from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.export.c import CModel
-from streamsvm.export.c.eight_bits import takes_eight_bits
+from streamsvm.export.c.library import takes_eight_bits
 from streamsvm.export.quantise import quantised
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
