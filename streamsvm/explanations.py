@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.bars import axes_for, draw_bars
 from streamsvm.core.checks import check_number
-from streamsvm.core.explaining import Examples, Explanation, distances_to, explanation, nearest_examples
+from streamsvm.core.explaining import Examples, Explanation, axes_for, distances_to, draw_bars, explanation, nearest_examples
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import cut, shown
 from streamsvm.learners.wrapping import examples_within, explained_within

@@ -16,7 +16,7 @@ from streamsvm.cli.decisions import positive_of
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
 from streamsvm.cli.streams import newest, read_by_model, unwinding
-from streamsvm.export.report.card import card
+from streamsvm.export.report.about import card
 from streamsvm.export.report.facts import Given, facts_of
 from streamsvm.files.model_file import ModelFileError, write
 from streamsvm.stream import BadRow, StreamError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.bars import AGAINST, FOR, plain_line
+from streamsvm.core.explaining import AGAINST, FOR, plain_line
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import ModelFileError, write
 from streamsvm.stream.rows import learner_of, steps_of

@@ -18,7 +18,7 @@ from streamsvm.stream.endpoints import (
     StreamError,
     VersionedPrediction,
 )
-from streamsvm.stream.json_source import JSONLinesSource
+from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged

@@ -15,9 +15,8 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_cells
 from streamsvm.files.messages import shown
-from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.lines import LONGEST_LINE
+from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource
 from streamsvm.stream.tables.chunk import BadRow, Odd, Row, Table, TextValues, Values, laid_out

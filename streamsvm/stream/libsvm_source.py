@@ -11,8 +11,8 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_pairs
 from streamsvm.files.messages import shown
-from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.sources import LinesChunk, TextSource
 from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, laid_out

@@ -1,16 +1,232 @@
-"""Lines of a stream of bytes, given as soon as they come."""
+"""The bytes of a file, a pipe or standard input, unpacked, and their lines, as soon as they come; a wait can be ended."""
 
 from __future__ import annotations
 
+import bz2
 import codecs
+import gzip
 import hashlib
 import io
 import itertools
+import os
 import re
+import select
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from streamsvm.stream.byte_streams import ByteStream
+from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import StreamError
+
+_CHUNK_BYTES, _PACKED_BYTES = 2**18, 2**12
+#: How files that are no text begin, what they are, and what to do about it.
+_UNLIKE_TEXT = {
+    b"\x1f\x8b\x08": ("compressed by gzip", "Give it a name that ends in .gz, or unpack it: gzip -d"),
+    b"BZh": ("compressed by bzip2", "Give it a name that ends in .bz2, or unpack it: bzip2 -d"),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Give it a name that ends in .zst, or unpack it: zstd -d"),
+    b"\xfd7zXZ\0": ("compressed by xz", "Unpack it: xz -d"),
+    b"PK\x03\x04": ("a zip archive, as spreadsheets are too", "Unpack it, or save the spreadsheet as CSV"),
+    b"PAR1": ("a Parquet file", "Give it a name that ends in .parquet"),
+}
+#: Whether a wait for a pipe can be ended: not on Windows.
+_CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
+
+
+class ByteStream:
+    """The bytes of a file (``.gz``, ``.bz2`` and ``.zst``: unpacked), a FIFO or standard input (``"-"``).
+
+    A StreamError says that the stream cannot be opened or, while reading, is corrupt or cannot be read, a MissingPackageError
+    that zstandard is not installed, which ``.zst`` needs.
+    """
+
+    name: str
+    """Name of the stream in messages."""
+    is_pipe: bool = False
+    """Whether what comes next may have to be waited for."""
+    stopped: bool = False
+    """Whether `stop` was called. Then the stream seems to end."""
+
+    def __init__(self, path: str | Path) -> None:
+        standard = str(path) == "-"
+        self.name = "standard input" if standard else str(path)
+        try:
+            if standard:
+                self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
+            else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and nothing could stop that
+                no_wait = os.O_NONBLOCK if _CAN_POLL else 0
+                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | no_wait))
+        except OSError as error:
+            raise StreamError(f"{self.name}: {error.strerror or error}") from error
+        except AttributeError:  # sys.stdin is None then
+            raise StreamError(f"{self.name} is closed") from None
+        self._unpacked = _unpacking_file(self._file, self.name)
+        regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._is_seekable = regular and not standard and self._unpacked is None
+        self._read, self._first = 0, b""  # bytes that were read, and those of them that are to be given first
+        self._wakes: tuple[io.FileIO, io.FileIO] | None = None
+        if not regular and _CAN_POLL:  # else only the next bytes end a wait
+            self.is_pipe = True
+            receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
+            self._wakes = io.FileIO(receiver), io.FileIO(sender, "w")
+            self._poll = select.poll()
+            self._poll.register(self._file, select.POLLIN)
+            self._poll.register(receiver, select.POLLIN)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def read(self) -> bytes:
+        """Read the bytes that have come, or wait for some; none at the end of the stream, or if stopped."""
+        if self._first and not self.stopped:
+            given, self._first = self._first, b""
+            return given
+        return self._next()
+
+    def _next(self) -> bytes:
+        chunk: bytes | None = None
+        while chunk is None:  # or again, if another reader of the pipe was quicker
+            self._comes(None)
+            if self.stopped:
+                return b""
+            try:
+                chunk = self._file.read(_CHUNK_BYTES) if self._unpacked is None else self._unpacked.read1(_CHUNK_BYTES)
+            except (OSError, EOFError, zlib.error) as error:
+                raise StreamError(f"{self.name}, after byte {self._read:,}: {error}") from error
+        if not self._read:
+            self._check_text(chunk)
+        self._read += len(chunk)
+        return chunk
+
+    def _check_text(self, first: bytes) -> None:
+        for begin, (what, advice) in _UNLIKE_TEXT.items():
+            if first.startswith(begin) and (begin != b"BZh" or first[4:10] == b"1AY&SY"):
+                raise StreamError(f"{self.name} is {what}, and no text. {advice}")
+
+    def _comes(self, seconds: float | None) -> bool:
+        """Wait for bytes, or the end, at most so long; whether there are some."""
+        return not self.is_pipe or bool(self._poll.poll(None if seconds is None else 1000 * seconds))
+
+    def peek(self, lines: int, least: int, most_bytes: int, seconds: float, wait_on: Callable[[], bool]) -> bytes:
+        """Return the first bytes of the stream, in whole lines as far as there are any. `read` gives them again.
+
+        So many ``lines`` are wanted, or ``most_bytes``; the ``least`` that are not empty are waited for, and then the others for
+        so many ``seconds``. ``wait_on`` is called when there are fewer after so long: whether to go on waiting.
+        """
+        parts: list[bytes] = []
+        n_lines = n_filled = n_bytes = 0
+        line, ended, patient = b"", False, False  # the beginning of the last line
+        end = time.monotonic() + seconds
+        while n_lines < lines and n_bytes <= most_bytes:
+            is_enough = n_filled >= least
+            if not self._comes(max(end - time.monotonic(), 0.0) if is_enough or not patient else None):
+                if is_enough or not (patient := wait_on()):
+                    break
+                continue
+            chunk = self._next()
+            if ended := not chunk:
+                break
+            parts.append(chunk)
+            n_bytes += len(chunk)
+            *whole, line = (line[-1:] + chunk).split(b"\n")  # of whose beginning it only counts whether it is there
+            n_lines += len(whole)
+            n_filled += sum(bool(each.strip()) for each in whole)
+            if n_filled >= least and not is_enough:
+                end = time.monotonic() + seconds
+        data = self._first = b"".join(parts)
+        return data if ended else data[: data.rfind(b"\n") + 1] or data
+
+    def can_skip_to(self, offset: int) -> bool:
+        """Whether this is a file that `seek` can move in, and it has so many bytes."""
+        return self._is_seekable and offset <= os.fstat(self._file.fileno()).st_size
+
+    def seek(self, offset: int) -> None:
+        """Go to an offset of a file, from which `read` goes on."""
+        self._file.seek(offset)
+        self._read = offset
+
+    def stop(self) -> None:
+        """End a wait for bytes that have not come yet. Called from a signal handler or another thread.
+
+        Where the system has no ``select.poll`` (Windows), a wait for a pipe ends when its next bytes come.
+        """
+        self.stopped = True
+        if self._wakes is not None:
+            self._wakes[1].write(b"\0")
+
+    def close(self) -> None:
+        """Close the file. Standard input stays open."""
+        for file in (*(self._wakes or ()), self._unpacked, self._file):
+            if file is not None:
+                file.close()
+        self._wakes = None
+
+
+def _unpacking_file(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
+    """Return what unpacks a file, by its name; None where it is not packed."""
+    if name.lower().endswith(".gz"):
+        return gzip.GzipFile(fileobj=file)
+    if name.lower().endswith(".bz2"):
+        return bz2.BZ2File(file)
+    return _ZstdFile(file, name) if name.lower().endswith(".zst") else None
+
+
+class _ZstdFile:
+    """Unpacks a file of Zstandard frames as its bytes come."""
+
+    def __init__(self, file: io.FileIO, name: str) -> None:
+        try:
+            import zstandard  # noqa: PLC0415 - of an extra
+        except ImportError as error:
+            file.close()
+            raise missing_package(name, "zstandard", "files", error) from error
+        self._file, self._error, self._new = file, zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = None
+        self._packed = b""
+
+    def read1(self, size: int) -> bytes | None:  # noqa: ARG002 - of the packed bytes so few are taken that few come out
+        """Return bytes, none at the end; None where they must be waited for."""
+        while True:
+            packed = self._packed or self._file.read(_PACKED_BYTES)
+            if not packed:
+                if packed is not None and self._frame is not None:
+                    raise EOFError("the compressed file ends within a frame")
+                return packed
+            self._packed = b""
+            self._frame = self._frame or self._new()
+            try:
+                found: bytes = self._frame.decompress(packed)
+            except self._error as error:
+                raise OSError(str(error)) from error
+            if self._frame.eof:
+                self._packed, self._frame = self._frame.unused_data, None
+            if found:
+                return found
+
+    def close(self) -> None:
+        """Leave the file to those who have opened it."""
+
+
+class HeldBytes(ByteStream):
+    """Bytes in memory, with the name of the stream that they are of."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name: str = name
+        self._data, self._is_seekable = data, False
+
+    def read(self) -> bytes:
+        given, self._data = self._data, b""
+        return given
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def close(self) -> None:
+        pass
+
 
 #: A line is held in memory whole, so its length is bounded.
 LONGEST_LINE = 16 * 2**20

@@ -20,8 +20,7 @@ from typing import Any, Self
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.page import finite, page
-from streamsvm.stream.page.live import live_facts
+from streamsvm.stream.page import finite, live_facts, page
 from streamsvm.stream.prediction import Predicted
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import Progress, StreamLoop

@@ -10,9 +10,8 @@ from typing import Any, Unpack
 
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
-from streamsvm.stream.byte_streams import ByteStream
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
-from streamsvm.stream.lines import LONGEST_LINE, LineReader, checked_encoding, hex_digest
+from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked_encoding, hex_digest
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 

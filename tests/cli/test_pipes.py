@@ -16,7 +16,7 @@ import pytest
 from command_words import with_a_model
 from patience import PATIENCE, signals_of, until
 from streamsvm import load
-from streamsvm.stream.byte_streams import ByteStream
+from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.look import beginnings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO")

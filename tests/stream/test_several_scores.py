@@ -31,8 +31,8 @@ from streamsvm.stream import (
     scored_loop,
 )
 from streamsvm.stream.scores.base import Both
-from streamsvm.stream.scores.guesses import TargetGuesses
 from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
+from streamsvm.stream.scores.river_score import TargetGuesses
 from streamsvm.stream.scores.several import Scores
 
 ALL = [

@@ -21,7 +21,6 @@ from streamsvm.stream import (
     JSONLinesSource,
     Row,
     StreamError,
-    byte_streams,
     lines,
     open_source,
     sources,
@@ -169,7 +168,7 @@ def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind,
     many, last = blank * (60_000 // len(blank)), TEXTS[kind].splitlines(keepends=True)[-1]
     path, ends = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + many + last + many), []
     for size in (2**14, 1021):
-        monkeypatch.setattr(byte_streams, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
         with open_source(str(path), label="y") as source:
             sizes = []
             for chunk in iter(partial(source.read, 1000), None):

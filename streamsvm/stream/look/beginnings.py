@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.stream import Chunk, Row, RowsChunk, Source, StreamError, open_source
-from streamsvm.stream.byte_streams import ByteStream, HeldBytes
 from streamsvm.stream.endpoints import Position
-from streamsvm.stream.lines import LONGEST_LINE
+from streamsvm.stream.lines import LONGEST_LINE, ByteStream, HeldBytes
 from streamsvm.stream.open import name_of, source_files
 from streamsvm.stream.tables import Reading
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, TableScore, described_score
-from streamsvm.stream.scores.guesses import LabelShares
 from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
@@ -22,6 +21,7 @@ from streamsvm.stream.scores.ranks import (
     exact_counts,
     roc_auc,
 )
+from streamsvm.stream.scores.river_score import LabelShares
 
 _MOST_ROWS = 2**53
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)  # of a threshold, which must not be above rows that it is of

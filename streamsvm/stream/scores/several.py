@@ -10,10 +10,9 @@ from typing import Any
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.scores.base import Both, Columns, PositiveLabels, Score, ScoreReport, State, TableScore
-from streamsvm.stream.scores.guesses import GUESSED, TargetGuesses
 from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration, ProbabilityScore
-from streamsvm.stream.scores.river_score import RiverScore
+from streamsvm.stream.scores.river_score import GUESSED, RiverScore, TargetGuesses
 
 _MOST_SCORES = 20
 #: The tables by name.
