@@ -22,8 +22,17 @@ from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection, MissingTopicError, TopicPlace, describe_topic, message_limit
-from streamsvm_kafka.model_messages import Whole, messages_of, name_of
-from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare_topic
+from streamsvm_kafka.model_topic import (
+    ModelReader,
+    NotWholeError,
+    Whole,
+    check_partitions,
+    cluster_of,
+    messages_of,
+    name_of,
+    one_name,
+    prepare_topic,
+)
 from streamsvm_kafka.sink import RAISE_LIMIT, KafkaSink
 from streamsvm_kafka.transactions import Transaction
 

@@ -1,4 +1,4 @@
-"""Brokers and topics before they are read or written, with errors that say what is wrong with the connection."""
+"""Brokers and topics before they are read or written: what is wrong with the connection, and which rights a user lacks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaError,
     RetriableError,
     SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     UnsupportedSaslMechanismError,
     for_code,
@@ -28,7 +32,35 @@ from kafka.net.compat import KafkaNetClient
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
 from streamsvm_kafka.options import Secret, client_options
-from streamsvm_kafka.rights import missing_right
+
+
+def missing_right(
+    user: str, error: BaseException, operation: str, *topics: str, group: str | None = None, identity: str | None = None
+) -> str | None:
+    """Return which right an error says is missing; None if it is about something else.
+
+    ``operation`` is what was to be done with one of the topics; the consumer group and the transactional id are those that were
+    used.
+
+    >>> print(missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
+    the user 'alice' lacks the right Write of the topic 'scores'. Give it: kafka-acls.sh --add --allow-principal 'User:alice' ...
+    """
+    rights: tuple[tuple[type[BaseException], str, str, tuple[str | None, ...]], ...] = (
+        (TopicAuthorizationFailedError, operation, "topic", topics),
+        (GroupAuthorizationFailedError, "Read", "group", (group,)),
+        (TransactionalIdAuthorizationFailedError, "Write", "transactional-id", (identity,)),
+        (ClusterAuthorizationFailedError, "IdempotentWrite", "cluster", ()),
+    )
+    for kind, what, resource, names in rights:
+        if isinstance(error, kind) or kind.__name__ in str(error):  # kafka-python raises some as a text only
+            of = " ".join([f"the {resource}", " or ".join(map(repr, filter(None, names)))]).rstrip()
+            flags = " ".join(f"--{resource} {name}" for name in filter(None, names)) or f"--{resource}"
+            return (
+                f"the user {user!r} lacks the right {what} of {of}. Give it: kafka-acls.sh --add --allow-principal 'User:{user}' "
+                f"--operation {what} {flags}"
+            )
+    return None
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from kafka.errors import KafkaError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import listed
 from streamsvm_kafka.clients.protocol import TopicConsumer
-from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError
-from streamsvm_kafka.rights import missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, missing_right
 
 #: Time between two attempts to commit offsets.
 AGAIN_SECONDS = 1.0

@@ -23,8 +23,8 @@ from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
-from streamsvm_kafka.partition_source import PartitionSource
 from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed_reason, unreadable_error
+from streamsvm_kafka.source import PartitionSource
 
 logger: logging.Logger = logging.getLogger(__name__)
 

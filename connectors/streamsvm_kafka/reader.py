@@ -22,9 +22,15 @@ from streamsvm.core.warning import warn
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, joined
 from streamsvm_kafka.clients.protocol import TopicConsumer
-from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic, written_ends
+from streamsvm_kafka.connection import (
+    BrokerUnreachableError,
+    Connection,
+    TopicDescription,
+    describe_topic,
+    missing_right,
+    written_ends,
+)
 from streamsvm_kafka.offsets import Start, TopicOffsets
-from streamsvm_kafka.rights import missing_right
 
 logger: logging.Logger = logging.getLogger(__name__)
 

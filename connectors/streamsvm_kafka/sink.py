@@ -17,8 +17,7 @@ from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, message_limit
-from streamsvm_kafka.rights import missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, message_limit, missing_right
 
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0

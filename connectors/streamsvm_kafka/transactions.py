@@ -17,8 +17,7 @@ from kafka.errors import (
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.clients import open_producer
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
-from streamsvm_kafka.rights import missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, missing_right
 from streamsvm_kafka.sink import DELIVERY_SECONDS, OTHER_TIMES, RAISE_LIMIT, Sending, is_of_other_times, is_too_large
 
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.

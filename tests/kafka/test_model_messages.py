@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from streamsvm.files import container
 from streamsvm.files.model_file import to_bytes
-from streamsvm_kafka import model_messages
-from streamsvm_kafka.model_messages import Assembler, messages_of, name_of
+from streamsvm_kafka import model_topic
+from streamsvm_kafka.model_topic import Assembler, messages_of, name_of
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(model_messages, "PART_BYTES", 4)
-    monkeypatch.setattr(model_messages, "MOST_BYTES", 64)
-    monkeypatch.setattr(model_messages, "MOST_PARTS", 16)
+    monkeypatch.setattr(model_topic, "PART_BYTES", 4)
+    monkeypatch.setattr(model_topic, "MOST_BYTES", 64)
+    monkeypatch.setattr(model_topic, "MOST_PARTS", 16)
 
 
 def assembled(log, name="a"):

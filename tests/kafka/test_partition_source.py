@@ -6,8 +6,8 @@ import pytest
 from row_tables import float32_table
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
-from streamsvm_kafka.clients.record_batches import messages_of
-from streamsvm_kafka.partition_source import PartitionSource
+from streamsvm_kafka.clients.kafka_python import messages_of
+from streamsvm_kafka.source import PartitionSource
 
 JSON = JSONCodec("y")
 

@@ -23,8 +23,8 @@ from streamsvm.stream import FileSink, LearningLoop, open_source
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm.stream.endpoints import Prediction, StreamError
 from streamsvm.stream.open import open_models
-from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_messages, model_topic, transactions
-from streamsvm_kafka.model_messages import messages_of
+from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic, transactions
+from streamsvm_kafka.model_topic import messages_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
@@ -169,7 +169,7 @@ def test_a_producer_that_the_broker_has_forgotten(models, opened, monkeypatch):
 def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, monkeypatch):
     large = opened(models)
     with monkeypatch.context() as patch:
-        patch.setattr(model_messages, "PART_BYTES", 1000)
+        patch.setattr(model_topic, "PART_BYTES", 1000)
         save(large, 1, budget=100)
         assert large.newest().model.budget == 100
         save(large, 2)  # of fewer parts
@@ -231,7 +231,7 @@ def test_strange_messages(models, opened, producer):
     with pytest.warns(UserWarning, match=r"offset 4 is none: it is cut off.* Continuing from the one before it"):
         assert place.newest().header["rows"] == 1
     save(place, 2)
-    long = list(messages_of("rows", 9, b"x" * (model_messages.PART_BYTES + 1)))
+    long = list(messages_of("rows", 9, b"x" * (model_topic.PART_BYTES + 1)))
     send(producer, models, long[:1])
     with pytest.warns(UserWarning, match="not all parts of the newest checkpoint are there. Continuing from the one before it"):
         assert place.newest().header["rows"] == 2
@@ -326,7 +326,7 @@ def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog, name):
 
 
 def test_a_model_that_was_deleted_is_no_name(bootstrap, models, opened, producer):
-    written = list(messages_of("gone", 1, b"x" * (2 * model_messages.PART_BYTES)))
+    written = list(messages_of("gone", 1, b"x" * (2 * model_topic.PART_BYTES)))
     send(producer, models, [*written, *(message._replace(value=None) for message in written)])
     save(opened(models, "other"), 1)
     with contextlib.closing(FollowedTopic(bootstrap, models)) as follower:

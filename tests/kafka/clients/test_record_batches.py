@@ -18,8 +18,8 @@ from kafka.record.util import calc_crc32c
 from patience import until
 from streamsvm_kafka import JSONCodec, KafkaSource
 from streamsvm_kafka.clients import open_consumer
+from streamsvm_kafka.clients.kafka_python import _at_once, _Batches, read_at_once
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
-from streamsvm_kafka.clients.record_batches import _at_once, _Batches, read_at_once
 from streamsvm_kafka.connection import Connection
 
 KEY = TopicPartition("rows", 3)

@@ -14,7 +14,7 @@ from refused import raises
 from row_tables import float32_table, same, stream
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm_kafka import ArrowCodec
-from streamsvm_kafka.codecs import MAX_TABLE_BYTES, arrow_stream
+from streamsvm_kafka.codecs import MAX_TABLE_BYTES, arrow
 
 
 def twin(batch, label):
@@ -165,7 +165,7 @@ def test_a_field_that_is_named_many_times_is_refused_before_arrow_makes_columns_
 def test_names_and_annotations_are_counted(monkeypatch):
     batch = pa.record_batch({"a" * 60: [1.0], "b" * 60: [1.0]})
     noted = pa.record_batch({"a": [1.0]}).replace_schema_metadata({"k": "v" * 200})
-    monkeypatch.setattr(arrow_stream, "MAX_TEXT_BYTES", 100)
+    monkeypatch.setattr(arrow, "MAX_TEXT_BYTES", 100)
     for each in (batch, noted):
         raises("names and annotations are too many or too long", ArrowCodec("y").decode_rows, stream(each))
 

@@ -8,7 +8,7 @@ import pytest
 from json_messages import NAMES
 from streamsvm.stream.tables.chunk import Table, as_numbers
 from streamsvm_kafka import JSONCodec
-from streamsvm_kafka.clients.record_batches import messages_of
+from streamsvm_kafka.clients.kafka_python import messages_of
 from streamsvm_kafka.decoding import MessageSource
 
 
