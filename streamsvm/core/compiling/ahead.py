@@ -91,7 +91,9 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
         return 0
     functions = _functions_of(uses)
     missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
-    n = max(1, min(processes or len(os.sched_getaffinity(0)), len(missing)))
+    if not missing:
+        return 0
+    n = min(processes or len(os.sched_getaffinity(0)), len(missing))
     waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
     helpers = [_start_helper(process, n, uses) for process in range(1, n)]
     try:
