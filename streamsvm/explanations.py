@@ -339,9 +339,9 @@ class _Rows:
                 {**x, name: other} if other is not None else {key: value for key, value in x.items() if key != name}
                 for x, other in zip(xs, others, strict=True)
             ]
-        return _error_of(self.y or [], self._predicted(xs), self._is_number)
+        return _error_of(self.y or [], self._predictions_of(xs), self._is_number)
 
-    def _predicted(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
+    def _predictions_of(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
         """Return the predictions of rows, many of them in one call where the model can."""
         found: list[Any] = []
         chunk = RowsChunk([Row(dict(x)) for x in xs], str)

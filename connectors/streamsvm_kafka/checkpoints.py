@@ -181,7 +181,7 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
         """
         began = time.perf_counter()
         try:
-            data = self._bytes(model, metric, facts, rows, position)
+            data = self._checkpoint_bytes(model, metric, facts, rows, position)
             for message in messages_of(self._name, rows, data):
                 self._transaction.send(self._topic, [message.value], [message.key], 0, [message.headers])
         except (ModelFileError, ValueError) as error:
@@ -297,10 +297,10 @@ class FollowedTopic(Follower):
         found = None if reader is None else reader.newest()
         if found is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        return self._checked(checkpoint_of(found.data, self.path, self._trusted))
+        return self._checked_checkpoint(checkpoint_of(found.data, self.path, self._trusted))
 
-    def _look(self) -> Checkpoint | None:
-        return None if self._reader is None else self._good(self._reader.newer())
+    def _look_for_newest(self) -> Checkpoint | None:
+        return None if self._reader is None else self._good_checkpoint(self._reader.newer())
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
@@ -315,7 +315,7 @@ class FollowedTopic(Follower):
             if reader is None and self._stopping.wait(self._seconds):
                 return None
         while checkpoint is None and not self._stopping.wait(self._seconds):
-            checkpoint = self._good(reader.newer())
+            checkpoint = self._good_checkpoint(reader.newer())
         return None if self._stopping.is_set() else checkpoint
 
     def _found_reader(self) -> ModelReader | None:
@@ -329,20 +329,20 @@ class FollowedTopic(Follower):
 
     def _newest_of(self, reader: ModelReader) -> Checkpoint | None:
         try:
-            return self._good(reader.newest())
+            return self._good_checkpoint(reader.newest())
         except NotWholeError as error:
             warn(str(error))
             return None
 
-    def _good(self, found: Whole | None) -> Checkpoint | None:
+    def _good_checkpoint(self, found: Whole | None) -> Checkpoint | None:
         try:
             checkpoint = None if found is None else checkpoint_of(found.data, self.path, self._trusted)
-            return None if checkpoint is None or checkpoint.is_beginning else self._checked(checkpoint)
+            return None if checkpoint is None or checkpoint.is_beginning else self._checked_checkpoint(checkpoint)
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
             return None
 
-    def _checked(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _checked_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         check_holds_model(self.path, checkpoint)
         check_says_rows(self.path, checkpoint)
         return checkpoint

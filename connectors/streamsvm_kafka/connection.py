@@ -158,9 +158,11 @@ class Connection:
             if not (before or last):
                 logger.warning("%s Trying again for %g s.", error, self.outage_seconds)
 
-        return patiently(lambda: self._made(make, arguments), (BrokerUnreachableError,), self.outage_seconds or 0.0, failed)
+        return patiently(
+            lambda: self._made_client(make, arguments), (BrokerUnreachableError,), self.outage_seconds or 0.0, failed
+        )
 
-    def _made(self, make: Callable[..., T], arguments: Mapping[str, Any]) -> T:
+    def _made_client(self, make: Callable[..., T], arguments: Mapping[str, Any]) -> T:
         self.reach()
         failures = _Failures()
         begun: list[KafkaNetClient] = []
@@ -176,18 +178,18 @@ class Connection:
                 for each in begun:  # kafka-python leaves its thread and sockets open
                     each.close()
                 if isinstance(error, KafkaError):
-                    raise self._explained(failures.reason or error) from error
+                    raise self._explained_error(failures.reason or error) from error
                 raise
         if not self._was_led:
             try:
-                self._follow(begun[0].cluster.brokers())
+                self._follow_addresses(begun[0].cluster.brokers())
             except BaseException:
                 made.close()
                 raise
         found: T = made
         return found
 
-    def _follow(self, brokers: Iterable[Any]) -> None:
+    def _follow_addresses(self, brokers: Iterable[Any]) -> None:
         """Try the addresses that brokers have for clients; BrokerUnreachableError if nothing answers at any."""
         told = [f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}" for each in brokers]
         failures: list[str] = []
@@ -198,7 +200,7 @@ class Connection:
             )
         self._was_led = True
 
-    def _explained(self, error: BaseException) -> StreamError:
+    def _explained_error(self, error: BaseException) -> StreamError:
         # A broker ends the connection behind its answer, which kafka-python then may not have read.
         if isinstance(error, SaslAuthenticationFailedError) or (self._user and isinstance(error, KafkaConnectionError)):
             return StreamError(
@@ -284,10 +286,10 @@ class _Failures(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         for value in record.args or ():
-            if isinstance(value, KafkaError) and self._rank(value) >= self._rank(self.reason):
+            if isinstance(value, KafkaError) and self._rank_of(value) >= self._rank_of(self.reason):
                 self.reason = value
 
-    def _rank(self, error: BaseException | None) -> int:
+    def _rank_of(self, error: BaseException | None) -> int:
         return max((number for number, kind in enumerate(self._telling, 1) if isinstance(error, kind)), default=0)
 
     @contextmanager

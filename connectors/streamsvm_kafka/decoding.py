@@ -32,9 +32,9 @@ class MessageChunk(Chunk):
         return len(self._messages)
 
     def row(self, i: int) -> Row | BadRow:
-        return self._read(i)[0]
+        return self._read_message(i)[0]
 
-    def _read(self, i: int) -> tuple[Row | BadRow, list[Any]]:
+    def _read_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
         if (found := self._decoded.get(i)) is not None:
             return found
         codec, names, headers = self._source.codec, self._source.kept_names, self._messages.headers
@@ -74,7 +74,7 @@ class MessageChunk(Chunk):
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         messages, names = self._messages[first:end], self._source.kept_names
-        rows = [self._read(i)[1] for i in range(first, end)] if names else []
+        rows = [self._read_message(i)[1] for i in range(first, end)] if names else []
         return [*([row[j] for row in rows] for j in range(len(names))), messages.partition_list, messages.offsets.tolist()]
 
     def messages(self, first: int, end: int) -> MessageColumns:
@@ -184,23 +184,23 @@ class MessageSource(Source):
         self._part: MessagePart | None = None  # of the open message, the rows that were given last
         self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
 
-    def _take(self, most: int) -> Messages | None:
+    def _take_messages(self, most: int) -> Messages | None:
         """Return the next messages that are at hand, and are not null; None at the end."""
         raise NotImplementedError
 
     def read(self, most: int) -> Chunk | None:
         if self._part is not None:
             found = self._part.following(most)
-        elif (messages := self._take(1 if self._many else most)) is None:
+        elif (messages := self._take_messages(1 if self._many else most)) is None:
             return None
         elif not isinstance(self.codec, TableCodec) or not len(messages):
             return MessageChunk(self, messages)
         else:
-            found = self._opened(self.codec, messages, most)
+            found = self._opened_message(self.codec, messages, most)
         self._part = None if found.is_last else found
         return found
 
-    def _opened(self, codec: TableCodec, messages: Messages, most: int) -> MessagePart:
+    def _opened_message(self, codec: TableCodec, messages: Messages, most: int) -> MessagePart:
         message = messages[0]
         value: Any = message.value
         # The message may be gone (compaction, a tombstone): the one that comes in its place is new.

@@ -144,33 +144,33 @@ class Assembler:
         index = int(match[2])
         if value is None:  # deleted
             self._alive.discard(index)
-            self._forget()
+            self._forget_parts()
             if index < self._count:
                 self.whole, self._count = None, 0
             return
         self._alive.add(index)
         part = _part_of(headers)
         if part is None or part.number != index:
-            self._forget()
+            self._forget_parts()
             self.complaint = f"the message at offset {offset} is no part of a checkpoint"
             return
         if self._coming is None or part._replace(number=0) != self._coming:
-            self._forget()
+            self._forget_parts()
             self._coming = part._replace(number=0)
         self._bytes += len(value) - len(self._parts.get(index, b""))
         self._parts[index] = value
         if self._bytes > MOST_BYTES:
-            self._forget()
+            self._forget_parts()
             self.complaint = f"the checkpoint at offset {offset} has more than {MOST_BYTES:,} bytes"
         elif len(self._parts) == part.parts:
-            self._finish(offset, part)
+            self._finish_checkpoint(offset, part)
 
-    def _forget(self) -> None:
+    def _forget_parts(self) -> None:
         self._coming, self._parts, self._bytes = None, {}, 0
 
-    def _finish(self, offset: int, part: _Part) -> None:
+    def _finish_checkpoint(self, offset: int, part: _Part) -> None:
         data = b"".join(self._parts[index] for index in range(part.parts))
-        self._forget()
+        self._forget_parts()
         if hashlib.sha256(data).hexdigest().encode() != part.digest:
             self.complaint = f"the checkpoint that ends at offset {offset} is not as it was written: its SHA-256 is another one"
             return
@@ -320,14 +320,14 @@ class ModelReader:
         messages of the name, but no whole checkpoint: to begin anew would lose it. Another CheckpointError says that the topic
         holds something else.
         """
-        beginning, end = self._bounds(truth)
+        beginning, end = self._offset_bounds(truth)
         count = TAIL
         while True:
             first = max(beginning, end - count)
             self._assembler, others, last = Assembler(self._name), True, None
-            for last in self._read(first, end):
+            for last in self._read_messages(first, end):
                 others = others and not is_part(self._name, last.key, last.headers)
-                self._add(last)
+                self._add_message(last)
             if truth and others and last is not None and (first == beginning or count >= _MOST_OTHERS):
                 raise CheckpointError(
                     f"{self._place} holds messages that are no checkpoints, such as that at offset {last.offset} with the key "
@@ -361,11 +361,11 @@ class ModelReader:
         """
         before, began = self._assembler.whole, time.monotonic()
         # A fetch goes on between two calls. The first message of several is worth a wait for the others.
-        messages = self._poll(0.0)
+        messages = self._poll_messages(0.0)
         while messages and time.monotonic() - began < CONNECT_SECONDS:
             for message in messages:
-                self._add(message)
-            messages = self._poll(POLL_SECONDS if self._assembler.is_coming else 0.0)
+                self._add_message(message)
+            messages = self._poll_messages(POLL_SECONDS if self._assembler.is_coming else 0.0)
         if self._assembler.complaint:
             warn(f"{self._place}: {self._assembler.complaint}: the model before it stays")
             self._assembler.complaint = ""
@@ -373,15 +373,15 @@ class ModelReader:
 
     def all(self) -> Iterator[TopicMessage]:
         """Give all messages of the topic."""
-        yield from self._read(*self._bounds(truth=False))
+        yield from self._read_messages(*self._offset_bounds(truth=False))
 
-    def _add(self, message: TopicMessage) -> None:
+    def _add_message(self, message: TopicMessage) -> None:
         self._assembler.add(message.offset, message.key, message.value, message.headers)
 
-    def _bounds(self, truth: bool) -> tuple[int, int]:
+    def _offset_bounds(self, truth: bool) -> tuple[int, int]:
         """Return the first offset and the one behind the last; with ``truth`` also behind transactions that are open."""
         reader = self._consumer
-        with self._failing():
+        with self._explaining_errors():
             if truth:
                 reader = open_consumer(
                     self._connection, self._topic, None, fetches=1, many=False, isolation_level="read_uncommitted"
@@ -393,13 +393,13 @@ class ModelReader:
                     reader.close(CONNECT_SECONDS)
         return beginnings[0], ends[0]
 
-    def _read(self, first: int, end: int) -> Iterator[TopicMessage]:
+    def _read_messages(self, first: int, end: int) -> Iterator[TopicMessage]:
         """Give the messages from ``first`` to ``end``, and those that come with them."""
         self._consumer.assign({0: first})
         reached, since, told = first, time.monotonic(), False
         while reached < end:
-            yield from self._poll(POLL_SECONDS)
-            with self._failing():
+            yield from self._poll_messages(POLL_SECONDS)
+            with self._explaining_errors():
                 position = self._consumer.position(0)
             if position is not None and position > reached:
                 reached, since = position, time.monotonic()
@@ -413,12 +413,12 @@ class ModelReader:
                 told = True
                 logger.warning("%s: waiting for the end of a transaction of another producer", self._place)
 
-    def _poll(self, seconds: float) -> Sequence[TopicMessage]:
-        with self._failing():
+    def _poll_messages(self, seconds: float) -> Sequence[TopicMessage]:
+        with self._explaining_errors():
             return self._consumer.poll(seconds).get(0, ())
 
     @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _explaining_errors(self) -> Iterator[None]:
         try:
             yield
         except KafkaError as error:

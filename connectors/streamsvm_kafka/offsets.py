@@ -116,9 +116,9 @@ class TopicOffsets:
         """Commit offsets for the group of the consumer, without waiting. A failure is logged: nothing depends on them."""
         self._uncommitted |= offsets
         try:
-            self._consumer.commit(offsets, self._answered)
+            self._consumer.commit(offsets, self._take_answer)
         except KafkaError as error:
-            self._answered(offsets, error)
+            self._take_answer(offsets, error)
 
     def finish(self) -> None:
         """Wait a few seconds for what was committed last. A failure is logged."""
@@ -126,7 +126,7 @@ class TopicOffsets:
             try:
                 self._consumer.commit_now(dict(self._uncommitted), CONNECT_SECONDS)
             except KafkaError as error:
-                self._answered({}, error)
+                self._take_answer({}, error)
             self._uncommitted.clear()
             self._failed.clear()
 
@@ -136,7 +136,7 @@ class TopicOffsets:
             self._uncommitted.pop(partition, None)
             self._failed.discard(partition)
 
-    def _answered(self, offsets: Mapping[int, int], error: Exception | None) -> None:
+    def _take_answer(self, offsets: Mapping[int, int], error: Exception | None) -> None:
         if error is not None:
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until one succeeds
             reason = missing_right(self._user, error, "Read", self._topic, group=self._consumer.group) or error

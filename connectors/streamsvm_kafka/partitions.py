@@ -195,45 +195,45 @@ class PartitionWorker:
         refresh, self.state = time.monotonic() + REFRESH_SECONDS, "running"
         try:
             while not self._stopping.is_set() and (max_rows is None or self.rows < max_rows):
-                self._heed()
+                self._heed_group()
                 if self._stop_at_end and self._is_at_end():
                     break
                 if time.monotonic() >= refresh:
                     self._check_identity()
                     refresh = time.monotonic() + REFRESH_SECONDS
                 before = dict(self._assigned)
-                messages = self._poll()
-                self._heed()
+                messages = self._poll_messages()
+                self._heed_group()
                 for number, fetched in messages.items():
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
                     if (each := self._assigned.get(number)) is not None and each is before.get(number):
-                        self._learn(number, each, fetched, max_rows, on_rows)
+                        self._learn_messages(number, each, fetched, max_rows, on_rows)
                 self._save_what_is_due()
                 self._offsets.commit_again()
                 self._pass_markers()
                 if on_rows is not None:
                     on_rows(self)
-            self._heed()
+            self._heed_group()
             for each in self._assigned.values():
-                self._flush(each)
+                self._flush_sink(each)
             self._offsets.finish()
             self.state = "stopped" if self._stopping.is_set() else "ended"
         finally:
             self.state = "failed" if self.state == "running" else self.state
             for number in list(self._assigned):
-                self._release(number, flush=False)
+                self._release_folder(number, flush=False)
 
     def close(self) -> None:
         """Leave the group. Partitions that were not released are dropped without a checkpoint."""
         for number in list(self._assigned):
-            self._release(number, flush=False)
+            self._release_folder(number, flush=False)
         self._offsets.finish()
         try:
             self._consumer.close(CONNECT_SECONDS)
         except KafkaError as error:  # the broker is away, and gives the partitions to others by itself
             logger.warning("%s: the group could not be left in order (%s)", self.name, error)
 
-    def _heed(self) -> None:
+    def _heed_group(self) -> None:
         """Do what the group has decided since the last look, and lock the folders of partitions that have come."""
         while not self._events.empty():
             what, partitions = self._events.get()
@@ -246,12 +246,12 @@ class PartitionWorker:
                         self._assigned[number] = _Partition()
             else:
                 for number in partitions & self._assigned.keys():
-                    self._release(number, flush=what == "revoked")
+                    self._release_folder(number, flush=what == "revoked")
         for number, each in self._assigned.items():
             if each.loop is None:
-                self._acquire(number, each)
+                self._acquire_folder(number, each)
 
-    def _acquire(self, number: int, each: _Partition) -> None:
+    def _acquire_folder(self, number: int, each: _Partition) -> None:
         path, waited = self._folder / f"partition-{number}", time.monotonic() - each.since
         try:
             each.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
@@ -313,11 +313,11 @@ class PartitionWorker:
         own = ({number: of[number]} for of in (beginnings, ends))
         return self._offsets.first(start, *own)[number], is_named
 
-    def _release(self, number: int, flush: bool) -> None:
+    def _release_folder(self, number: int, flush: bool) -> None:
         each = self._assigned.pop(number)
         try:
             if flush:
-                self._flush(each)
+                self._flush_sink(each)
         finally:
             self._offsets.forget([number])
             if each.folder is not None:
@@ -325,7 +325,7 @@ class PartitionWorker:
                 told = event("partition released", partition=number, flushed=flush)
                 logger.info("%s: partition %d has gone", self.name, number, extra=told)
 
-    def _flush(self, each: _Partition) -> None:
+    def _flush_sink(self, each: _Partition) -> None:
         try:
             if each.loop is not None:
                 each.loop.checkpoint()
@@ -350,7 +350,7 @@ class PartitionWorker:
         except KafkaError:  # it has gone meanwhile, or the broker
             return False
 
-    def _learn(
+    def _learn_messages(
         self,
         number: int,
         each: _Partition,
@@ -369,12 +369,12 @@ class PartitionWorker:
             try:
                 each.loop.take(n)
             except TakenOverError as error:
-                self._drop(number, error)
+                self._drop_partition(number, error)
                 return
             self.rows += each.loop.rows - before
             if on_rows is not None:
                 on_rows(self)
-            self._heed()
+            self._heed_group()
             if self._assigned.get(number) is not each:
                 return
 
@@ -385,16 +385,16 @@ class PartitionWorker:
                 if each.loop is not None:
                     each.loop.checkpoint_if_due()
             except TakenOverError as error:
-                self._drop(number, error)
+                self._drop_partition(number, error)
 
-    def _drop(self, number: int, error: TakenOverError) -> None:
+    def _drop_partition(self, number: int, error: TakenOverError) -> None:
         # Thrown out of the group, as a rule, which will say so. But if it leaves the partition here, it comes anew.
         logger.warning("%s. This worker drops what it has of the partition", error)
-        self._release(number, flush=False)
+        self._release_folder(number, flush=False)
         self._assigned[number] = _Partition()
         self._consumer.drop(number)
 
-    def _poll(self) -> dict[int, Messages]:
+    def _poll_messages(self) -> dict[int, Messages]:
         try:
             messages = self._consumer.poll(POLL_SECONDS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError) as error:

@@ -140,15 +140,15 @@ class TopicReader:
         have the order of the messages' times.
         """
         if self.ends is None:
-            yield from self._endless(joined)
+            yield from self._endless_messages(joined)
             return
         began = False
-        for run in self._bounded(self.ends, by_time=joined):
+        for run in self._bounded_messages(self.ends, by_time=joined):
             began = True
             yield run
         # The checkpoint may have been written after the last row of its pass: then this pass is for the messages since.
         if not (began or joined or self._stopping.is_set()):
-            yield from self._bounded(self.newest)
+            yield from self._bounded_messages(self.newest)
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
@@ -163,7 +163,7 @@ class TopicReader:
         for partition in self.offsets:
             self._passed[partition] = self._consumer.reached(partition) or 0
 
-    def _endless(self, joined: bool) -> Iterator[Messages]:
+    def _endless_messages(self, joined: bool) -> Iterator[Messages]:
         self._consumer.assign(self.offsets)
         now = time.monotonic()
         refresh, came, silent = now + REFRESH_SECONDS, now, False
@@ -171,9 +171,9 @@ class TopicReader:
             now = time.monotonic()
             self._pass_markers()
             if now >= refresh:
-                self._refresh()
+                self._refresh_partitions()
                 refresh = now + REFRESH_SECONDS
-            polled = self._poll(0.0 if silent else POLL_SECONDS)
+            polled = self._poll_messages(0.0 if silent else POLL_SECONDS)
             for partition, messages in polled.items():
                 at = 0
                 while at < len(messages):
@@ -197,7 +197,7 @@ class TopicReader:
         reached = {partition: self._consumer.position(partition) for partition in self.offsets}
         return all(position is not None and position >= self._end_of(p) for p, position in reached.items())
 
-    def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
+    def _bounded_messages(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
         backlogs = {partition: Backlog() for partition in ends}
         order = sorted(ends)
         first = order.index(self.turn) if self.turn in ends else 0
@@ -208,7 +208,7 @@ class TopicReader:
             if by_time:
                 waiting = self._oldest_first(waiting, backlogs, ends)
             partition = waiting[0]
-            filled = self._fill(partition, backlogs, ends)
+            filled = self._fill_backlog(partition, backlogs, ends)
             if self._stopping.is_set():
                 return
             if not filled:
@@ -236,10 +236,10 @@ class TopicReader:
     def _oldest_first(self, waiting: Iterable[int], backlogs: dict[int, Backlog], ends: dict[int, int]) -> deque[int]:
         """Return partitions by the time of their next message; those that are exhausted come first."""
         for partition in waiting:
-            self._fill(partition, backlogs, ends)
+            self._fill_backlog(partition, backlogs, ends)
         return deque(sorted(waiting, key=lambda p: (backlogs[p].first_time if len(backlogs[p]) else -math.inf, p)))
 
-    def _fill(self, partition: int, backlogs: dict[int, Backlog], ends: dict[int, int]) -> bool:
+    def _fill_backlog(self, partition: int, backlogs: dict[int, Backlog], ends: dict[int, int]) -> bool:
         """Wait until the partition has a message in its backlog; False if it is exhausted, or the reader was stopped."""
         progress, deadline = None, time.monotonic() + STALL_SECONDS
         while not len(backlogs[partition]):
@@ -261,16 +261,16 @@ class TopicReader:
                 if len(backlog) >= PREFETCH or backlog.bytes >= PREFETCH_BYTES or (reached[p] or 0) >= ends[p]
             }
             self._consumer.hold(held, backlogs.keys() - held)
-            for p, messages in self._poll(POLL_SECONDS).items():
+            for p, messages in self._poll_messages(POLL_SECONDS).items():
                 is_wanted = (messages.offsets < ends[p]) & (messages.sizes >= 0)
                 backlogs[p].extend(messages if is_wanted.all() else messages.pick(is_wanted))
         return not self._stopping.is_set()
 
-    def _poll(self, seconds: float) -> dict[int, Messages]:
+    def _poll_messages(self, seconds: float) -> dict[int, Messages]:
         try:
             return self._consumer.poll(seconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
-            self._refresh()  # which says so where it is another topic now
+            self._refresh_partitions()  # which says so where it is another topic now
             self._pass_over_removed(error)
             return {}
         except LogTruncationError as error:
@@ -307,7 +307,7 @@ class TopicReader:
                 f"run has left {places}. A later run reads them (kafka-transactions.sh list shows who holds it open)"
             )
 
-    def _refresh(self) -> None:
+    def _refresh_partitions(self) -> None:
         if (description := described_again(self._connection, self._topic, self._name)) is None:
             return
         if description.topic_id != self._topic_id:

@@ -62,14 +62,14 @@ class Sending:
         timestamps: Sequence[int | None] | None = None,
     ) -> None:
         """Send messages, and wait for those before them if they are too many."""
-        with self._failing("a message cannot be sent"):
-            self._begin()
+        with self._explaining_errors("a message cannot be sent"):
+            self._begin_sending()
             self._producer.send(topic, values, keys, partition, headers, timestamps)
 
-    def _begin(self) -> None:
+    def _begin_sending(self) -> None:
         """Begin what the messages are a part of, if they are."""
 
-    def _failing(self, reason: str) -> AbstractContextManager[None]:
+    def _explaining_errors(self, reason: str) -> AbstractContextManager[None]:
         raise NotImplementedError
 
     def flush(self) -> None:
@@ -88,23 +88,23 @@ class _Writer(Sending):
         self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, LEAST_SECONDS)
         # A batch of messages must not be larger than the topic takes one message to be.
         batch_bytes = min(BATCH_BYTES, message_limit(connection, topic) or BATCH_BYTES)
-        with self._failing("its options are wrong"):
+        with self._explaining_errors("its options are wrong"):
             self._producer = open_producer(connection, self._seconds, batch_bytes=batch_bytes)
         try:
-            with self._failing("the topic does not exist and the broker does not create it"):
+            with self._explaining_errors("the topic does not exist and the broker does not create it"):
                 self._producer.partitions_of(topic)
         except BaseException:
             self.close()
             raise
 
     @contextmanager
-    def _failing(self, reason: str) -> Iterator[None]:
+    def _explaining_errors(self, reason: str) -> Iterator[None]:
         try:
             yield
         except (KafkaError, ValueError) as error:
-            raise self._explained(reason, error) from error
+            raise self._explained_error(reason, error) from error
 
-    def _explained(self, reason: str, error: BaseException) -> StreamError:
+    def _explained_error(self, reason: str, error: BaseException) -> StreamError:
         if is_too_large(error):
             return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT}")
         if is_of_other_times(error):
@@ -114,9 +114,9 @@ class _Writer(Sending):
         return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
 
     def flush(self) -> None:
-        with self._failing("messages were not acknowledged in time"):
+        with self._explaining_errors("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
-        with self._failing("a message was not delivered, so start again from the checkpoint"):
+        with self._explaining_errors("a message was not delivered, so start again from the checkpoint"):
             if self._producer.lost is not None:
                 raise self._producer.lost
 

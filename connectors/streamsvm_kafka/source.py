@@ -208,7 +208,7 @@ class KafkaSource(MessageSource):
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
         self._joined = True
 
-    def _take(self, most: int) -> Messages | None:
+    def _take_messages(self, most: int) -> Messages | None:
         if self._runs is None:
             self._warn_of_removed()
             self._runs = self._reader.runs(self._joined)
@@ -339,7 +339,7 @@ class PartitionSource(MessageSource):
                     f"{self.name}: the checkpoint is of {name} {found[name]!r}, not {ours!r}. Give that, {START_AFRESH}"
                 )
         if type(offset) is not int:
-            raise self._corrupt(f", its offset is {offset!r}")
+            raise self._corrupt_position(f", its offset is {offset!r}")
         reason, held = "", f"partition {self._partition} holds offsets {self._beginning} to {self._end}"
         if found["topic_id"] != self._identity["topic_id"]:
             reason = "it was deleted and created again since the checkpoint"
@@ -359,13 +359,13 @@ class PartitionSource(MessageSource):
             try:
                 rows = checked_count("within", position["within"])
             except ValueError as error:
-                raise self._corrupt(f" ({error})") from None
+                raise self._corrupt_position(f" ({error})") from None
             if not self._many:
                 raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
             self._skip[self._partition] = offset, rows
         self.offset = offset
 
-    def _corrupt(self, how: str) -> StreamError:
+    def _corrupt_position(self, how: str) -> StreamError:
         return StreamError(f"{self.name}: the checkpoint is corrupt{how}: {START_AFRESH.removeprefix('or ')}")
 
     @property
@@ -388,7 +388,7 @@ class PartitionSource(MessageSource):
         """Whether there are rows that were handed over and not given yet."""
         return self._part is not None or len(self._waiting) > 0
 
-    def _take(self, most: int) -> Messages | None:
+    def _take_messages(self, most: int) -> Messages | None:
         if not len(self._waiting):
             return None
         messages = self._waiting.take(most)

@@ -49,7 +49,7 @@ class Transaction(Sending):
         self._failure: CheckpointError | None = None
         self._producer = open_producer(connection, self._answer_seconds, identity, seconds)
         try:
-            with self._failing("no transactions can be begun"):
+            with self._explaining_errors("no transactions can be begun"):
                 deadline, begun = time.monotonic() + BEGIN_SECONDS, False
                 while not begun:
                     try:
@@ -65,19 +65,19 @@ class Transaction(Sending):
     def partitions_of(self, topic: str) -> set[int]:
         """Return the partitions of a topic; CheckpointError if there is none."""
         self._topics[topic] = None
-        with self._failing(f"the topic {topic!r} does not exist and the broker does not create it"):
+        with self._explaining_errors(f"the topic {topic!r} does not exist and the broker does not create it"):
             return self._producer.partitions_of(topic)
 
-    def _begin(self) -> None:
+    def _begin_sending(self) -> None:
         if self._began is None:
             self._producer.begin()
             self._began = time.monotonic()
 
     def flush(self) -> None:
         """Wait until the broker has all messages."""
-        with self._failing("messages were not acknowledged in time"):
+        with self._explaining_errors("messages were not acknowledged in time"):
             self._producer.flush(self._answer_seconds + CONNECT_SECONDS)
-        with self._failing("a message was not delivered"):
+        with self._explaining_errors("a message was not delivered"):
             if self._producer.lost is not None:
                 raise self._producer.lost
 
@@ -89,10 +89,10 @@ class Transaction(Sending):
         self.flush()
         if group is not None and offsets:
             self._group = group
-            with self._failing(f"the offsets of the group {group!r} cannot be committed"):
-                self._begin()
+            with self._explaining_errors(f"the offsets of the group {group!r} cannot be committed"):
+                self._begin_sending()
                 self._producer.send_offsets(offsets, group, self._answer_seconds)
-        with self._failing("the transaction was not committed"):
+        with self._explaining_errors("the transaction was not committed"):
             try:
                 self._producer.commit(self._answer_seconds)
             except KafkaTimeoutError as error:
@@ -113,16 +113,16 @@ class Transaction(Sending):
         self._producer.close(CONNECT_SECONDS)
 
     @contextlib.contextmanager
-    def _failing(self, reason: str) -> Iterator[None]:
+    def _explaining_errors(self, reason: str) -> Iterator[None]:
         if self._failure is not None:
             raise self._failure
         try:
             yield
         except (KafkaError, ValueError) as error:
-            self._failure = self._explained(reason, error)
+            self._failure = self._explained_error(reason, error)
             raise self._failure from error
 
-    def _explained(self, reason: str, error: BaseException) -> CheckpointError:
+    def _explained_error(self, reason: str, error: BaseException) -> CheckpointError:
         known = [*_error_chain(self._producer.lost), *_error_chain(error)]  # what was lost may be what came of the error
 
         def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only

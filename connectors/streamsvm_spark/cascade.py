@@ -34,7 +34,7 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
     _columns: ClassVar[dict[str, DataType]] = {"rawPredictionCol": VectorUDT(), "predictionCol": DoubleType()}
 
     @staticmethod
-    def _check(learner: Any) -> None:
+    def _check_learner(learner: Any) -> None:
         if not isinstance(learner, CSMOClassifier) or learner.classes_.tolist() != [0, 1]:
             raise ValueError(f"a {type(learner).__name__} is no CSMOClassifier of the labels 0 and 1")
 
@@ -69,10 +69,10 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """Return the decision value of each class."""
-        return DenseVector(self._answer("rawPredictionCol", value))
+        return DenseVector(self._answer_of("rawPredictionCol", value))
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of others
+    def _answers_of(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of others
         f = learner.decision_function(X) if len(X) else np.empty(0)
         return {"rawPredictionCol": np.column_stack([-f, f]), "predictionCol": (f > 0.0).astype(np.float64)}
 
@@ -176,7 +176,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         self._set(**self._input_kwargs)
 
     def _fit(self, dataset: DataFrame) -> CascadeSVCModel:
-        self._check()
+        self._check_parameters()
         rows = mapped_batches(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
             StorageLevel.MEMORY_AND_DISK
         )
@@ -190,7 +190,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
             rows.unpersist()
         return self._copyValues(CascadeSVCModel(learner))
 
-    def _check(self) -> None:
+    def _check_parameters(self) -> None:
         """Raise a ValueError where a parameter is out of its range."""
         check_number("maxIter", self.getMaxIter(), 1, inclusive=True, integer=True)
         check_number("maxCandidates", self.getMaxCandidates(), 2, inclusive=True, integer=True)
@@ -198,9 +198,9 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         check_one_of("kernel", self.getKernel(), _KERNELS)  # with others no gap bounds how far the optimum is
         check_number("coef0", self.getCoef0(), 0.0, inclusive=True)
         with kept_warnings():
-            CSMOClassifier(**self._parameters(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
+            CSMOClassifier(**self._parameters_of(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
 
-    def _parameters(self, gamma: float | str) -> dict[str, Any]:
+    def _parameters_of(self, gamma: float | str) -> dict[str, Any]:
         of = {"C": self.getC(), "kernel": self.getKernel(), "degree": self.getDegree(), "coef0": self.getCoef0()}
         return {**of, "gamma": gamma}
 
@@ -215,7 +215,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
                 moments = moments.with_(Moments(*each["moments"]))
             variance = moments.square / moments.weight
             gamma = 1.0 / (width * variance) if variance > 1e-15 * moments.mean**2 else 1.0
-        return self._parameters(gamma)
+        return self._parameters_of(gamma)
 
 
 def _common_width(facts: Sequence[dict[str, Any]]) -> int:
@@ -259,13 +259,13 @@ class _Cascade:
 
     def learned(self, rounds: int) -> CSMOClassifier:
         """Return the machine of all rows, up to the tolerance; of the last round if it is not reached."""
-        held, history = self._first(), []
+        held, history = self._last_set(), []
         while True:
             learner, held = fitted_machine(held, {**self._machine, "tol": self._tol})
             support = held.take(held.alpha > 0.0)
             parts = len(self._counts)
             room = min(self._most - len(support.row), max(_GROWTH * len(support.row), _LEAST, parts))
-            found = self._scanned(learner, held, support, room // parts)
+            found = self._scanned_rows(learner, held, support, room // parts)
             history.append([len(held.row), len(support.row), found.violators, found.objective, found.gap])
             if not len(found.new.row) or len(history) == rounds:
                 break
@@ -281,10 +281,10 @@ class _Cascade:
         learner.fit_status_ = int(learner.gap_ > self._tol)
         learner.rounds_ = np.array(history)
         if found.violators:
-            self._complain(found, len(history), rounds)
+            self._warn_of_round(found, len(history), rounds)
         return learner
 
-    def _first(self) -> Candidates:
+    def _last_set(self) -> Candidates:
         """Return the support vectors of the last set of the tree."""
         solve = Solve(self._machine, self._most)
         sets, level, n = mapped_batches(self._rows, solve, SCHEMA), 0, len(self._counts)
@@ -293,7 +293,7 @@ class _Cascade:
             sets = mapped_batches(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
         return received_rows(sets.toArrow().to_batches())[0]
 
-    def _scanned(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
+    def _scanned_rows(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
         numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
         bias = float(learner.intercept_[0])
         scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)
@@ -310,7 +310,7 @@ class _Cascade:
         violators, worst = sum(each["violators"] for each in facts), max(each["worst"] for each in facts)
         return _Round(new, violators, worst, objective, primal + objective)
 
-    def _complain(self, found: _Round, done: int, rounds: int) -> None:
+    def _warn_of_round(self, found: _Round, done: int, rounds: int) -> None:
         way = "maxIter" if done == rounds else "maxCandidates, as the driver's memory allows"
         warn(
             f"CascadeSVC ended after {done} rounds, while {found.violators:,} rows violate the conditions of the optimum, by up "

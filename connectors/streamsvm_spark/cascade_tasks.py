@@ -185,7 +185,7 @@ class Read(NamedTuple):
         part, rows, width, labels, moments, problem = TaskContext.get().partitionId(), 0, None, [False, False], Moments(), None
         for batch in batches:
             try:
-                found = self._candidates(batch, part, rows)
+                found = self._candidates_of(batch, part, rows)
             except ValueError as error:  # rows that are read once more would be no better
                 problem = str(error)
                 break
@@ -202,7 +202,7 @@ class Read(NamedTuple):
         facts = {"part": part, "rows": rows, "width": width, "labels": labels, "moments": moments, "problem": problem}
         yield facts_batch(facts)
 
-    def _candidates(self, batch: pa.RecordBatch, part: int, begin: int) -> Candidates:
+    def _candidates_of(self, batch: pa.RecordBatch, part: int, begin: int) -> Candidates:
         rows = rows_of_batch(batch, skip=self.skip, classes=True)
         if (rows.y > 1.0).any():
             raise RowsError(

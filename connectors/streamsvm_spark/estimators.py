@@ -118,7 +118,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
     _model: type[SVMModel]
     _classes: bool
 
-    def _begin(self, given: dict[str, Any]) -> None:
+    def _set_given(self, given: dict[str, Any]) -> None:
         self._setDefault(learner="bsca", budget=500, gamma="scale", rounds=1, passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**{name: value for name, value in given.items() if value is not None})  # None is as if it were not given
 
@@ -149,13 +149,15 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         ValueError
             There is no such file or column, or an error of ``fit``.
         """
-        return self._fit_rows(Files(path, {**self._names(), **({"features": inputCols} if inputCols else {})}, partitions))
+        return self._fit_rows(
+            Files(path, {**self._parameter_names(), **({"features": inputCols} if inputCols else {})}, partitions)
+        )
 
     def _fit(self, dataset: DataFrame) -> Any:
         return self._fit_rows(self._columns_of(dataset))
 
     def _fit_rows(self, rows: DataFrame | Files) -> Any:
-        kind = self._kind(self._learners)
+        kind = self._learner_kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
         task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes, self.getSeed())
         learner = merge_parts([Part(*row) for row in mapped_batches(rows, task, PARTS).collect()])
@@ -242,7 +244,7 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self._begin(self._input_kwargs)
+        self._set_given(self._input_kwargs)
 
 
 class BudgetedSVMRegressor(_Estimator, Regressor):
@@ -298,4 +300,4 @@ class BudgetedSVMRegressor(_Estimator, Regressor):
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self._begin(self._input_kwargs)
+        self._set_given(self._input_kwargs)

@@ -44,7 +44,7 @@ class Chunks:
     def of(self, frame: DataFrame) -> Generator[pa.RecordBatch]:
         rows = frame.select(*(column_of(frame, column).alias(column) for column in self._columns))
         partitions = max(frame.rdd.getNumPartitions(), 1)
-        if self._few and (whole := self._whole(rows, _WHOLE * self._most // partitions)) is not None:
+        if self._few and (whole := self._whole_rows(rows, _WHOLE * self._most // partitions)) is not None:
             yield from whole.to_batches()
             return
         packed = rows.mapInArrow(_packed_batches, "data binary").rdd.map(_bytes_of).persist(StorageLevel.DISK_ONLY)
@@ -63,18 +63,18 @@ class Chunks:
                 brought = thread.submit(apart.toLocalIterator, prefetchPartitions=True).result()
             for _, chunk in groupby(brought, itemgetter(0)):
                 _check_goes_on(frame)
-                yield from self._unpacked(data for _, (_, _, data) in sorted(chunk))
+                yield from self._unpacked_rows(data for _, (_, _, data) in sorted(chunk))
         finally:
             packed.unpersist()
 
-    def _whole(self, rows: DataFrame, share: int) -> pa.Table | None:
+    def _whole_rows(self, rows: DataFrame, share: int) -> pa.Table | None:
         """Return all rows; None where a partition has more than its share."""
         place = F.monotonically_increasing_id().bitwiseAND(F.lit(_IN_PARTITION))
         found = rows.withColumn("place", place).filter(F.col("place") <= share).toArrow()
         self._learn_size(len(found), found.nbytes)
         return None if (found.column("place").to_numpy() == share).any() else found.drop_columns("place")
 
-    def _unpacked(self, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    def _unpacked_rows(self, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         for data in packed:
             with pa.ipc.open_stream(data) as batches:
                 for batch in batches:
@@ -165,23 +165,23 @@ class MicroBatches(Source):
         if self._batch < 0:
             if batch > 0:
                 warn(f"the model is new, and this is batch {batch} of the query: rows of the batches before are not in the model")
-        elif problem := self._problem(batch, query):
+        elif problem := self._problem_with(batch, query):
             learned = (
                 f"the model has learned batch {self._batch} of query {self._query}, and now comes batch {batch} of query {query}"
             )
             raise StreamError(f"{learned}: {problem}. Give the one that belongs to it. {_ANEW}")
         self._query, self._batch = query, batch
-        self._rows = self._read(frame)
+        self._rows = self._read_rows(frame)
         return True
 
-    def _problem(self, batch: int, query: str | None) -> str | None:
+    def _problem_with(self, batch: int, query: str | None) -> str | None:
         if query != self._query:
             return "Spark's checkpointLocation is another one, or was deleted"
         if batch < self._batch:
             return "Spark's checkpointLocation is older than the model"
         return "the model's checkpoint is older than Spark's checkpointLocation" if batch > self._batch + 1 else None
 
-    def _read(self, frame: DataFrame) -> Generator[Chunk]:
+    def _read_rows(self, frame: DataFrame) -> Generator[Chunk]:
         """Give the rows of a frame; of those that Spark brings together first the good ones."""
         first = 0
         for batch in self._chunks.of(frame):
@@ -191,17 +191,17 @@ class MicroBatches(Source):
             X, _, w, kept = rows_of(features, present, *weights, skip=self._skip)
             if len(X):
                 names, labels = self._names_of(X.shape[1]), label.filter(pa.array(kept)).to_pylist()
-                for part in self._parts(len(X)):
+                for part in self._parts_of(len(X)):
                     table = Table(names, list(X[part].T), labels[part], w[part] if weights else None)
-                    yield _GoodRows(table, partial(self._place, first + part.start), self.kept_names)
+                    yield _GoodRows(table, partial(self._place_of, first + part.start), self.kept_names)
             raws = {i: _raw_stream(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
-            bad = [BadRow(self._place(first, i), raw, _BAD) for i, raw in raws.items()]
-            for part in self._parts(len(bad)):
+            bad = [BadRow(self._place_of(first, i), raw, _BAD) for i, raw in raws.items()]
+            for part in self._parts_of(len(bad)):
                 places = [row.place for row in bad[part]]
                 yield RowsChunk(bad[part], places.__getitem__, [row.raw for row in bad[part]], self.kept_names)
             first += len(batch)
 
-    def _parts(self, n: int) -> Iterator[slice]:
+    def _parts_of(self, n: int) -> Iterator[slice]:
         """Give parts of so many rows, each with as many as are asked for then."""
         begin = 0
         while begin < n:
@@ -209,7 +209,7 @@ class MicroBatches(Source):
             yield slice(begin, end)
             begin = end
 
-    def _place(self, first: int, i: int) -> str:
+    def _place_of(self, first: int, i: int) -> str:
         # About which row: those that are left out are not counted.
         return f"batch {self._batch}, row {first + i}"
 

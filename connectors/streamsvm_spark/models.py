@@ -39,11 +39,11 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         super().__init__()
         self._setDefault(handleInvalid="error")
         if learner is not None:
-            self._check(learner)
+            self._check_learner(learner)
         self._file = b"" if learner is None else bytes_of(learner)
 
     @staticmethod
-    def _check(learner: Any) -> None:
+    def _check_learner(learner: Any) -> None:
         """Raise a ValueError where the learner does not predict what this model does, or has features without numbers."""
         names = set(getattr(learner, "feature_names", ()))
         if names != set(range(len(names))):
@@ -66,23 +66,23 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def predict(self, value: Vector) -> float:
         """Predict the row of one vector."""
-        return float(self._answer("predictionCol", value))
+        return float(self._answer_of("predictionCol", value))
 
-    def _answer(self, key: str, value: Vector) -> Any:
+    def _answer_of(self, key: str, value: Vector) -> Any:
         X = np.asarray(value.toArray(), np.float32)[None]
-        return self._answers(_checked_learner(shared_learner_of(self._file), X), X, [key], self._settings())[key][0]
+        return self._answers_of(_checked_learner(shared_learner_of(self._file), X), X, [key], self._answer_settings())[key][0]
 
-    def _settings(self) -> Any:
-        """Return what `_answers` needs besides the learner."""
+    def _answer_settings(self) -> Any:
+        """Return what `_answers_of` needs besides the learner."""
         return None
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
+    def _answers_of(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
         """Return what is predicted of rows, float32 [n, features], by those parameters that name the columns asked for."""
         raise NotImplementedError
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        names = self._added()
+        names = self._added_columns()
         folded = _case_folding(dataset.sparkSession)
         if taken := [name for name in names.values() if folded(name) in set(map(folded, dataset.columns))]:
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
@@ -93,12 +93,12 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         # Spark 4.2 fails where a function of Python reads a Parquet table that has vectors, in this column or another one: unless
         # it computes a column first.
         found = dataset.withColumn(features, column_of(dataset, self.getFeaturesCol()))
-        found = found.withColumn(answers, self._function(list(names))(F.col(features))).drop(features)
+        found = found.withColumn(answers, self._answer_function(list(names))(F.col(features))).drop(features)
         if self.getHandleInvalid() == "skip":
             found = found.filter(F.col(answers).isNotNull())
         return found.withColumns({name: self._column_of(key, F.col(answers)[key]) for key, name in names.items()}).drop(answers)
 
-    def _added(self) -> dict[str, str]:
+    def _added_columns(self) -> dict[str, str]:
         """Return the names of the columns that are added, by the parameters that name them."""
         names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
         of_names = {name: key for key, name in names.items()}
@@ -132,7 +132,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         ValueError
             There is no such file or column, or a column has the name of one that is added.
         """
-        names, columns = self._added(), list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
+        names, columns = self._added_columns(), list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
         if not names:
             raise ValueError("no column is added, as their names are all '': read the files with Spark")
         folded = _case_folding(SparkSession.active())
@@ -140,7 +140,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
             raise ValueError(f"a column of the files is named {taken[0]!r}, as one that is added: give that another name")
         features = f"{self.uid}_features"
         files = Files(path, {features: inputCols or self.getFeaturesCol(), **{name: name for name in columns}}, partitions)
-        function, skip = self._function(list(names)), self.getHandleInvalid() == "skip"
+        function, skip = self._answer_function(list(names)), self.getHandleInvalid() == "skip"
         answers = StructType([StructField(names[field.name], field.dataType) for field in function.returnType])
         # A file has nulls where another one says that it has none.
         kept = [StructField(field.name, field.dataType) for field in from_arrow_schema(files.schema(columns))]
@@ -163,11 +163,16 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         ``spark.udf.register("predict", model.udf())`` makes it available in SQL: ``SELECT predict(features) FROM rows``. With
         ``handleInvalid="skip"``, it is null for a row that cannot be used.
         """
-        function = self._function(["predictionCol"]).func
+        function = self._answer_function(["predictionCol"]).func
         return F.arrow_udf(lambda features: function(features).field("predictionCol"), DoubleType())
 
-    def _function(self, keys: list[str]) -> Any:
-        skip, file, of_rows, settings = self.getHandleInvalid() == "skip", self._file, type(self)._answers, self._settings()
+    def _answer_function(self, keys: list[str]) -> Any:
+        skip, file, of_rows, settings = (
+            self.getHandleInvalid() == "skip",
+            self._file,
+            type(self)._answers_of,
+            self._answer_settings(),
+        )
         kinds = {key: ArrayType(DoubleType(), False) if self._columns[key] == VectorUDT() else self._columns[key] for key in keys}
         returned = StructType([StructField(key, kind) for key, kind in kinds.items()])
         kind = to_arrow_type(returned)
@@ -226,8 +231,8 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
     }
 
     @staticmethod
-    def _check(learner: Any) -> None:
-        SVMModel._check(learner)
+    def _check_learner(learner: Any) -> None:
+        SVMModel._check_learner(learner)
         labels = getattr(learner, "labels", None)
         if labels is None:
             raise ValueError(f"a {type(learner).__name__} is no classifier of streamsvm.learners: it has no labels")
@@ -243,13 +248,13 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """Return the decision value of each class."""
-        return DenseVector(self._answer("rawPredictionCol", value))
+        return DenseVector(self._answer_of("rawPredictionCol", value))
 
     def predictProbability(self, value: Vector) -> DenseVector:
         """Return the probability of each class."""
-        return DenseVector(self._answer("probabilityCol", value))
+        return DenseVector(self._answer_of("probabilityCol", value))
 
-    def _settings(self) -> Any:
+    def _answer_settings(self) -> Any:
         if not self.isDefined(self.thresholds):
             return None
         thresholds = np.array(self.getThresholds(), np.float64)
@@ -258,7 +263,7 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
         return thresholds
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
+    def _answers_of(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
         classes, labels, found = _classes_of(learner), _columns_of(learner), {}
         if keys == ["predictionCol"] and settings is None:
             return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
@@ -297,13 +302,13 @@ class BudgetedSVMRegressionModel(SVMModel, RegressionModel):
     _columns: ClassVar[dict[str, DataType]] = {"predictionCol": DoubleType()}
 
     @staticmethod
-    def _check(learner: Any) -> None:
-        SVMModel._check(learner)
+    def _check_learner(learner: Any) -> None:
+        SVMModel._check_learner(learner)
         if not isinstance(learner, base.Regressor):
             raise ValueError(f"a {type(learner).__name__} is no regressor")
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of classes
+    def _answers_of(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of classes
         return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
 
 

@@ -146,9 +146,9 @@ class MachineParams(ScoreParams, HasWeightCol):
 
     def _columns_of(self, dataset: DataFrame) -> DataFrame:
         """Return the columns that are learned: features, label and, if rows are weighted, weight."""
-        return dataset.select([column_of(dataset, column).alias(name) for name, column in self._names().items()])
+        return dataset.select([column_of(dataset, column).alias(name) for name, column in self._parameter_names().items()])
 
-    def _names(self) -> dict[str, str]:
+    def _parameter_names(self) -> dict[str, str]:
         # Of those columns, in the frame.
         columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
         if self.isDefined(self.weightCol) and self.getWeightCol():
@@ -182,7 +182,7 @@ class FitParams(MachineParams, HasSeed):
 
     setSeed = _make_accessors("seed", int)[1]
 
-    def _kind(self, learners: Mapping[str, type]) -> type:
+    def _learner_kind(self, learners: Mapping[str, type]) -> type:
         name = self.getLearner()
         if name in _REFUSED:
             raise ValueError(f"learner={name!r} does not learn partitions: {_REFUSED[name]}")

@@ -154,16 +154,16 @@ class Task(NamedTuple):
         kept in a temporary file.
         """
         if self.passes == 1:
-            return self._pass(None, batches, reservoir)
+            return self._pass_over(None, batches, reservoir)
         with tempfile.TemporaryFile() as file:
-            model, rows, skipped = self._pass(None, _copied_batches(batches, file), reservoir)
+            model, rows, skipped = self._pass_over(None, _copied_batches(batches, file), reservoir)
             for _ in range(1, self.passes):
                 file.seek(0)
                 if rows:
-                    model = self._pass(model, pa.ipc.open_stream(file))[0]
+                    model = self._pass_over(model, pa.ipc.open_stream(file))[0]
         return model, rows, skipped
 
-    def _pass(self, model: Any, batches: Any, reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
+    def _pass_over(self, model: Any, batches: Any, reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
         learned = skipped = 0
         for batch in batches:
             rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)

@@ -153,24 +153,24 @@ class StreamLearner:
             self._checkpoints = checkpoint
         self._loop: LearningLoop | None = None
         try:
-            self._loop = self._begun()
+            self._loop = self._begun_loop()
         except BaseException:
             self.close()
             raise
 
-    def _begun(self) -> LearningLoop:
+    def _begun_loop(self) -> LearningLoop:
         """Return a loop that goes on from the newest checkpoint."""
         model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
         source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(steps_of(model)[1], base.Regressor))
         try:
             on_error: Any = "skip" if self._skip else _Refusing()
             if self._dead_letters is not None:
-                on_error = self._sink(self._dead_letters)
+                on_error = self._open_sink(self._dead_letters)
             return LearningLoop(
                 source,
                 model,
                 metric,
-                sink=None if self._predictions is None else self._sink(self._predictions),
+                sink=None if self._predictions is None else self._open_sink(self._predictions),
                 checkpoints=self._checkpoints,
                 checkpoint_every=None,
                 on_error=on_error,
@@ -182,7 +182,7 @@ class StreamLearner:
             self._sinks.close()
             raise
 
-    def _sink(self, spec: str | os.PathLike[str]) -> Sink:
+    def _open_sink(self, spec: str | os.PathLike[str]) -> Sink:
         """Return the sink of a path or a URL, which is closed with the loop."""
         sink = open_sink(os.fspath(spec))
         self._sinks.callback(sink.close)
@@ -194,7 +194,7 @@ class StreamLearner:
             return loop
         with self._lock:
             if self._loop is None:
-                self._loop = self._begun()
+                self._loop = self._begun_loop()
             return self._loop
 
     @property

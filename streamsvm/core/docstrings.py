@@ -35,15 +35,15 @@ class _Docstring(str):
     kind: type
 
     @cached_property
-    def _complete(self) -> str:
+    def _complete_text(self) -> str:
         return _completed_docstring(self.kind)
 
     def __get__(self, instance: object, owner: type) -> str:
-        return self._complete
+        return self._complete_text
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
         # The first thing that inspect.cleandoc does: help() gives it what it finds in the dictionary of an abstract class.
-        return self._complete.expandtabs(tabsize)
+        return self._complete_text.expandtabs(tabsize)
 
 
 def _completed_docstring(kind: type) -> str:

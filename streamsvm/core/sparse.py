@@ -52,18 +52,18 @@ class SparseRows:
 
         Values of a row that meet in a column add up, in the order of the features.
         """
-        stored = self._stored()
+        stored = self._stored_values()
         return self._added_up(stored, columns[self.features[stored]], used)
 
     def compact(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `laid` does, but only columns that occur; and these, int64, rising."""
-        stored = self._stored()
+        stored = self._stored_values()
         found, at = np.unique(columns[self.features[stored]], return_inverse=True)
         if len(found) and found[0] < 0:
             found, at = found[1:], at - 1
         return self._added_up(stored, at, len(found)), found
 
-    def _stored(self) -> np.ndarray:
+    def _stored_values(self) -> np.ndarray:
         # The places in `values` of those of these rows.
         counts = self.ends - self.starts
         return np.arange(counts.sum()) + np.repeat(self.starts - (np.cumsum(counts) - counts), counts)

@@ -80,7 +80,7 @@ class Predictor:
         self._buckets: dict[Any, tuple[int, dict[int, int]]] = {}
         self._tables: dict[Any, tuple[int, dict[int, list[tuple[int, int]]]]] = {}
         for number, column in enumerate(program.columns):
-            self._place(number, column)
+            self._place_column(number, column)
         self._named = self._texts.keys() | self._buckets.keys() | self._tables.keys()
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class Predictor:
         labels = f", labels: {len(self.labels):,}" if self.kind == "class" else ""
         return f"<Predictor{of}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
 
-    def _place(self, number: int, column: Column) -> None:
+    def _place_column(self, number: int, column: Column) -> None:
         if column.text is not None:
             self._texts.setdefault(column.field, {})[column.text] = number
         elif column.bucket is not None:
@@ -126,7 +126,7 @@ class Predictor:
         ValueError
             A value is not a number where there should be one.
         """
-        answer = self._answers(*run(self.program, self.row_of(x)[None]))[0]
+        answer = self._answers_of(*run(self.program, self.row_of(x)[None]))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
@@ -143,7 +143,7 @@ class Predictor:
 
         The errors are those of `predict_one` and `predict_proba_many`.
         """
-        return dict(zip(self.labels, self._probabilities(run(self.program, self.row_of(x)[None])[0])[0].tolist(), strict=True))
+        return dict(zip(self.labels, self._probabilities_of(run(self.program, self.row_of(x)[None])[0])[0].tolist(), strict=True))
 
     def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
         """Return the fields of a row as numbers in the order of `columns`, float64 [columns]; the errors are of `predict_one`."""
@@ -206,14 +206,14 @@ class Predictor:
         ValueError
             X has another number of columns, or holds something that is not a number.
         """
-        return np.concatenate([self._answers(*run(self.program, part)) for part in self._chunks(X)])
+        return np.concatenate([self._answers_of(*run(self.program, part)) for part in self._chunks_of(X)])
 
     def decision_function_many(self, X: Any) -> np.ndarray:
         """Return the decision values of many rows, float64 [n] or [n, labels or pairs of labels].
 
         X and the errors are as in `predict_many`.
         """
-        f = self._decisions(X)
+        f = self._decision_values(X)
         return f[:, 0] if f.shape[1] == 1 else f
 
     def predict_proba_many(self, X: Any) -> np.ndarray:
@@ -226,16 +226,16 @@ class Predictor:
         ValueError
             X is refused, as in `predict_many`, or the model has no probabilities.
         """
-        return self._probabilities(self._decisions(X))
+        return self._probabilities_of(self._decision_values(X))
 
-    def _decisions(self, X: Any) -> np.ndarray:
-        return np.concatenate([run(self.program, part)[0] for part in self._chunks(X)])
+    def _decision_values(self, X: Any) -> np.ndarray:
+        return np.concatenate([run(self.program, part)[0] for part in self._chunks_of(X)])
 
-    def _chunks(self, X: Any) -> list[np.ndarray]:
-        rows = self._matrix(X)
+    def _chunks_of(self, X: Any) -> list[np.ndarray]:
+        rows = self._matrix_of(X)
         return [rows[begin : begin + self._rows_at_once] for begin in range(0, max(len(rows), 1), self._rows_at_once)]
 
-    def _matrix(self, X: Any) -> np.ndarray:
+    def _matrix_of(self, X: Any) -> np.ndarray:
         if hasattr(X, "columns") and not isinstance(X, np.ndarray):
             return self._of_frame(X)
         try:
@@ -267,7 +267,7 @@ class Predictor:
 
     # Answers ----------------------------------------------------------------------------------------------------------------
 
-    def _answers(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+    def _answers_of(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
         answer = self.program.answer
         if answer.kind == "number":
             return f[:, 0]
@@ -280,14 +280,14 @@ class Predictor:
 
     def _numbers_of_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
         if self.program.answer.costs is not None:
-            return (self._probabilities(f) * np.array(self.program.answer.costs)).argmax(axis=1)
+            return (self._probabilities_of(f) * np.array(self.program.answer.costs)).argmax(axis=1)
         if len(self.labels) > 2:
             return choice.argmax(axis=1)
         if len(self.labels) == 1:
             return np.zeros(len(choice), np.int64)
         return ((choice[:, 0] >= 0.0) if self.program.answer.at_zero else (choice[:, 0] > 0.0)).astype(np.int64)
 
-    def _probabilities(self, f: np.ndarray) -> np.ndarray:
+    def _probabilities_of(self, f: np.ndarray) -> np.ndarray:
         if self.program.answer.odds is None:
             if len(self.labels) == 1:
                 return np.ones((len(f), 1))

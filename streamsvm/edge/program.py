@@ -239,7 +239,7 @@ class Program:
             tables.append(places)
         text = json.dumps(
             {
-                "version": self._version,
+                "version": self._least_version,
                 "columns": [column if column.table is not None else column[:4] for column in self.columns],
                 **({"tables": tables} if tables else {}),
                 "hashed": self.hashed,
@@ -253,7 +253,7 @@ class Program:
         return text, arrays
 
     @property
-    def _version(self) -> int:
+    def _least_version(self) -> int:
         """The least version of programs that has all that is in this one."""
         if self.answer.costs is not None:
             return 4

@@ -100,7 +100,7 @@ def comparison(program: Any, other: Any, X: Any, *, single: bool = False) -> Com
     if (program.answer.kind, program.answer.labels) != (other.answer.kind, other.answer.labels):
         raise ValueError("there is no comparison of programs with other labels, or of labels with numbers")
     before, after = Predictor(program), Predictor(other)
-    rows = before._matrix(X)
+    rows = before._matrix_of(X)
     if not len(rows):
         raise ValueError("there are no rows to compare programs on: give at least one")
     with np.errstate(over="ignore"):

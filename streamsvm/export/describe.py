@@ -93,7 +93,7 @@ def _with_threshold(model: TunedThresholdClassifier) -> Finish:
             return answer
         if len(answer.labels) > 2:
             raise ProgramError("a threshold of three and more labels is not exported")
-        above = answer.labels[1] == model._positive()
+        above = answer.labels[1] == model._positive_label()
         return _from_second(program, answer, model.threshold if above else 1.0 - model.threshold, at_zero=int(above))
 
     return finish

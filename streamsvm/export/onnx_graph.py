@@ -38,10 +38,10 @@ class Graph:
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
         """Add a node, and return the name of its value. An input that is no name of a value is a `constant`."""
         name, taken = f"v{len(self.nodes)}", [given if isinstance(given, str) else self.constant(given) for given in inputs]
-        self._add(kind, taken, [name], **attributes)
+        self._add_node(kind, taken, [name], **attributes)
         return name
 
-    def _add(self, kind: str, taken: Sequence[str], values: Sequence[str], **attributes: Any) -> None:
+    def _add_node(self, kind: str, taken: Sequence[str], values: Sequence[str], **attributes: Any) -> None:
         # Tools that change graphs, such as converters to float16, call nodes by their names.
         name = f"{kind}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(kind, taken, values, name, **attributes))
@@ -50,14 +50,14 @@ class Graph:
         """Add a node, and return the name of the places of the smallest numbers of each row, in the order of both."""
         names = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
         taken = [value, self.constant(np.array([count]))]
-        self._add("TopK", taken, names, axis=1, largest=0, sorted=1)
+        self._add_node("TopK", taken, names, axis=1, largest=0, sorted=1)
         return names[1]
 
     def constant(self, value: Any) -> str:
         """Return the name of a constant: int64 of integers, else float32, or float64 before `narrow`."""
         array = np.asarray(value)
         array = array.astype(np.int64 if array.dtype.kind in "iu" else self.real)
-        return self._keep(array, (array.dtype.str, array.shape, array.tobytes()))
+        return self._keep_array(array, (array.dtype.str, array.shape, array.tobytes()))
 
     def narrow(self, values: Sequence[str], used: Container[int]) -> list[str]:
         """Make constants float32 from here on, and float64 values with the numbers in ``used``; return the names of all."""
@@ -72,7 +72,7 @@ class Graph:
         kind, given = as_given(labels)
         array: np.ndarray = np.array(given, object if kind is str else kind)
         try:
-            name = self._keep(array, ("labels",))
+            name = self._keep_array(array, ("labels",))
         except UnicodeEncodeError as error:
             raise ProgramError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
         of = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
@@ -86,12 +86,12 @@ class Graph:
         helper, types = self._onnx.helper, self._onnx.TensorProto
         texts = kind is str
         keys = {"classlabels_strings": given} if texts else {"classlabels_int64s": [int(label) for label in given]}
-        self._add("ZipMap", [value], [name], domain="ai.onnx.ml", **keys)
+        self._add_node("ZipMap", [value], [name], domain="ai.onnx.ml", **keys)
         number = helper.make_tensor_type_proto(types.FLOAT, [])
         of = helper.make_map_type_proto(types.STRING if texts else types.INT64, number)
         self.outputs.append(helper.make_value_info(name, helper.make_sequence_type_proto(of)))
 
-    def _keep(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
+    def _keep_array(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
         if key not in self.constants:
             name = f"c{len(self.constants)}"
             self.constants[key] = self._onnx.numpy_helper.from_array(array, name)
@@ -100,7 +100,7 @@ class Graph:
     def output(self, name: str, value: str, columns: int | None = None, of: int | None = None) -> None:
         """Make a value an output of the model: [rows], or [rows, columns], of float32 or another type."""
         helper, shape = self._onnx.helper, ["rows"] if columns is None else ["rows", columns]
-        self._add("Identity", [value], [name])
+        self._add_node("Identity", [value], [name])
         self.outputs.append(helper.make_tensor_value_info(name, of or self._onnx.TensorProto.FLOAT, shape))
 
 

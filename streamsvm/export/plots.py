@@ -241,7 +241,7 @@ class _Boundary:
             counts = getattr(scaler, "counts", self.names)
             known = next((step.columns for step in self._steps if isinstance(step, TableEncoder)), counts)
             made = set(self.names) - set(known)  # such as those of categories
-            if made or (hasattr(self._learner, "feature_names") and set(self._seen(0.0, 0.0)) != set(self.names)):
+            if made or (hasattr(self._learner, "feature_names") and set(self._seen_row(0.0, 0.0)) != set(self.names)):
                 raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")
             moments = _means_and_deviations(scaler, self.names)
             unscaled = all(isinstance(step, TableEncoder) and step.learned_scaler is None for step in self._steps)
@@ -250,21 +250,21 @@ class _Boundary:
                 order = [self._learner.feature_names.index(name) for name in self.names]
                 moments = scale.location[order], scale.spread[order]
             self.vectors = self._support_vectors(moments)
-            self.sides = self._sides(moments)
+            self.sides = self._grid_sides(moments)
             grid = itertools.product(self.sides[1].tolist(), self.sides[0].tolist())
-            self._take([self._decision(self._seen(x, y)) for y, x in grid])
+            self._take_decisions([self._decision_of(self._seen_row(x, y)) for y, x in grid])
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # of any step of a pipeline
             names = " and ".join(map(shown, self.names))
             raise DrawingError(f"the model does not predict rows of {names} alone: {error}") from error
 
-    def _seen(self, x: float, y: float) -> Any:
+    def _seen_row(self, x: float, y: float) -> Any:
         features: dict[Hashable, Any] = {self.names[0]: x, self.names[1]: y}
         for step in self._steps:
             features = step.transform_one(features)
         return features
 
-    def _scaled(self, point: np.ndarray) -> np.ndarray:
-        seen = self._seen(*point.tolist())
+    def _scaled_point(self, point: np.ndarray) -> np.ndarray:
+        seen = self._seen_row(*point.tolist())
         return np.array([seen[name] for name in self.names], np.float64)
 
     def _support_vectors(self, moments: _Moments | None) -> np.ndarray:
@@ -275,18 +275,18 @@ class _Boundary:
         scale = getattr(self._learner, "scale_in_use", None)
         if scale is not None:
             vectors = scale.undo(vectors)
-        at_zero = self._scaled(np.zeros(2))
-        slopes = self._scaled(np.ones(2)) - at_zero
+        at_zero = self._scaled_point(np.zeros(2))
+        slopes = self._scaled_point(np.ones(2)) - at_zero
         candidates = [] if moments is None else [moments]
         if slopes.all():  # scalers without means and variances, and no scaler at all
             candidates.append((-at_zero / slopes, 1.0 / slopes))
         for origin, unit in candidates:
             steps, expected = np.where(unit == 0.0, 1.0, 0.5 * unit), np.where(unit == 0.0, 0.0, 0.5)
-            if np.allclose(self._scaled(origin + steps), expected, atol=1e-3):
+            if np.allclose(self._scaled_point(origin + steps), expected, atol=1e-3):
                 return origin + unit * vectors
         return np.empty((0, 2))
 
-    def _sides(self, moments: _Moments | None) -> np.ndarray:
+    def _grid_sides(self, moments: _Moments | None) -> np.ndarray:
         """Return the coordinates of the grid, float64 [2, points]."""
         bounds = [*self.vectors, *(point for point, _ in self.rows)]
         if moments is not None:
@@ -301,7 +301,7 @@ class _Boundary:
         margin = np.where(high > low, 0.05 * (high - low), 1.0)
         return np.linspace(low - margin, high + margin, _GRID).T
 
-    def _decision(self, seen: Any) -> Any:
+    def _decision_of(self, seen: Any) -> Any:
         """Return a number, or a dict of label to number."""
         if isinstance(self.last, base.Regressor):
             return self.last.predict_one(seen)
@@ -314,7 +314,7 @@ class _Boundary:
         except NotImplementedError:
             return {self.last.predict_one(seen): 1.0}
 
-    def _take(self, decisions: list[Any]) -> None:
+    def _take_decisions(self, decisions: list[Any]) -> None:
         labels: list[Any] = []
         if isinstance(decisions[0], dict):
             labels = _in_order({label for decision in decisions for label in decision})

@@ -106,7 +106,7 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     >>> found.table_bytes <= 200, found.vectors[1] < found.vectors[0]
     (True, True)
     """
-    rows = None if X is None else Predictor(program)._matrix(X)
+    rows = None if X is None else Predictor(program)._matrix_of(X)
     given = program
     if table_bytes(rounded(program, bits)) > max_bytes:
         given = _without_large_forest(program, max_bytes)

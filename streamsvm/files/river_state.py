@@ -56,7 +56,7 @@ class _StateBytes:
 
     def take(self, form: str) -> tuple[Any, ...]:
         """The next numbers, of a form as ``struct`` has it."""
-        return struct.unpack("<" + form, self._next(struct.calcsize("<" + form)))
+        return struct.unpack("<" + form, self._next_bytes(struct.calcsize("<" + form)))
 
     def flag(self) -> bool:
         (value,) = self.take("B")
@@ -69,13 +69,13 @@ class _StateBytes:
         (length,) = self.take("Q")
         if not least <= length <= most:
             raise ValueError(f"a vector has {length} values, not {least} to {most}")
-        return np.frombuffer(self._next(length * np.dtype(dtype).itemsize), dtype)
+        return np.frombuffer(self._next_bytes(length * np.dtype(dtype).itemsize), dtype)
 
     def end(self) -> None:
         if self.at != len(self.state):
             raise ValueError(f"it has {len(self.state)} bytes, not {self.at}")
 
-    def _next(self, size: int) -> bytes:
+    def _next_bytes(self, size: int) -> bytes:
         if size > len(self.state) - self.at:
             raise ValueError(f"it ends after {len(self.state)} bytes, within a value")
         self.at += size

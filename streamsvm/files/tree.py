@@ -76,11 +76,11 @@ class _Writer:
         self._objects: list[Any] = []  # held, so that no other object gets the identity of one
 
     def finish(self, obj: Any) -> bytes:
-        root = self._value(obj)
-        records = [self._record(found) for found in self._objects]  # which grows
+        root = self._written_value(obj)
+        records = [self._record_of(found) for found in self._objects]  # which grows
         return json.dumps({"records": records, "root": root}, separators=(",", ":")).encode()
 
-    def _value(self, obj: Any, depth: int = 0) -> Any:
+    def _written_value(self, obj: Any, depth: int = 0) -> Any:
         kind = type(obj)
         if obj is None or kind is bool or kind is str:
             return obj
@@ -93,104 +93,104 @@ class _Writer:
         if depth > _DEEPEST:
             raise UnsupportedError(f"tuples are nested more than {_DEEPEST} deep")
         if kind is tuple:
-            return {"tuple": self._values(obj, depth)}
+            return {"tuple": self._written_values(obj, depth)}
         if kind is bytes:
-            return {"bytes": self._array(np.frombuffer(obj, np.uint8))}
+            return {"bytes": self._number_of_array(np.frombuffer(obj, np.uint8))}
         if kind is frozenset:
-            return {"frozenset": self._sorted(obj, depth)}
+            return {"frozenset": self._sorted_values(obj, depth)}
         if kind in _NUMBERS:
-            return {"number": [_NUMBERS[kind], self._value(obj.item())]}
+            return {"number": [_NUMBERS[kind], self._written_value(obj.item())]}
         if isinstance(obj, type):
-            return {"class": self._named(obj)}
+            return {"class": self._checked_name(obj)}
         if isinstance(obj, tuple):
             if obj != tuple(obj) or not hasattr(kind, "_fields"):
                 raise UnsupportedError(f"{name_of(kind)} is a tuple with more than its members")
-            return {"named": [self._named(kind), self._values(obj, depth)]}
+            return {"named": [self._checked_name(kind), self._written_values(obj, depth)]}
         if isinstance(obj, types.MethodType) or (isinstance(obj, types.BuiltinMethodType) and _is_bound(obj)):
             if obj.__name__ not in METHODS and not self._trusted:
                 raise UntrustedError(f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model")
-            return {"method": [self._value(obj.__self__, depth + 1), obj.__name__]}
+            return {"method": [self._written_value(obj.__self__, depth + 1), obj.__name__]}
         if isinstance(obj, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
-            return {"function": self._named(obj, find_function)}
+            return {"function": self._checked_name(obj, find_function)}
         codec = codec_of(kind)
         if codec is not None and not codec.shared:
-            return {"of": [codec.kind, self._value(codec.taken_apart(obj), depth + 1)]}
-        return {"at": self._number(obj)}
+            return {"of": [codec.kind, self._written_value(codec.taken_apart(obj), depth + 1)]}
+        return {"at": self._number_of(obj)}
 
-    def _values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
+    def _written_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
         values = list(objects)
-        return values if _are_written_as_they_are(values) else [self._value(obj, depth + 1) for obj in values]
+        return values if _are_written_as_they_are(values) else [self._written_value(obj, depth + 1) for obj in values]
 
-    def _sorted(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
+    def _sorted_values(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
         # The order in a set depends on its history and on the seed of hashes.
-        return self._values(sorted(members, key=lambda member: written(member, self._trusted)[0]), depth)
+        return self._written_values(sorted(members, key=lambda member: written(member, self._trusted)[0]), depth)
 
-    def _number(self, obj: Any) -> int:
+    def _number_of(self, obj: Any) -> int:
         number = self._numbers.setdefault(id(obj), len(self._objects))
         if number == len(self._objects):
             self._objects.append(obj)
         return number
 
-    def _array(self, array: np.ndarray) -> int:
+    def _number_of_array(self, array: np.ndarray) -> int:
         self.arrays.append(array)
         return len(self.arrays) - 1
 
-    def _named(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
+    def _checked_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
         name = name_of(obj)
         if "<" in name or find(name, self._trusted) is not obj:
             raise UnsupportedError(f"{name} is not found again by its name")
         return name
 
-    def _record(self, obj: Any) -> list[Any]:
+    def _record_of(self, obj: Any) -> list[Any]:
         kind = type(obj)
         if kind is list:
-            return ["list", self._values(obj)]
+            return ["list", self._written_values(obj)]
         if kind in _DICTS:
-            pairs = [self._values(pair) for pair in obj.items()]
-            return [_DICTS[kind], pairs, *([self._value(obj.default_factory)] if kind is defaultdict else [])]
+            pairs = [self._written_values(pair) for pair in obj.items()]
+            return [_DICTS[kind], pairs, *([self._written_value(obj.default_factory)] if kind is defaultdict else [])]
         if kind is set:
-            return ["set", self._sorted(obj)]
+            return ["set", self._sorted_values(obj)]
         if kind is deque:
-            return ["deque", self._values(obj), obj.maxlen]
+            return ["deque", self._written_values(obj), obj.maxlen]
         if kind is bytearray:
-            return ["bytearray", self._array(np.frombuffer(bytes(obj), np.uint8))]
+            return ["bytearray", self._number_of_array(np.frombuffer(bytes(obj), np.uint8))]
         if kind is np.ndarray:
-            return self._numpy(obj)
+            return self._record_of_array(obj)
         codec = codec_of(kind)
         if codec is not None:
-            return ["of", codec.kind, self._value(codec.taken_apart(obj))]
-        return self._instance(obj)
+            return ["of", codec.kind, self._written_value(codec.taken_apart(obj))]
+        return self._record_of_instance(obj)
 
-    def _numpy(self, array: np.ndarray) -> list[Any]:
+    def _record_of_array(self, array: np.ndarray) -> list[Any]:
         if array.dtype.kind == "U" and array.dtype.itemsize:
             codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
-            return ["texts", self._array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
+            return ["texts", self._number_of_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
         if array.dtype == object and array.ndim == 1 and all(type(value) in _SCALARS for value in array):
-            return ["objects", self._values(array)]
+            return ["objects", self._written_values(array)]
         if array.dtype.newbyteorder("<") not in DTYPES.values():
             raise UnsupportedError(
                 f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts"
             )
         # The order in memory is part of a model: sums along it round otherwise.
         columns_first = array.flags.f_contiguous and not array.flags.c_contiguous
-        return ["array", self._array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
+        return ["array", self._number_of_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
 
-    def _instance(self, obj: Any) -> list[Any]:
+    def _record_of_instance(self, obj: Any) -> list[Any]:
         cls = type(obj)
         if _pickles_by_itself(cls):
             if not self._trusted:
                 raise UntrustedError(f"it holds a {name_of(cls)}, which has a way of its own to be saved")
             try:
-                return ["pickle", self._array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
+                return ["pickle", self._number_of_array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
             except Exception as error:  # a class of the user's own can raise anything
                 raise UnsupportedError(f"{name_of(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
-        name = self._named(cls)
+        name = self._checked_name(cls)
         state = obj.__getstate__()
         if _checks_its_state(cls):
-            return ["model", name, self._value(state)]
+            return ["model", name, self._written_value(state)]
         attributes, slots = state if isinstance(state, tuple) else (state, None)
         found = {**(attributes or {}), **(slots or {})}
-        return ["instance", name, [[key, self._value(value)] for key, value in found.items()]]
+        return ["instance", name, [[key, self._written_value(value)] for key, value in found.items()]]
 
 
 def _are_written_as_they_are(values: list[Any]) -> bool:
@@ -248,17 +248,17 @@ class _Reader:
         # All of them empty, so that each can refer to each; then what they hold, the last first, for what is in a record comes
         # after it: a key of a dict is whole when it is hashed, and a model is given a whole state to check.
         for number in range(len(self._records)):
-            self._make(number)
+            self._make_object(number)
         for number in range(len(self._records) - 1, -1, -1):
-            self._fill(self._made[number], *self._records[number])
+            self._fill_object(self._made[number], *self._records[number])
         for made in self._made.values():
             check_wrapper(made)
             check_scaler(made)
             check_object(made)
         check_nesting(self._made.values())
-        return self._value(root)
+        return self._read_value(root)
 
-    def _make(self, number: int) -> Any:
+    def _make_object(self, number: int) -> Any:
         if number in self._made:
             return self._made[number]
         kind, *rest = self._records[number]
@@ -267,21 +267,21 @@ class _Reader:
         elif kind == "deque":
             made = deque(maxlen=None if rest[1] is None else _checked_index(rest[1], 2**62))
         elif kind == "bytearray":
-            made = bytearray(self._bytes(rest[0]))
+            made = bytearray(self._read_bytes(rest[0]))
         elif kind == "array":
-            made = self._array(rest[0]).copy()
+            made = self._read_array(rest[0]).copy()
             made = made.T if rest[1] is True else made
         elif kind == "texts":
-            made = _texts_of(self._array(rest[0]))
+            made = _texts_of(self._read_array(rest[0]))
         elif kind == "objects":
-            made = _object_array(self._values(rest[0]))
+            made = _object_array(self._read_values(rest[0]))
         elif kind in ("instance", "model"):
             made = object.__new__(find_class(rest[0], self._trusted))
         elif kind == "of":
             self._made[number] = None  # what it is made of cannot hold itself
-            made = CODECS[rest[0]].put_together(self._value(rest[1]))
+            made = CODECS[rest[0]].put_together(self._read_value(rest[1]))
         elif kind == "pickle" and self._trusted:
-            made = pickle.loads(self._bytes(rest[0]))  # noqa: S301 - trusted
+            made = pickle.loads(self._read_bytes(rest[0]))  # noqa: S301 - trusted
         elif kind == "pickle":
             raise UntrustedError("it holds a class with a way of its own to be saved")
         else:
@@ -289,36 +289,36 @@ class _Reader:
         self._made[number] = made
         return made
 
-    def _fill(self, made: Any, kind: str, *rest: Any) -> None:
+    def _fill_object(self, made: Any, kind: str, *rest: Any) -> None:
         if kind in ("list", "deque"):
-            made.extend(self._values(rest[0]))
+            made.extend(self._read_values(rest[0]))
         elif kind == "set":
-            made.update(self._members(rest[0]))
+            made.update(self._read_members(rest[0]))
         elif kind in _EMPTY:  # a dict
-            pairs = [(self._value(key), self._value(value)) for key, value in rest[0]]
+            pairs = [(self._read_value(key), self._read_value(value)) for key, value in rest[0]]
             check_hashes(key for key, _ in pairs)
             for key, value in pairs:
                 made[key] = value
             if kind == "defaultdict":
-                made.default_factory = self._callable(rest[1])
+                made.default_factory = self._read_callable(rest[1])
         elif kind == "model":
             if not _checks_its_state(type(made)):
                 raise CorruptError(f"{rest[0]} checks no state")
-            made.__setstate__(self._value(rest[1]))
+            made.__setstate__(self._read_value(rest[1]))
         elif kind == "instance":
             cls = type(made)
             if _checks_its_state(cls) or (_pickles_by_itself(cls)):
                 raise CorruptError(f"{rest[0]} is not saved by its attributes")
             for name, value in rest[1]:
-                _set_attribute(made, name, self._value(value))
+                _set_attribute(made, name, self._read_value(value))
 
-    def _callable(self, value: Any) -> Any:
-        found = self._value(value)
+    def _read_callable(self, value: Any) -> Any:
+        found = self._read_value(value)
         if found is not None and not callable(found):
             raise CorruptError(f"{shown(found)} cannot be called")
         return found
 
-    def _value(self, value: Any) -> Any:
+    def _read_value(self, value: Any) -> Any:
         if not isinstance(value, dict):
             if isinstance(value, list):
                 raise CorruptError("it holds a list that is no record")
@@ -328,69 +328,69 @@ class _Reader:
             return (
                 self._made[number]
                 if (number := _checked_index(content, len(self._records))) in self._made
-                else self._make(number)
+                else self._make_object(number)
             )
         if tag == "float":
             return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content]
         if tag == "int":
             return int(content, 16)
         if tag == "tuple":
-            return tuple(self._values(content))
+            return tuple(self._read_values(content))
         if tag == "bytes":
-            return self._bytes(content)
+            return self._read_bytes(content)
         if tag == "frozenset":
-            return frozenset(self._members(content))
+            return frozenset(self._read_members(content))
         if tag == "number":
-            return self._number(*content)
+            return self._read_number(*content)
         if tag == "class":
             return find_class(content, self._trusted)
         if tag == "named":
             cls = find_class(content[0], self._trusted)
             if not issubclass(cls, tuple) or len(content[1]) != len(cls._fields):  # type: ignore[attr-defined]
                 raise CorruptError(f"{content[0]} is no tuple of {len(content[1])}")
-            return tuple.__new__(cls, self._values(content[1]))
+            return tuple.__new__(cls, self._read_values(content[1]))
         if tag == "function":
             return find_function(content, self._trusted)
         if tag == "method":
-            return self._method(*content)
+            return self._read_method(*content)
         if tag == "of":
-            return CODECS[content[0]].put_together(self._value(content[1]))
+            return CODECS[content[0]].put_together(self._read_value(content[1]))
         raise CorruptError(f"it holds a value of kind {shown(tag)}")
 
-    def _values(self, values: list[Any]) -> list[Any]:
+    def _read_values(self, values: list[Any]) -> list[Any]:
         if _NESTED.isdisjoint(map(type, values)):  # each is itself
             return list(values)
-        return [self._value(value) for value in values]
+        return [self._read_value(value) for value in values]
 
-    def _members(self, values: list[Any]) -> list[Any]:
-        members = self._values(values)
+    def _read_members(self, values: list[Any]) -> list[Any]:
+        members = self._read_values(values)
         check_hashes(members)
         return members
 
-    def _number(self, dtype: str, number: Any) -> Any:
-        value = self._value(number)
+    def _read_number(self, dtype: str, number: Any) -> Any:
+        value = self._read_value(number)
         if type(value) not in (bool, int, float, complex):  # numpy takes more, and makes arrays of it
             raise CorruptError(f"{shown(value)} stands where a number belongs")
         return DTYPES[dtype].type(value)
 
-    def _method(self, instance: Any, name: str) -> Any:
+    def _read_method(self, instance: Any, name: str) -> Any:
         if name not in METHODS and not self._trusted:
             raise UntrustedError(f"it asks for {shown(name)} of an instance, which is not a method of a model")
-        owner = self._value(instance)
+        owner = self._read_value(instance)
         found = getattr_static(type(owner), name)  # never what was set on the instance
         if not isinstance(found, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
             raise CorruptError(f"{name} of a {type(owner).__name__} is no method")
         return found.__get__(owner, type(owner))
 
-    def _array(self, number: Any) -> np.ndarray:
+    def _read_array(self, number: Any) -> np.ndarray:
         number = _checked_index(number, len(self._arrays))
         if number in self._taken:  # each time would be a copy
             raise CorruptError(f"it names array {number} twice")
         self._taken.add(number)
         return self._arrays[number]
 
-    def _bytes(self, number: Any) -> bytes:
-        return self._array(number).tobytes()
+    def _read_bytes(self, number: Any) -> bytes:
+        return self._read_array(number).tobytes()
 
 
 def _texts_of(codes: np.ndarray) -> np.ndarray:

@@ -103,7 +103,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             self._forget(store.used if n_features < 0 else n_features, store)
             if status == REFUSED:
                 self._features.complain_not_finite(x)
-            self._refuse()
+            self._refuse_strategy()
 
     def _get_ready(self, rows: int | None = None) -> None:
         # For so many rows; None: for any number. Rows learned count so that a model that never fills its budget stops asking.
@@ -111,7 +111,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             set_strategy(self._store, self._strategy, self._outputs > 1)
             self._ready = True
 
-    def _refuse(self) -> NoReturn:
+    def _refuse_strategy(self) -> NoReturn:
         raise RuntimeError(
             f"{type(self).__name__} has no budget maintenance, and no room for more than {self.budget} support vectors: give it "
             "a larger budget, or take a learner with maintenance"
@@ -139,7 +139,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             return
         store = self._store
         before = store.snapshot()
-        with self._undoing():
+        with self._undoing_names():
             try:
                 super()._learn_batch(batch)
             except BaseException:
@@ -149,7 +149,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
         if learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights) < len(targets):
             if self._capped:
-                self._refuse()
+                self._refuse_strategy()
             self._complain_of_strategy()
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
@@ -230,7 +230,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         chunks = [vectors[begin : begin + size] for begin in range(0, m, size)]
         before = self._store.snapshot()
         try:
-            with self._undoing():
+            with self._undoing_names():
                 sign = self._start_labels(labels, n_outputs)
                 self._features.restore(names)
                 self._make_room()
@@ -308,8 +308,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         if self._store.live != 2 * self._outputs:
             raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 
-    def _learned(self) -> dict[str, tuple[float, float]]:
-        return super()._learned() if self.scaling is None else {}
+    def _learned_fields(self) -> dict[str, tuple[float, float]]:
+        return super()._learned_fields() if self.scaling is None else {}
 
 
 def _dense_rows(rows: Any, dtype: Any) -> np.ndarray:

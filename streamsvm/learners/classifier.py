@@ -81,7 +81,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             try:
                 labels.check(y)
             except TooManyLabelsError as error:
-                self._ignore(1, error)
+                self._ignore_labels(1, error)
                 return
             w = min(w * weights.learn(y), LARGEST_WEIGHT)
             if w == 0.0:
@@ -91,7 +91,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             target = labels.target(y)
             self._learn_row(x, target, w, labels.outputs)
         except TooManyLabelsError as error:
-            self._ignore(1, error)
+            self._ignore_labels(1, error)
         except BaseException as error:
             # An interrupt may come when the row is learned, or its strategy fail: then its label has its output, and stays.
             if labels.outputs != self._outputs or (isinstance(error, Exception) and self._outputs == 1):
@@ -100,7 +100,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
                 weights.forget(y)
             raise
 
-    def _ignore(self, rows: int, error: TooManyLabelsError) -> None:
+    def _ignore_labels(self, rows: int, error: TooManyLabelsError) -> None:
         # Count rows whose label is one too many; the error is that of the first.
         self._ignored += rows
         if self._ignored == rows:
@@ -196,16 +196,16 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        with self._weighing(as_batch(X, y, w, self._dtype)) as batch:
+        with self._weighing_classes(as_batch(X, y, w, self._dtype)) as batch:
             self._learn_batch(batch)
 
     @contextmanager
-    def _weighing(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
+    def _weighing_classes(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
         batch, excess = self._without_excess(batch)
-        with self._weighed(batch, together) as weighted:
+        with self._weighed_batch(batch, together) as weighted:
             yield weighted
         if excess:
-            self._ignore(len(excess), excess[0])
+            self._ignore_labels(len(excess), excess[0])
 
     def _without_excess(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
         # The rows that `learn_one` would not ignore, and the errors of the others.
@@ -232,7 +232,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return (batch.of(np.array(held, np.int64)) if excess else batch), excess
 
     @contextmanager
-    def _weighed(self, batch: Batch, together: bool) -> Iterator[Batch]:
+    def _weighed_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
         weights, before, labels = self._class_weights, self.n_learned, batch.y
         if weights is None:
             yield batch
@@ -254,10 +254,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             raise
 
     @contextmanager
-    def _undoing(self) -> Iterator[None]:
+    def _undoing_names(self) -> Iterator[None]:
         n_labels = self._labels.n_seen
         try:
-            with super()._undoing():
+            with super()._undoing_names():
                 yield
         except BaseException:
             self._labels.forget(n_labels)
@@ -360,10 +360,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except (KeyError, TypeError):
             return None
 
-    def _answered(self, decisions: np.ndarray) -> list[Any]:
+    def _answers_of(self, decisions: np.ndarray) -> list[Any]:
         return self._labels.of_each(decisions)
 
-    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
+    def _answered_probabilities(self, answers: np.ndarray) -> list[float | None]:
         return self._labels.largest(answers)
 
     @property
@@ -397,7 +397,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _restore_labels(self, state: dict[str, Any]) -> None:
         self._labels.restore(state["labels"])
         if self._labels.outputs > 1:
-            self._use(self._make_store(self._labels.outputs, self._columns))
+            self._use_store(self._make_store(self._labels.outputs, self._columns))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -424,7 +424,7 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
             self._resize(outputs)
         return sign
 
-    def _widen(self, store: SupportVectorStore, outputs: int) -> None:
+    def _widen_store(self, store: SupportVectorStore, outputs: int) -> None:
         if self._outputs == 1:
             positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
             split_output(store.views, positive)

@@ -85,7 +85,7 @@ class _Conformal:
     #: The name of the model within, and what it must be.
     _within: ClassVar[tuple[str, type]]
 
-    def _begin(self, model: Any, level: float, window: int) -> None:
+    def _begin_wrapping(self, model: Any, level: float, window: int) -> None:
         name, kind = self._within
         if not isinstance(_last_step(model), kind):
             raise ValueError(f"the {name} must be one of river, not {shown(model)}")
@@ -161,7 +161,7 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
     _within = "regressor", base.Regressor
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
-        self._begin(regressor, level, window)
+        self._begin_wrapping(regressor, level, window)
         self._expected = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
         self._rows, self._mean = 0, 0.0  # of errors
 
@@ -189,7 +189,7 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
         middle, reach = float(self.regressor.predict_one(x) or 0.0), self._calibration.threshold
         if math.isinf(reach):
             return (-math.inf, math.inf) if reach > 0.0 else (middle, middle)
-        reach *= self._size(x)
+        reach *= self._error_size(x)
         return middle - reach, middle + reach
 
     def explain_one(
@@ -212,7 +212,7 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
         """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the regressor."""
         target = checked_target(y)
         error = abs(target - float(self.regressor.predict_one(x) or 0.0))
-        size, features = self._size(x), self._features(x)
+        size, features = self._error_size(x), self._features_of(x)
         self.regressor.learn_one(x, y, **kwargs)
         if kwargs.get("w", 1.0) == 0.0:
             return
@@ -224,14 +224,14 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
         if self._mean > 0.0:
             self._expected.learn_one(features, math.log(max(error / self._mean, 0.0) + _LEAST_SHARE))
 
-    def _size(self, x: dict[Any, Any]) -> float:
+    def _error_size(self, x: dict[Any, Any]) -> float:
         """The size of the error that such a row has."""
         if self._rows < _FEWEST or self._mean <= 0.0:
             return max(self._mean, _SMALLEST)
-        power = self._expected.predict_one(self._features(x))
+        power = self._expected.predict_one(self._features_of(x))
         return max(self._mean * math.exp(min(max(power, -_FARTHEST), _FARTHEST)), _SMALLEST)
 
-    def _features(self, x: dict[Any, Any]) -> dict[Any, Any]:
+    def _features_of(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """The numbers of the row as the last step of a pipeline is given it."""
         model: Any = self.regressor
         while isinstance(model, compose.Pipeline):
@@ -302,7 +302,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
     _within = "classifier", base.Classifier
 
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:
-        self._begin(classifier, level, window)
+        self._begin_wrapping(classifier, level, window)
 
     def predict_set_one(self, x: dict[Any, Any]) -> list[Any]:
         """Return the labels to expect of a row, the most probable first.
@@ -322,7 +322,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         if probabilities and kwargs.get("w", 1.0) != 0.0:
             self._calibration.learn(1.0 - float(probabilities.get(y, 0.0)))
 
-    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
         for i, label in enumerate(y):
             if each and label is not None and (weights is None or weights[i] > 0.0):
                 self._calibration.learn(1.0 - (float(each[label][i]) if label in each else 0.0))

@@ -73,7 +73,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         """Merge other models with the same costs into this one, as `BSGDClassifier.merge_with` does."""
         self._merge_within(others, units)
 
-    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:  # noqa: ARG002
+    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:  # noqa: ARG002
         if not each:  # nothing was learned
             return decided
         labels, p = list(each), np.array(list(each.values()))

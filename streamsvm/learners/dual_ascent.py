@@ -98,17 +98,17 @@ class DualAscent(BudgetedEstimator):
         DualSolution(n_epochs=5, rows=5300)
         """
         _check_passes(epochs, on_epoch)
-        with self._weighing(as_batch(X, y, w, self._dtype), together=True) as batch, self._undoing():
+        with self._weighing_classes(as_batch(X, y, w, self._dtype), together=True) as batch, self._undoing_names():
             self._targets(batch)  # all labels become known, so that below each has the target that it keeps
             targets, outputs = self._targets(batch)
-            columns = self._admit(batch)
+            columns = self._admit_features(batch)
             if len(outputs) and outputs[-1] != self._outputs:
                 self._resize(int(outputs[-1]))
         solution = DualSolution(self, batch, columns, targets)
         solution.learn(epochs, on_epoch)
         return solution
 
-    def _expansion(self, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> Self:
+    def _expansion_of(self, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> Self:
         # A model of its own, with the rows of X as its support vectors.
         unneeded = {"averaging": 0, "replay": 0, "maintenance": Removal()}
         parameters = {name: value for name, value in unneeded.items() if name in self._get_params()}
@@ -220,7 +220,7 @@ class DualSolution:
         self._check_outputs()
         model, targets = self._model, self._targets
         S, a = model.support_vectors.astype(np.float64), model._coefficients_of(output).T
-        f = self._decisions(self._rows_in_columns(), S, a) + model.intercept  # which is none, but of a distilled model
+        f = self._decision_values(self._rows_in_columns(), S, a) + model.intercept  # which is none, but of a distilled model
         if model._outputs > 1:
             rows, own = np.arange(len(f)), targets.astype(np.intp)
             rivals = f.copy()
@@ -230,7 +230,7 @@ class DualSolution:
             losses = np.maximum(1.0 - targets * f[:, 0], 0.0)
         else:
             losses = np.maximum(np.abs(targets - f[:, 0]) - model._common["epsilon"][0], 0.0)
-        return float(0.5 * np.sum(a * self._decisions(S, S, a)) + model.C * (self._weights @ losses))
+        return float(0.5 * np.sum(a * self._decision_values(S, S, a)) + model.C * (self._weights @ losses))
 
     def dual(self) -> float:
         """Return the dual objective of the rows' coefficients.
@@ -248,7 +248,7 @@ class DualSolution:
             gain = self._targets @ a[:, 0] - model._common["epsilon"][0] * np.abs(a).sum()
         held = a.any(axis=1)
         X, a = self._rows_in_columns()[held], a[held]
-        return float(gain - 0.5 * np.sum(a * self._decisions(X, X, a)))
+        return float(gain - 0.5 * np.sum(a * self._decision_values(X, X, a)))
 
     def unmerged(self) -> DualAscent:
         """Return the model that these rows alone would give without a budget.
@@ -257,7 +257,7 @@ class DualSolution:
         """
         self._check_outputs()
         held = np.flatnonzero(self._coefficients.any(axis=1))
-        return self._model._expansion(self._X[held], self._columns, self._weights[held], self._coefficients[held])
+        return self._model._expansion_of(self._X[held], self._columns, self._weights[held], self._coefficients[held])
 
     def _rows_in_columns(self) -> np.ndarray:
         # float64 [n, columns in use], as the kernel takes them
@@ -265,7 +265,7 @@ class DualSolution:
         scale = self._model.scale_in_use
         return X if scale is None else scale.of(X)
 
-    def _decisions(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
+    def _decision_values(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
         # Of rows float64 [n, d] for support vectors float64 [m, d] with coefficients float64 [m, outputs].
         h = self._model._store.views.header[0]
         decisions = np.empty((len(X), a.shape[1]))

@@ -85,7 +85,7 @@ class OnlineEstimator(RiverEstimator, Explained):
     def __post_init__(self) -> None:
         self._check_parameters()
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
-        self._use(self._make_store(1, self._columns))
+        self._use_store(self._make_store(1, self._columns))
         self._common["scale"] = self._common["average_v"] = 1.0
         self._common["slope"] = FIRST_SLOPE
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
@@ -110,7 +110,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         """The type of rows as they are given."""
         return np.float32
 
-    def _use(self, store: Any) -> None:
+    def _use_store(self, store: Any) -> None:
         # At once: an interrupt finds the model with one store or the other.
         self.__dict__.update(self._opened(store))
 
@@ -141,9 +141,9 @@ class OnlineEstimator(RiverEstimator, Explained):
         raise NotImplementedError
 
     def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing():
+        with self._undoing_names():
             targets, outputs = self._targets(batch)
-            columns = self._admit(batch)
+            columns = self._admit_features(batch)
             self._get_ready(len(batch.matrix))
         try:
             for rows, n in _runs_of_rows(outputs):
@@ -170,7 +170,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         store = self._make_store(outputs, self._columns)
         store.take(self._store)
         if outputs != self._outputs:
-            self._widen(store, outputs)
+            self._widen_store(store, outputs)
         opened = self._opened(store)
         opened["_row"][: len(self._row)] = self._row
         self.__dict__.update(opened)
@@ -184,7 +184,7 @@ class OnlineEstimator(RiverEstimator, Explained):
                 self._row += 0.0  # no -0.0, as where it had room
         self._store.used = len(self._features)
 
-    def _widen(self, store: Any, outputs: int) -> None:
+    def _widen_store(self, store: Any, outputs: int) -> None:
         """Give a larger copy of the store so many outputs, so that the model decides as before. Only classifiers have several."""
         raise NotImplementedError
 
@@ -207,7 +207,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         raise NotImplementedError
 
     @contextmanager
-    def _weighing(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
+    def _weighing_classes(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
         """Give the rows of a batch the weights of their classes, where there are classes, and count them if they are learned.
 
         The weight is that as of the rows up to this one, or ``together`` as of all rows.
@@ -227,12 +227,12 @@ class OnlineEstimator(RiverEstimator, Explained):
     def _forget(self, n_features: int, store: Any) -> None:
         # Undo what a row that was refused has brought; it was the first one with this store.
         if store is not self._store:
-            self._use(store)
+            self._use_store(store)
         self._features.forget(n_features)
         self._store.used = n_features
 
     @contextmanager
-    def _undoing(self) -> Iterator[None]:
+    def _undoing_names(self) -> Iterator[None]:
         """Undo the names of features and labels that a batch has brought, where it is refused or its admission interrupted."""
         n_features, store, order = self._store.used, self._store, self._features.order
         try:
@@ -242,7 +242,7 @@ class OnlineEstimator(RiverEstimator, Explained):
             self._features.restore_order(order)
             raise
 
-    def _admit(self, batch: Batch) -> np.ndarray:
+    def _admit_features(self, batch: Batch) -> np.ndarray:
         """Admit the features of a batch of which all rows can be learned; their columns, int64 [features]."""
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
@@ -387,7 +387,7 @@ class OnlineEstimator(RiverEstimator, Explained):
                 raise ValueError(f"the saved model is corrupt: it has an attribute {name!r}, which no model saves")
             self.__dict__[name] = value
         self.__init__(**state["parameters"])  # type: ignore[misc]
-        common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed()
+        common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed_numbers()
         self._features.restore(state["features"])
         self._features.restore_order(state.get("order"))
         self._restore_labels(state)
@@ -397,9 +397,9 @@ class OnlineEstimator(RiverEstimator, Explained):
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
             )
-        for name, value in self._fixed().items():
+        for name, value in self._fixed_numbers().items():
             _check_parameter(name, value, fixed[name])
-        check_record(self._common[0], common, {**iterates.LEARNED, **self._learned()})
+        check_record(self._common[0], common, {**iterates.LEARNED, **self._learned_fields()})
         check_record(self._own[0], own, self._rule.learned)
 
     def _restore_labels(self, state: dict[str, Any]) -> None:
@@ -417,11 +417,11 @@ class OnlineEstimator(RiverEstimator, Explained):
             self._store.take(saved)
         self._store.used = saved.used  # which has to be the number of features
 
-    def _fixed(self) -> dict[str, Any]:
+    def _fixed_numbers(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""
         return {}
 
-    def _learned(self) -> dict[str, tuple[float, float]]:
+    def _learned_fields(self) -> dict[str, tuple[float, float]]:
         """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
 

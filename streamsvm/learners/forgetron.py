@@ -89,7 +89,7 @@ class Forgetron(Baseline, MergeableExpansion):
 
     _rule = step
 
-    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
-        super()._take(parts, rows)
+    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+        super()._take_parts(parts, rows)
         for name in ("mistakes", "damage"):  # the damage stays within what the mistakes of all allow
             self._own[name] = sum(part.model._own[name][0] for part in parts)

@@ -80,10 +80,10 @@ class KernelEstimator(OnlineEstimator):
         distances = distances_to(self._store.views.rows[0][: vectors.shape[1]], vectors)
         return vectors, distances, spoken_for(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
 
-    def _fixed(self) -> dict[str, Any]:
+    def _fixed_numbers(self) -> dict[str, Any]:
         header = self._store.views.header[0]
         given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
 
-    def _learned(self) -> dict[str, tuple[float, float]]:
+    def _learned_fields(self) -> dict[str, tuple[float, float]]:
         return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}

@@ -168,14 +168,14 @@ class KernelRLS(KernelEstimator):
 
         With three or more classes, each class has an output.
         """
-        return self._weights("auto")[:, 1:]
+        return self._output_weights("auto")[:, 1:]
 
     @property
     def intercept(self) -> np.ndarray:
         """The intercepts that predictions follow, float64 [outputs]."""
-        return self._weights("auto")[:, 0]
+        return self._output_weights("auto")[:, 0]
 
-    def _weights(self, output: OutputName) -> np.ndarray:
+    def _output_weights(self, output: OutputName) -> np.ndarray:
         v, what, n = self._store.views, self._output(output), self.n_support + 1
         slow = what == AVERAGE or (what == CHOSEN and self.averaged)
         weights: np.ndarray = v.weights[: self._outputs, :n] + (0.0 if slow else v.corrections[: self._outputs, :n])
@@ -239,7 +239,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     max_classes: int = MAX_CLASSES
 
-    def _widen(self, store: LandmarkStore, outputs: int) -> None:
+    def _widen_store(self, store: LandmarkStore, outputs: int) -> None:
         widen_outputs(store.block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

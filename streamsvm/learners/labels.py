@@ -68,7 +68,7 @@ class Labels:
         try:
             return self.targets[y]
         except KeyError:
-            return self._admit(y)
+            return self._admit_label(y)
         except TypeError:
             raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
 
@@ -79,7 +79,7 @@ class Labels:
                 return
         except TypeError:
             self.target(y)
-        self._admissible(y)
+        self._admissible_label(y)
 
     def forget(self, known: int) -> None:
         """Forget all labels but the first ``known``: the row that brought the others was refused."""
@@ -99,7 +99,7 @@ class Labels:
             return self.many[int(decision)]
         if not self.targets:
             return None
-        if len(self.targets) == 1 and not self._numeric:
+        if len(self.targets) == 1 and not self._are_numeric:
             return next(iter(self.targets))
         return self._positive if decision > 0.0 else self._negative
 
@@ -135,17 +135,17 @@ class Labels:
         """
         if not self.targets and self.max_classes > 2:
             return {}
-        if len(self.targets) == 1 and not self._numeric:
+        if len(self.targets) == 1 and not self._are_numeric:
             return {next(iter(self.targets)): 0.0 * positive + 1.0}
         return {self._negative: 1.0 - positive, self._positive: positive}
 
     @property
-    def _numeric(self) -> bool:
+    def _are_numeric(self) -> bool:
         # Labels whose other side has a name before it was seen.
         return all(y in (0, 1, -1) for y in self.targets)
 
-    def _admit(self, y: Any) -> float:
-        y = self._admissible(y)
+    def _admit_label(self, y: Any) -> float:
+        y = self._admissible_label(y)
         if y in self.targets:
             return self.targets[y]
         n = len(self.targets)
@@ -169,7 +169,7 @@ class Labels:
                 self._positive = type(y)(1)
         return sign
 
-    def _admissible(self, y: Any) -> Any:
+    def _admissible_label(self, y: Any) -> Any:
         # A new label, as a scalar of Python; ValueError if it cannot be one.
         if _is_missing(y):
             raise ValueError(f"label {y!r} is no label: do not learn rows without one")

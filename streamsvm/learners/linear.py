@@ -81,9 +81,9 @@ class LinearEstimator(Mergeable):
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing():
+        with self._undoing_names():
             targets, _ = self._targets(batch)
-            columns = self._admit(batch)
+            columns = self._admit_features(batch)
         for part in parts(batch.matrix, self._store.used):
             some = laid_out(batch.matrix[part], columns)
             linear_step.learn_many(self._block, *some, targets[part], batch.weights[part])
@@ -126,7 +126,7 @@ class LinearEstimator(Mergeable):
         if weights.ndim != 1 or not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
             raise ValueError(f"weights must be an array [d] of numbers below {LARGEST:g}, and so must be the intercept")
         names = self._start_names(len(weights), feature_names)
-        with self._undoing():
+        with self._undoing_names():
             sign = self._start_labels(labels, 1)
             self._features.restore(names)
             self._make_room()
@@ -147,7 +147,7 @@ class LinearEstimator(Mergeable):
         self._store.views.weights[:, :used], self._store.views.biases[:] = weights, intercept
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
-    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
         if rows is not None:
             raise ValueError("linear models become one by the mean of their weights: merge them without rows")
         self._take_counters(parts)

@@ -142,7 +142,7 @@ class Mergeable(OnlineEstimator):
         merged = type(self)(**self._get_params())
         parts = _merge_parts(merged, given, _admit_features(merged, [each.model for each in given]))
         _take_facts(merged, [each.model for each in given])
-        merged._take(parts, rows)
+        merged._take_parts(parts, rows)
         _become_merged(self, merged)
 
     def _check_merge(self, other: Any) -> None:
@@ -155,7 +155,7 @@ class Mergeable(OnlineEstimator):
                 raise ValueError(f"models with {name}={value!r} and {name}={theirs[name]!r} cannot be merged: give both the same")
 
     @abstractmethod
-    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
         """Become the union of parts, as a new model that has learned nothing, but has all their features and labels."""
 
     def _take_counters(self, parts: Sequence[Part]) -> None:
@@ -228,7 +228,7 @@ def _take_facts(merged: Any, models: Sequence[Any]) -> None:
 def _become_merged(model: Any, merged: Any) -> None:
     model._features.restore(merged.feature_names)
     model._features.restore_order(merged._features.order)
-    model._use(merged._store)
+    model._use_store(merged._store)
     if hasattr(model, "_labels"):
         model._labels.restore(merged.labels)
         model._ignored = merged._ignored

@@ -57,7 +57,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
                 'give a gamma that is a number, or scaling="auto"'
             )
 
-    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
         fits = self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE)
         if rows is not None and not fits:
             raise ValueError(f"a {type(self).__name__} has no labels or targets to fit: merge without rows")
@@ -201,7 +201,7 @@ class _Values:
         self.kernel, self.X, self.Z = kernel, X, Z
         self.kept: dict[int, np.ndarray] = {}
 
-    def _chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
+    def _value_chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
         for begin in range(0, len(self.X), _CHUNK):
             rows = slice(begin, begin + _CHUNK)
             K = self.kept.get(begin)
@@ -213,15 +213,15 @@ class _Values:
 
     def times(self, a: np.ndarray) -> np.ndarray:
         """Return K a, float64 [n, outputs]."""
-        return np.concatenate([K @ a for _, K in self._chunks()])
+        return np.concatenate([K @ a for _, K in self._value_chunks()])
 
     def transposed_times(self, r: np.ndarray) -> np.ndarray:
         """Return K^T r, float64 [B, outputs]."""
-        return np.asarray(sum(K.T @ r[rows] for rows, K in self._chunks()))
+        return np.asarray(sum(K.T @ r[rows] for rows, K in self._value_chunks()))
 
     def add_squares(self, A: np.ndarray, weights: np.ndarray) -> None:
         """Add K^T diag(weights) K to A, float64 [B, B]."""
-        for rows, K in self._chunks():
+        for rows, K in self._value_chunks():
             for sign in 1.0, -1.0:
                 size = sign * weights[rows]
                 some = size > 0.0

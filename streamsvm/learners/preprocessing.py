@@ -122,7 +122,7 @@ class BoundedScaler(base.MiniBatchTransformer):
     def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
         return dict(zip(self._columns, numbers.tolist(), strict=False))  # there may be room for more features
 
-    def _fill(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
+    def _fill_values(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
         """Write the values of a row into ``_values``; their columns, and how many there are."""
         columns = self._columns
         if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
@@ -155,14 +155,14 @@ class BoundedScaler(base.MiniBatchTransformer):
         return np.fromiter((columns.get(name, -1) for name in x), np.int64, len(x)), len(x)
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        columns, n = self._fill(x, True)
+        columns, n = self._fill_values(x, True)
         bounded = _learn_values(columns, self._values, n, self._bound, self._moments, self._first)
         if bounded < 0:
             _complain_of_row(x)
         self.n_bounded += bounded
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
-        columns, n = self._fill(x, False)
+        columns, n = self._fill_values(x, False)
         if not _transform_values(columns, self._values, n, self._bound, self._moments, self._scaled):
             _complain_of_row(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
@@ -224,7 +224,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         return {name: (mean, math.sqrt(variances[name])) for name, mean in self.means.items()}
 
     def learn_many(self, X: Any) -> None:
-        matrix, names, columns, _ = self._matrix(X)
+        matrix, names, columns, _ = self._matrix_of(X)
         if (columns < 0).any():
             for name in names:
                 self._columns.setdefault(name, len(self._columns))
@@ -233,11 +233,11 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
 
     def transform_many(self, X: Any) -> Any:
-        matrix, names, columns, like = self._matrix(X)
+        matrix, names, columns, like = self._matrix_of(X)
         _transform_rows(columns, matrix, self._bound, self._moments)
         return as_frame(matrix, names, like)
 
-    def _matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
+    def _matrix_of(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
         """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
         matrix, names, like = as_matrix(X, np.float64)
         values = dense(matrix)

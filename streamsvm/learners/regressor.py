@@ -110,7 +110,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             return None
         return None if self._first_targets is not None else np.array(targets)
 
-    def _answered(self, decisions: np.ndarray) -> list[Any]:
+    def _answers_of(self, decisions: np.ndarray) -> list[Any]:
         return decisions.tolist()
 
     def _predict_rows(self, X: Any) -> Any:

@@ -122,10 +122,10 @@ class ScalingEstimator(OnlineEstimator):
         if weights is None:
             weights = np.ones(len(X))
         self._take_rows(X, columns, np.where(weights > 0.0, targets, np.nan), weights, answers)
-        decided = self._answered(answers[:, 0])
+        decided = self._answers_of(answers[:, 0])
         if probability == "each":
             return decided, self._each_probability(answers[:, 1:])
-        return decided, self._probabilities(answers[:, 1]) if probability else None
+        return decided, self._answered_probabilities(answers[:, 1]) if probability else None
 
     @property
     def learns_many_at_once(self) -> bool:
@@ -145,11 +145,11 @@ class ScalingEstimator(OnlineEstimator):
         """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
         return None  # a model without labels and targets
 
-    def _answered(self, decisions: np.ndarray) -> list[Any]:
+    def _answers_of(self, decisions: np.ndarray) -> list[Any]:
         """Return the labels or numbers that decisions [n] predict."""
         raise NotImplementedError
 
-    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
+    def _answered_probabilities(self, answers: np.ndarray) -> list[float | None]:
         """The probabilities of what is predicted, by answers [n] to `PROBABILITY`."""
         return [None] * len(answers)
 

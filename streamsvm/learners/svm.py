@@ -92,7 +92,7 @@ class SVMClassifier(OnlineClassifier, Committee):
     _answers: ClassVar[Any] = label_answers
     _stack: ClassVar[Any] = stack
 
-    def _widen(self, store: CommitteeStore, outputs: int) -> None:
+    def _widen_store(self, store: CommitteeStore, outputs: int) -> None:
         v, before = store.views, self._outputs
         positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
         if before == 1:

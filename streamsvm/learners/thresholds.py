@@ -121,7 +121,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         """How many rows the model has learned."""
         return self._n_learned
 
-    def _positive(self) -> Any:
+    def _positive_label(self) -> Any:
         # The positive label, or None where only one was seen and it cannot be told.
         positive = getattr(self.metric, "pos_val", True)
         if positive in self._labels:
@@ -155,19 +155,19 @@ class TunedThresholdClassifier(ClassifierWrapper):
             return
         probabilities = self.classifier.predict_proba_one(x)
         self.classifier.learn_one(x, y, **kwargs)
-        self._count(y, weight, probabilities)
+        self._count_row(y, weight, probabilities)
 
-    def _count(self, y: Any, weight: float, probabilities: Mapping[Any, float]) -> None:
+    def _count_row(self, y: Any, weight: float, probabilities: Mapping[Any, float]) -> None:
         if y not in self._labels:
             self._labels.append(y)
         self._n_learned += 1
         self._counts *= 1.0 - 1.0 / self.horizon
-        positive = self._positive()
+        positive = self._positive_label()
         if positive is not None and probabilities:
             place = bisect_right(THRESHOLDS, probabilities.get(positive, 0.0))
             self._counts[int(y == positive), place] += weight
         if self._n_learned % _EVERY == 0:
-            self._choose()
+            self._choose_threshold()
 
     def _check_label(self, y: Any) -> None:
         if y in self._labels or not self._labels:
@@ -191,7 +191,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self._check_label(y)
         super().check_one(x, y)
 
-    def _choose(self) -> None:
+    def _choose_threshold(self) -> None:
         # The threshold with the best metric; of equal ones that nearest to 1/2.
         if len(self._labels) < 2 or not self._counts.any(axis=1).all():
             return
@@ -216,10 +216,10 @@ class TunedThresholdClassifier(ClassifierWrapper):
         """Predict the label of one row: the positive one if its probability is at least `threshold`."""
         if len(self._labels) < 2:
             return self.classifier.predict_one(x, **kwargs)
-        return self._decided(self.predict_proba_one(x, **kwargs))
+        return self._decided_label(self.predict_proba_one(x, **kwargs))
 
-    def _decided(self, probabilities: Mapping[Any, float]) -> Any:
-        positive = self._positive()
+    def _decided_label(self, probabilities: Mapping[Any, float]) -> Any:
+        positive = self._positive_label()
         negative = self._labels[0] if positive == self._labels[1] else self._labels[1]
         return positive if probabilities.get(positive, 0.0) >= self.threshold else negative
 
@@ -233,24 +233,24 @@ class TunedThresholdClassifier(ClassifierWrapper):
             raise ValueError(f"models with the labels {shown(labels)} cannot be merged: one threshold is for two classes")
         self._merge_within(others, units)
         self._labels = labels
-        positive = self._positive()
+        positive = self._positive_label()
         for other in others:
             # Thresholds lie alike on both sides of 1/2: what was counted of the other label is read from behind.
-            self._counts += other._counts if other._positive() in (positive, None) else other._counts[::-1, ::-1]
+            self._counts += other._counts if other._positive_label() in (positive, None) else other._counts[::-1, ::-1]
             self._n_learned += other._n_learned
-        self._choose()
+        self._choose_threshold()
 
-    def _takes(self, y: Sequence[Any]) -> bool:
+    def _takes_together(self, y: Sequence[Any]) -> bool:
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
 
-    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
         # One after the other: what is counted moves the threshold.
         for i, values in enumerate(zip(*(column.tolist() for column in each.values()), strict=True)):
             probabilities = dict(zip(each, values, strict=True))
-            decided[i] = self._decided(probabilities)
+            decided[i] = self._decided_label(probabilities)
             weight = 1.0 if weights is None else float(weights[i])
             if y[i] is not None and weight:
-                self._count(y[i], weight, probabilities)
+                self._count_row(y[i], weight, probabilities)
         return decided
 
     def __getstate__(self) -> dict[str, Any]:

@@ -85,10 +85,10 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
             probability: bool | Literal["each"],
             weights: np.ndarray | None = None,
         ) -> tuple[list[Any], Any] | None:
-            if not self._takes(y) or (answers := many(X, names, y, "each", weights)) is None:
+            if not self._takes_together(y) or (answers := many(X, names, y, "each", weights)) is None:
                 return None
             each: Each = answers[1]
-            decided = self._taken(answers[0], each, y, weights)
+            decided = self._take_predicted(answers[0], each, y, weights)
             if probability is True:
                 return decided, [float(each[label][i]) if label in each else None for i, label in enumerate(decided)]
             return decided, each if probability else None
@@ -109,11 +109,11 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
             raise ValueError(f"models of {type(self.classifier).__name__} cannot be merged")
         self.classifier.merge_with(*(other.classifier for other in others), units=units)
 
-    def _takes(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
+    def _takes_together(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
         """Whether rows with these labels can be taken together; a label None is of a row that is predicted only."""
         return True
 
-    def _taken(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
         """Take rows that the classifier has predicted, ``decided`` with the probabilities ``each``, and learned; their labels."""
         raise NotImplementedError
 

@@ -123,13 +123,13 @@ class BlockFile:
         self.path: Path = Path(path)
         self._file = self.path.open("rb", buffering=0)
         try:
-            self._open()
+            self._open_file()
         except BaseException:
             self._file.close()
             raise
 
-    def _open(self) -> None:
-        self._opened = self._stat()
+    def _open_file(self) -> None:
+        self._opened = self._file_stat()
         self.nbytes: int = self._opened[0]
         header = self._file.read(ALIGNED)
         if len(header) < ALIGNED or not header.startswith(MAGIC):
@@ -219,7 +219,7 @@ class BlockFile:
         begin, first, n, values, crc, _ = self._index[number].item()
         data = np.empty(self._sizes[number], np.uint8)
         self._file.seek(begin)
-        if self._file.readinto(data.data) != len(data) or self._stat() != self._opened:
+        if self._file.readinto(data.data) != len(data) or self._file_stat() != self._opened:
             raise BlockFileError(f"{self.path} was changed while it was read")
         of_sparse = (0, 0) if self.dense else (4 * (n + 1), 4 * values)
         sizes = [8 * n, 8 * n * self.numbered, 8 * n * self.weighted, *of_sparse, 4 * values]
@@ -242,7 +242,7 @@ class BlockFile:
             begin, size = int(self._index["begin"][number]), int(self._sizes[number])
             os.posix_fadvise(self._file.fileno(), begin, size, os.POSIX_FADV_WILLNEED)
 
-    def _stat(self) -> tuple[int, int]:
+    def _file_stat(self) -> tuple[int, int]:
         stat = os.fstat(self._file.fileno())
         return stat.st_size, stat.st_mtime_ns
 

@@ -213,7 +213,7 @@ class BlockWriter:
         if features > layout.MOST_FEATURES:
             raise ValueError(f"{features:,} features are more than a block file can have, {layout.MOST_FEATURES:,}")
         n = len(rows.labels)
-        self._count(rows)
+        self._count_rows(rows)
         self.shape = (self.shape[0] + n, max(self.shape[1], features))
         fixed = 8.0 * (1 + self._numbered + self._weighted)
         sizes = np.full(n, fixed + 4.0 * features) if self._dense else fixed + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
@@ -224,13 +224,13 @@ class BlockWriter:
             end = int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
             end = max(end, begin + (not self._waiting[0]))
             if end > begin:
-                self._wait(rows, begin, end)
+                self._hold_back(rows, begin, end)
                 self._bytes += int(ends[end - 1] - before)
                 begin = end
             if begin < n:
-                self._flush()
+                self._write_waiting()
 
-    def _count(self, rows: Block) -> None:
+    def _count_rows(self, rows: Block) -> None:
         labels, weights = rows.labels, rows.weights
         if len(weights):
             least, largest, total = self._weights
@@ -250,7 +250,7 @@ class BlockWriter:
                 self._counts = None
                 return
 
-    def _wait(self, rows: Block, begin: int, end: int) -> None:
+    def _hold_back(self, rows: Block, begin: int, end: int) -> None:
         if self._dense:
             at, to = (len(rows.values) // len(rows.labels) * row for row in (begin, end))
             ends = indices = rows.starts
@@ -262,7 +262,7 @@ class BlockWriter:
         for waiting, part, kind in zip(self._waiting, parts, layout.KINDS, strict=True):
             waiting += np.ascontiguousarray(part, kind).data
 
-    def _flush(self) -> None:
+    def _write_waiting(self) -> None:
         """Write what waits as a block."""
         labels, numbers, weights, ends, indices, values = self._waiting
         first_start = bytes(0 if self._dense else 4)
@@ -289,7 +289,7 @@ class BlockWriter:
     def close(self) -> None:
         """Write the remaining rows, the index and the header, and give the file its name."""
         if self._waiting[0]:
-            self._flush()
+            self._write_waiting()
         counts = None if self._counts is None or self._numbered else self._counts
         labels = None if counts is None else [(label, count) for label, (count, _) in counts.items()]
         n = max(self.shape[0], 1)

@@ -228,11 +228,11 @@ class DualSolver:
             if state.loss != loss and not on_the_way:
                 self._next_stage()
         self._began = time.monotonic() - state.seconds
-        solution = self._ascend()
-        self._save(now=True)
+        solution = self._ascend_passes()
+        self._save_state(now=True)
         return solution
 
-    def _ascend(self) -> Solution:
+    def _ascend_passes(self) -> Solution:
         state, files, n, tol = self._state, self._files, self._file.shape[0], self._options.tol
         most = self._options.max_iter * n
         while True:
@@ -240,7 +240,7 @@ class DualSolver:
                 if state.loss != state.goal and self._stage_ends():
                     self._next_stage()
                 self._pass_over_all()
-                self._save()
+                self._save_state()
             if state.loss != state.goal and self._stage_ends():
                 files.merge_working_set()
                 continue
@@ -251,11 +251,11 @@ class DualSolver:
                 and state.visited < most
             ):
                 self._pass_over_working_set()
-                self._save()
+                self._save_state()
             files.merge_working_set()
             ends = state.visited >= most
             if state.loss == state.goal and (ends or state.gap_first or state.gap <= _MEASURE_BELOW * tol):
-                primal, dual, expansion = self._measure()
+                primal, dual, expansion = self._measure_objectives()
                 closed = primal - dual <= tol * primal
                 # The next problem of a path is like this one: if one pass closes the gap, no second one is needed to see it.
                 state.gap_first = closed and (state.gap_first or 0.0 <= state.gap <= tol)
@@ -282,25 +282,25 @@ class DualSolver:
 
     def _pass_over_all(self) -> None:
         state = self._state
-        cost, self._files.working_set = self._pass(self._files.all_rows, collect=True)
+        cost, self._files.working_set = self._make_pass(self._files.all_rows, collect=True)
         half = 0.5 * float(state.w @ state.w)
         primal = half + cost
         state.gap = (primal - (state.dual - half)) / primal if primal > 0.0 else 0.0
         state.step_tolerance, state.working_set_steps = _STEP_TOLERANCE * state.largest_step, 0
-        self._record("all", self._file.shape[0], primal, state.dual - half)
+        self._record_pass("all", self._file.shape[0], primal, state.dual - half)
 
     def _pass_over_working_set(self) -> None:
         state, rows, before = self._state, cast(StoredRows, self._files.working_set), self._state.visited
         collect = state.free < _REWRITE_BELOW * rows.file.shape[0] and len(rows.file) > 1
-        _, working_set = self._pass(rows, collect=collect)
+        _, working_set = self._make_pass(rows, collect=collect)
         if working_set is not None:
             self._files.merge_working_set()
             self._files.working_set = working_set
         steps = state.visited - before
         state.working_set_steps += steps
-        self._record("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
+        self._record_pass("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
-    def _pass(self, rows: StoredRows, *, collect: bool) -> tuple[float, StoredRows | None]:
+    def _make_pass(self, rows: StoredRows, *, collect: bool) -> tuple[float, StoredRows | None]:
         """Step all rows, or the free ones of the working set, block by block in random order.
 
         Returns what all rows cost before their steps, and if asked for a new working set of those that are free after them.
@@ -354,7 +354,7 @@ class DualSolver:
             rows.b.end()
         return total, StoredRows(BlockFile(path), free_b) if collect else None
 
-    def _measure(self) -> tuple[float, float, np.ndarray]:
+    def _measure_objectives(self) -> tuple[float, float, np.ndarray]:
         """Return the primal objective of w, the dual objective of the coefficients, and their expansion, sum_i b_i x_i.
 
         The expansion differs from w by rounding. The gap between the two objectives is exact all the same.
@@ -369,14 +369,14 @@ class DualSolver:
             state.dual += float(gain)
         state.visited += file.shape[0]
         dual = state.dual - 0.5 * float(expansion @ expansion)
-        self._record("gap", file.shape[0], primal, dual)
+        self._record_pass("gap", file.shape[0], primal, dual)
         return primal, dual, expansion
 
-    def _record(self, kind: str, rows: int, primal: float, dual: float) -> None:
+    def _record_pass(self, kind: str, rows: int, primal: float, dual: float) -> None:
         state, seconds = self._state, time.monotonic() - self._began
         state.history.append(Pass(kind, rows, state.free, state.loss.C_positive, primal, dual, seconds))
 
-    def _save(self, *, now: bool = False) -> None:
+    def _save_state(self, *, now: bool = False) -> None:
         at, state = time.monotonic(), self._state
         if self._files.resumable and (now or at - self._saved_at >= _SAVE_EVERY):
             self._saved_at, state.seconds = at, at - self._began

@@ -39,7 +39,7 @@ class Coefficients:
             self._files = [cast(FileIO, stack.enter_context(path.open(mode, buffering=0))) for path in self._paths]
             if saved is not None:
                 self._from = self._to = self._saved = 1 if saved[0] == 1 else 0
-                if self._checksum() != saved:
+                if self._stored_checksum() != saved:
                     raise OSError(f"{self._paths[self._from]} was changed")
             elif n:
                 for file in self._files:
@@ -65,9 +65,9 @@ class Coefficients:
         """
         os.fsync(self._files[self._from].fileno())
         self._saved = self._from
-        return self._checksum()
+        return self._stored_checksum()
 
-    def _checksum(self) -> list[int]:
+    def _stored_checksum(self) -> list[int]:
         file, size, crc = self._files[self._from], 0, 0
         file.seek(0)
         while data := file.read(_CHUNK):
@@ -76,7 +76,7 @@ class Coefficients:
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Return the coefficients, float64 [count], of the rows from ``first`` on."""
-        return self._read(self._from, first, count)
+        return self._read_copy(self._from, first, count)
 
     def write(self, first: int, b: np.ndarray) -> None:
         file = self._files[self._to]
@@ -93,11 +93,11 @@ class Coefficients:
         cuts = np.flatnonzero((numbers[1:] < numbers[:-1]) | (runs[1:] != runs[:-1])) + 1
         for begin, end in itertools.pairwise([0, *cuts.tolist(), len(b)]):
             first, last = int(numbers[begin]), int(numbers[end - 1])
-            run = self._read(self._to, first, last - first + 1)
+            run = self._read_copy(self._to, first, last - first + 1)
             run[(numbers[begin:end] - np.uint64(first)).astype(np.int64)] = b[begin:end]
             self.write(first, run)
 
-    def _read(self, copy: int, first: int, count: int) -> np.ndarray:
+    def _read_copy(self, copy: int, first: int, count: int) -> np.ndarray:
         b, file = np.empty(count), self._files[copy]
         file.seek(8 * first)
         if file.readinto(b.view(np.uint8).data) != b.nbytes:
@@ -162,7 +162,7 @@ class DualFiles:
         """Open the files as they were saved, and return the state; None where there is none: coefficients are 0 then."""
         size = self._file.shape[1] + 1
         found = load_state(self._folder / "state", self._problem, size) if self.resumable else None
-        state = None if found is None else self._restore(*found)
+        state = None if found is None else self._restore_state(*found)
         if state is None:
             self.all_rows = StoredRows(self._file, Coefficients(self._folder / "coefficients", self._file.shape[0]))
         in_use = None if self.working_set is None else self.working_set.file.path.name
@@ -171,7 +171,7 @@ class DualFiles:
                 path.unlink()  # a killed process left it
         return state
 
-    def _restore(self, facts: dict[str, Any], w: np.ndarray) -> DualState | None:
+    def _restore_state(self, facts: dict[str, Any], w: np.ndarray) -> DualState | None:
         # None: a part of it is missing, corrupt, or of something else.
         with ExitStack() as stack:
             try:

@@ -83,7 +83,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     weight 1. Use ``"balanced"`` when one class is rare.
     """
 
-    def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
+    def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
         labels = self._number_classes(y, np.arange(len(y)) if weights is None else np.flatnonzero(weights))
         if len(self.classes_) != 2:
             # scikit-learn's checks look for these words
@@ -112,7 +112,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         sums = file.label_weights or {}
         self._positive, self._counts = labels[1], np.array([sums[label] for label in labels], np.float64)
 
-    def _loss(self, C: float, file: BlockFile) -> Loss:
+    def _loss_of(self, C: float, file: BlockFile) -> Loss:
         weights = self._class_weights(np.arange(2), self._counts)
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bounds(C * weight, f"C times the weight of class {label!r}", file)
@@ -152,7 +152,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     epsilon: float = parameter(default=0.0, least=0.0)
     """Largest error that costs nothing, in the units of y; at least 0."""
 
-    def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:  # noqa: ARG002
+    def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:  # noqa: ARG002
         y = np.asarray(y, np.float64)
         check_targets(y)
         return y
@@ -160,7 +160,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     def _read_labels(self, file: BlockFile) -> None:
         check_targets(np.array([file.mean_label]))  # single targets that are too large make the objective infinite
 
-    def _loss(self, C: float, file: BlockFile) -> Loss:
+    def _loss_of(self, C: float, file: BlockFile) -> Loss:
         _check_bounds(C, "C", file)
         squared = self.loss == "squared_epsilon_insensitive"
         return Loss(True, squared, float(self.epsilon), self._constant, 0.0, float(C), float(C))

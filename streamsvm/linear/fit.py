@@ -203,7 +203,7 @@ class OutOfCoreLinear(SklearnEstimator):
 
     def _fit_arrays(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         with self._all_or_nothing():
-            self._check(models)
+            self._check_models(models)
             columns = list(X.columns) if hasattr(X, "columns") else None
             kinds = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
             X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **kinds)
@@ -212,13 +212,13 @@ class OutOfCoreLinear(SklearnEstimator):
                 weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
                 if not weights.any():
                     raise ValueError("sample_weight is 0 for all rows: give at least one row a weight above 0")
-            labels = self._labels(y, weights)
+            labels = self._written_labels(y, weights)
             self.stream_names_: StreamNames = StreamNames(columns)
-            with self._folder() as folder:
+            with self._working_folder() as folder:
                 self._write_arrays(folder / "rows", X, labels, weights)
                 with BlockFile(folder / "rows") as file:
-                    solutions = self._solve(file, folder, models)
-        return self._finish(models, solutions)
+                    solutions = self._solve_models(file, folder, models)
+        return self._finish_models(models, solutions)
 
     def _write_arrays(self, path: Path, X: Any, labels: np.ndarray, weights: np.ndarray | None) -> None:
         block = planned_sizes(self.memory_limit).block
@@ -237,15 +237,15 @@ class OutOfCoreLinear(SklearnEstimator):
 
     def _fit_file(self, models: list[Self], path: Path, text: TextOptions) -> list[Self]:
         with self._all_or_nothing():
-            self._check(models)
-            with self._folder() as folder:
+            self._check_models(models)
+            with self._working_folder() as folder:
                 if is_block_file(path):
                     if text.weight is not None:
                         raise ValueError("a block file has the weights of its rows in it: leave out weight=")
                     solutions = self._fit_blocks(path, folder, models)
                 else:
                     solutions = self._fit_text(path, folder, models, text)
-        return self._finish(models, solutions)
+        return self._finish_models(models, solutions)
 
     def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[Solution]:
         with BlockFile(rows) as file:
@@ -259,7 +259,7 @@ class OutOfCoreLinear(SklearnEstimator):
             if names := self.stream_names_.texts():
                 self.feature_names_in_: np.ndarray = np.array(names, object)
             self._read_labels(file)
-            return self._solve(file, folder, models)
+            return self._solve_models(file, folder, models)
 
     def _fit_text(self, path: Path, folder: Path, models: list[Self], text: TextOptions) -> list[Solution]:
         rows = folder / "rows"
@@ -275,17 +275,17 @@ class OutOfCoreLinear(SklearnEstimator):
         if is_block_file(rows):
             with suppress(ValueError), BlockFile(rows) as file:
                 if file.meta.get("source") == stamp:
-                    self._plan(file)
+                    self._plan_of(file)
                     return True
         return False
 
-    def _plan(self, file: BlockFile) -> Plan:
+    def _plan_of(self, file: BlockFile) -> Plan:
         return planned_sizes(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
-    def _solve(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
+    def _solve_models(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
         self.n_samples_fit_: int = file.shape[0]
-        options = Options(float(self.tol), int(self.max_iter), self._plan(file).working_set_block, bool(self.verbose))
-        losses, resumable = [self._loss(model.C, file) for model in models], self.work_folder is not None
+        options = Options(float(self.tol), int(self.max_iter), self._plan_of(file).working_set_block, bool(self.verbose))
+        losses, resumable = [self._loss_of(model.C, file) for model in models], self.work_folder is not None
         if resumable:
             remove_stale_solutions(folder, file)
         solver: DualSolver | NewtonSolver
@@ -306,7 +306,7 @@ class OutOfCoreLinear(SklearnEstimator):
                 solutions.append(solution)
         return solutions
 
-    def _finish(self, models: list[Self], solutions: list[Solution]) -> list[Self]:
+    def _finish_models(self, models: list[Self], solutions: list[Solution]) -> list[Self]:
         self._share_fit(models)
         for model, solution in zip(models, solutions, strict=True):
             w = solution.w[:-1]
@@ -324,7 +324,7 @@ class OutOfCoreLinear(SklearnEstimator):
         return models
 
     @contextmanager
-    def _folder(self) -> Iterator[Path]:
+    def _working_folder(self) -> Iterator[Path]:
         if self.work_folder is None:
             with tempfile.TemporaryDirectory(prefix="streamsvm-") as name:
                 yield Path(name)
@@ -338,7 +338,7 @@ class OutOfCoreLinear(SklearnEstimator):
                 left.unlink(missing_ok=True)
             yield folder
 
-    def _check(self, models: Sequence[Self]) -> None:
+    def _check_models(self, models: Sequence[Self]) -> None:
         for model in models:
             check_parameters(model)
         if isinstance(self.random_state, int | np.integer):
@@ -350,7 +350,7 @@ class OutOfCoreLinear(SklearnEstimator):
         # The value of the constant feature whose weight becomes the intercept.
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
+    def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
         """Return the number that is written for each row, float64 [n]; of rows of such weights."""
         raise NotImplementedError
 
@@ -358,7 +358,7 @@ class OutOfCoreLinear(SklearnEstimator):
         """Check the labels of a file, and set what is fitted of them."""
         raise NotImplementedError
 
-    def _loss(self, C: float, file: BlockFile) -> Loss:
+    def _loss_of(self, C: float, file: BlockFile) -> Loss:
         """Return the loss of a fit to a file with this C; ValueError where it is out of range, for any of the weights of rows."""
         raise NotImplementedError
 

@@ -67,7 +67,7 @@ class _Mixer:
         """Append the rows of a block file in random order. It is removed as soon as its rows are in buckets."""
         with BlockFile(source) as file:
             (n, features), size = file.shape, file.nbytes // _WORD
-        for words in self._deal(self._words_of_blocks(source), size, n, 0):
+        for words in self._deal_rows(self._words_of_blocks(source), size, n, 0):
             starts = _starts_of(words, self._features, self._head)
             order, begin = self._rng.permutation(len(starts) - 1), 0
             while begin < len(order):
@@ -86,7 +86,7 @@ class _Mixer:
                 yield _words_of(heads.reshape(-1).view(np.uint32), *parts, self._features, self._head)
         source.unlink()
 
-    def _deal(self, chunks: Iterable[np.ndarray], size: int, n: int, depth: int) -> Iterator[np.ndarray]:
+    def _deal_rows(self, chunks: Iterable[np.ndarray], size: int, n: int, depth: int) -> Iterator[np.ndarray]:
         """Deal n rows, in chunks of at most ``size`` words in all, until they fit into memory; yield the words of each bucket."""
         need = _WORD * size + _BYTES_A_ROW * n
         if need <= self._room or n <= 1 or depth == _DEEPEST:
@@ -105,7 +105,9 @@ class _Mixer:
                 buckets.deal(words, starts, self._rng.integers(count, size=len(starts) - 1))
             buckets.close()
             for bucket in range(count):
-                yield from self._deal(buckets.chunks(bucket), int(buckets.sizes[bucket]), int(buckets.rows[bucket]), depth + 1)
+                yield from self._deal_rows(
+                    buckets.chunks(bucket), int(buckets.sizes[bucket]), int(buckets.rows[bucket]), depth + 1
+                )
 
 
 class _Buckets:
@@ -124,22 +126,22 @@ class _Buckets:
         while (row := _fill_buckets(words, starts, which, row, self._buffers, self._fills)) < len(which):
             bucket = int(which[row])
             if self._fills[bucket]:
-                self._flush(bucket)
+                self._flush_bucket(bucket)
             else:  # a row that is larger than the buffer
-                self._write(bucket, words[starts[row] : starts[row + 1]])
+                self._write_words(bucket, words[starts[row] : starts[row + 1]])
                 row += 1
 
     def close(self) -> None:
         """Write what is in the buffers, and free their memory."""
         for bucket in np.flatnonzero(self._fills).tolist():
-            self._flush(bucket)
+            self._flush_bucket(bucket)
         self._buffers = np.empty((0, 0), np.uint32)
 
-    def _flush(self, bucket: int) -> None:
-        self._write(bucket, self._buffers[bucket, : self._fills[bucket]])
+    def _flush_bucket(self, bucket: int) -> None:
+        self._write_words(bucket, self._buffers[bucket, : self._fills[bucket]])
         self._fills[bucket] = 0
 
-    def _write(self, bucket: int, words: np.ndarray) -> None:
+    def _write_words(self, bucket: int, words: np.ndarray) -> None:
         head = np.array([self._last[bucket], len(words)])
         with explained_errors("rows were mixed", self._path):
             write_all(self._file, head)
@@ -153,10 +155,10 @@ class _Buckets:
         at = int(self._last[bucket])
         while at >= 0:
             self._file.seek(at)
-            at, size = self._read(_HEAD, np.int64).tolist()
-            yield self._read(size, np.uint32)
+            at, size = self._read_bucket(_HEAD, np.int64).tolist()
+            yield self._read_bucket(size, np.uint32)
 
-    def _read(self, count: int, kind: Any) -> np.ndarray:
+    def _read_bucket(self, count: int, kind: Any) -> np.ndarray:
         found: np.ndarray = np.empty(count, kind)
         data = memoryview(found.data).cast("B")
         while data:

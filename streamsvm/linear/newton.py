@@ -60,7 +60,7 @@ class NewtonSolver:
         history: list[Pass] = []
 
         def try_(w: np.ndarray) -> _Point:
-            point = self._pass(w, loss, len(history) + 1)
+            point = self._make_pass(w, loss, len(history) + 1)
             numbers = (point.active, loss.C_positive, point.primal, point.dual, time.monotonic() - began)
             history.append(Pass("newton", self._file.shape[0], *numbers))
             return point
@@ -81,7 +81,7 @@ class NewtonSolver:
         self._w = point.w
         return Solution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 
-    def _pass(self, w: np.ndarray, loss: Loss, number: int) -> _Point:
+    def _make_pass(self, w: np.ndarray, loss: Loss, number: int) -> _Point:
         point = _Point(w)
         for at in with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
             if at + 1 < len(self._file):

@@ -72,7 +72,7 @@ class _TextLabels(CSVSource):
     def __init__(self, path: Path, label: str | None) -> None:
         super().__init__(path, label, label_needed=False)
         try:
-            self._begin()
+            self._begin_rows()
         except StreamError:
             self.close()
             raise

@@ -139,7 +139,7 @@ class ArrowSource(TableSource):
         y: list[Any] = [None] * batch.num_rows
         with self._reading_after(first - 1):
             for column in self._read:
-                values = self._array(batch, column)
+                values = self._array_of(batch, column)
                 if column.name == self._label:
                     y = self._arrow.labels(column.name, values)
                 else:
@@ -149,9 +149,9 @@ class ArrowSource(TableSource):
     def kept_of(self, batch: Any, first: int) -> list[Sequence[Any]]:
         """Return what `keep` has asked for of a batch, whose first row has a number."""
         with self._reading_after(first - 1):
-            return [self._arrow.objects(column.name, self._array(batch, column)) for column in self._kept]
+            return [self._arrow.objects(column.name, self._array_of(batch, column)) for column in self._kept]
 
-    def _array(self, batch: Any, column: _Column) -> Any:
+    def _array_of(self, batch: Any, column: _Column) -> Any:
         return self._field_of(batch.column(column.path[0]), column.places)
 
     @contextlib.contextmanager

@@ -118,11 +118,13 @@ class Checkpoints:
     def check(self, model: Any, metric: Any) -> None:
         """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
         try:
-            self._bytes(model, metric, {}, 0, {})
+            self._checkpoint_bytes(model, metric, {}, 0, {})
         except ModelFileError as error:
             raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
 
-    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
+    def _checkpoint_bytes(
+        self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]
+    ) -> bytes:
         """Return the bytes of a checkpoint; ModelFileError where none can hold the model."""
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
@@ -316,7 +318,7 @@ class CheckpointFolder(Checkpoints):
         try:
             for part in self.path.glob(f"*{_SUFFIX}*.part"):  # of a run that was killed while it wrote
                 part.unlink()
-            self._prune()
+            self._prune_folder()
         except OSError as error:
             self._lock.close()
             raise CheckpointError(f"{path}: {error.strerror}") from error
@@ -346,9 +348,9 @@ class CheckpointFolder(Checkpoints):
         self._check_owned(path)
         began = time.perf_counter()
         try:
-            data = self._bytes(model, metric, facts, rows, position)
+            data = self._checkpoint_bytes(model, metric, facts, rows, position)
             write(path, data)
-            self._prune(path)
+            self._prune_folder(path)
         except (ModelFileError, OSError) as error:
             self._check_owned(path)  # who takes over removes a file that is half written
             text = error if isinstance(error, ModelFileError) else error.strerror
@@ -369,7 +371,7 @@ class CheckpointFolder(Checkpoints):
             return False
         return os.path.samestat(found, locked)
 
-    def _prune(self, written: Path | None = None) -> None:
+    def _prune_folder(self, written: Path | None = None) -> None:
         # The newest two that were good when they were read stay, and the one just written. Corrupt ones stay until one is written
         # after them, so that `newest` can warn of them. One that is as it was found last is not read again.
         n_good, known = 0, {}

@@ -96,27 +96,27 @@ class CSVSource(TextSource):
     _has_warned = False
     _cells_of: _Cells
 
-    def _begin(self) -> None:
+    def _begin_rows(self) -> None:
         self._table = self._reader_of_rows()
-        names = self._cells()
+        names = self._next_cells()
         if self._fault:
             if "new-line character" in self._fault:
-                raise self._error(r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv")
-            raise self._error(self._fault)
+                raise self._error_here(r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv")
+            raise self._error_here(self._fault)
         if names is None and not self._reader.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
         self._names = [name.strip() for name in names or ()]
         if any("\0" in name for name in self._names):
-            raise self._error(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
+            raise self._error_here(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
         problem = self._reading.problem(self._names, self._label if self._label_needed else None)
         if problem and names is not None:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter?"
             if 2 * sum(isinstance(_cell_value(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
-            raise self._error(problem + hint)
+            raise self._error_here(problem + hint)
         if names is not None and (missing := [name for name in self.kept_names if name not in self._names]):
-            raise self._error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
+            raise self._error_here(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
         self._reader.header = self._reader.offset
         self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
         self._at = self._names.index(self._label) if self._label in self._names else -1
@@ -125,9 +125,9 @@ class CSVSource(TextSource):
         self._cells_of = _Cells(self)
 
     def _reader_of_rows(self) -> Any:
-        return csv.reader(self._lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
+        return csv.reader(self._text_lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
 
-    def _cells(self) -> list[str] | None:
+    def _next_cells(self) -> list[str] | None:
         self._first_line, self._first_offset = self._line + 1, self._reader.offset
         self._most_lines, self._most_bytes = self._line + MOST_LINES, self._first_offset + LONGEST_LINE
         self._is_plain = True
@@ -175,17 +175,17 @@ class CSVSource(TextSource):
         self._table = self._reader_of_rows()
         return self._bad_row(reason)
 
-    def _given(self) -> Iterator[Row | BadRow | None]:
+    def _given_rows(self) -> Iterator[Row | BadRow | None]:
         if self._table is None:
-            self._begin()
+            self._begin_rows()
         names, width = self._names, len(self._names)
         kept = [names.index(name) for name in self.kept_names if name in names]
-        while (cells := self._cells()) is not None:
+        while (cells := self._next_cells()) is not None:
             if self._line > self._first_line and len(cells) == width:
                 self._warn_of_rows_within(width)
             if len(cells) != width or self._fault or self._is_header(cells):
                 if cells or self._fault:  # no empty line
-                    yield self._bad_cells(self._problem(cells))
+                    yield self._bad_cells(self._problem_with(cells))
                 elif self._are_many_blank():
                     yield None
                 continue
@@ -199,7 +199,7 @@ class CSVSource(TextSource):
     def _is_header(self, cells: Sequence[str]) -> bool:
         return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
 
-    def _problem(self, cells: Sequence[str]) -> str:
+    def _problem_with(self, cells: Sequence[str]) -> str:
         if len(cells) == len(self._names):
             return "the line that names the columns stands here again"
         return f"{len(cells)} cells for {len(self._names)} columns: {shown(','.join(cells))}"
@@ -220,7 +220,7 @@ class CSVSource(TextSource):
         if self._encoding not in _ENCODINGS or self._delimiter not in _DELIMITERS:
             return None
         if self._table is None:
-            self._begin()
+            self._begin_rows()
         lines = self._reader.whole_lines(most)
         if len(self._names) == 1:  # an empty line, which is no row, looks like an empty cell
             lines = list(itertools.takewhile(lambda line: line.rstrip(b"\r\n"), lines))
@@ -266,7 +266,7 @@ class CSVSource(TextSource):
         except csv.Error as error:
             raise ValueError(str(error)) from None
 
-    def _copied(self, line: str) -> Sequence[Any]:
+    def _copied_columns(self, line: str) -> Sequence[Any]:
         cells = self.cells_of(line)
         return (
             [cells[self._names.index(name)] or None for name in self.kept_names]
@@ -274,10 +274,10 @@ class CSVSource(TextSource):
             else [None] * len(self.kept_names)
         )
 
-    def _parse(self, line: str) -> Row | None:
+    def _parse_line(self, line: str) -> Row | None:
         cells = self.cells_of(line)
         if len(cells) != len(self._names) or self._is_header(cells):
-            raise ValueError(self._problem(cells))
+            raise ValueError(self._problem_with(cells))
         return self._row_of(cells, "_" not in line and line.isascii())
 
 
@@ -309,23 +309,23 @@ class _Cells:
 
     def __init__(self, source: CSVSource) -> None:
         self._source, reading = source, source._reading
-        self._label = TextValues(lambda text: source.label_of(self._text(text)))
+        self._label = TextValues(lambda text: source.label_of(self._text_of(text)))
         self._texts: dict[int, TextValues] = {}  # by the place of a column
         self._dropped = {i for i, name in enumerate(source._names) if i != source._at and reading.drops(name)}
         for i, name in enumerate(source._names):
             if i != source._at and i not in self._dropped and not reading.holds_plain_numbers(name):
                 self._add_text(i)
-        self._plan()
+        self._plan_columns()
 
     def _add_text(self, place: int) -> None:
         source = self._source
         read = source._reading.cell_reader(source._names[place]) if source._reads else _cell_or_none
-        self._texts[place] = TextValues(lambda text: read(self._text(text)))
+        self._texts[place] = TextValues(lambda text: read(self._text_of(text)))
 
-    def _text(self, cell: str | bytes) -> str:
+    def _text_of(self, cell: str | bytes) -> str:
         return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
 
-    def _plan(self) -> None:
+    def _plan_columns(self) -> None:
         source, n = self._source, len(self._source._names)
         self._columns, self._places = np.full(n, -1), np.full(n, -1)
         kept = {source._names.index(name) for name in source.kept_names}
@@ -351,7 +351,7 @@ class _Cells:
                 failed[int(cell)] += 1
                 if failed[int(cell)] >= _FEW_TEXTS:
                     self._add_text(int(cell))
-                    self._plan()
+                    self._plan_columns()
                     return self.read(lines, first)
             if not source.is_row(lines[i]):  # the end of one, or its beginning, or none
                 n = i
@@ -362,9 +362,9 @@ class _Cells:
         for i in again:
             if i < n:
                 odd.add(i)
-        return self._chunk(lines[:n], first, data, X[:n], places[:n], odd)
+        return self._chunk_of(lines[:n], first, data, X[:n], places[:n], odd)
 
-    def _chunk(self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: Odd) -> CellsChunk:
+    def _chunk_of(self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: Odd) -> CellsChunk:
         source = self._source
         try:
             text: Any = data.decode(source._encoding)
@@ -384,7 +384,7 @@ class _Cells:
         columns: list[Values] = []
         for cell in self._features:
             name = source._names[cell]
-            if cell in self._texts and (dates := source._reading.iso_dates(name, map(self._text, texts_of(cell)))) is not None:
+            if cell in self._texts and (dates := source._reading.iso_dates(name, map(self._text_of, texts_of(cell)))) is not None:
                 columns.append(dates)
             elif cell in self._texts:
                 columns.append(self._texts[cell].of(texts_of(cell), odd))
@@ -393,7 +393,7 @@ class _Cells:
                 columns.append(source._reading.column(source._names[cell], numbers) if source._reads else numbers)
         y = self._label.of(texts_of(source._at), odd) if source._at >= 0 else None
         names = tuple(source._names[cell] for cell in self._features)
-        kept = [[self._text(each) or None for each in texts_of(source._names.index(name))] for name in source.kept_names]
+        kept = [[self._text_of(each) or None for each in texts_of(source._names.index(name))] for name in source.kept_names]
         for i in odd.rows if kept else ():
             for values, value in zip(kept, source.kept_of(lines[i]), strict=True):
                 values[i] = value

@@ -62,7 +62,7 @@ class JSONObjects:
             self._columns.clear()
             self._add_texts(())
         if len(known) <= most:
-            self._add({name: None for name in known if isinstance(name, str)})
+            self._add_columns({name: None for name in known if isinstance(name, str)})
         looks = _MOST_LOOKS
         while True:  # as often as a column is added, or becomes one of texts
             rows, odd, failed = _Rows(data, begins, ends, self._names), Odd(len(begins)), Counter[str]()
@@ -74,7 +74,7 @@ class JSONObjects:
                         break
                 elif looks:
                     looks -= 1
-                    if self._add(self._fields(rows.row)):
+                    if self._add_columns(self._fields_of(rows.row)):
                         break
                 if odd.are_many(rows.i):
                     return None
@@ -84,7 +84,7 @@ class JSONObjects:
                     return self._table(rows, odd, exact=not known)
                 self._add_texts(large)
 
-    def _fields(self, row: bytes) -> Mapping[str, Any]:
+    def _fields_of(self, row: bytes) -> Mapping[str, Any]:
         """Return the values of a row by name; none if it is no row, or has values within values."""
         try:
             found: dict[str, Any] | list[Any] | str | float | None = self._parse(row.decode())
@@ -94,7 +94,7 @@ class JSONObjects:
             return {}
         return found
 
-    def _add(self, row: Mapping[str, Any]) -> bool:
+    def _add_columns(self, row: Mapping[str, Any]) -> bool:
         """Add the columns of a row, and say whether any is new."""
         new = [name for name in row if name not in self._columns and name != self._label]
         if new and len(self._columns) + len(new) > _MOST_NAMES:
@@ -309,7 +309,7 @@ class JSONLinesSource(TextSource):
         """Return lines as a table; None where many of them have to be read one by one."""
         return self._objects.table(*laid_out(lines), known) if self._encoding == "utf-8" else None
 
-    def _fields(self, line: str) -> dict[str, Any]:
+    def _fields_of(self, line: str) -> dict[str, Any]:
         hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
         try:
             x = STRICT.decode(line)
@@ -319,14 +319,14 @@ class JSONLinesSource(TextSource):
             raise ValueError(f"not a JSON object{hint}: {shown(line)}")
         return x
 
-    def _copied(self, line: str) -> Sequence[Any]:
-        x = self._fields(line)
+    def _copied_columns(self, line: str) -> Sequence[Any]:
+        x = self._fields_of(line)
         return [at_path(x, name) for name in self.kept_names]
 
-    def _parse(self, line: str) -> Row | None:
+    def _parse_line(self, line: str) -> Row | None:
         if line.isspace():
             return None
-        x: dict[Any, Any] = self._fields(line)
+        x: dict[Any, Any] = self._fields_of(line)
         if "{" in line[1:]:
             x = flat_row(x, self._label, self._reading.drop)
         y = label_of(x.pop(self._label, None)) if self._label is not None else None

@@ -45,7 +45,7 @@ class LIBSVMSource(TextSource):
         blank = next((i for i, line in enumerate(lines) if not _has_row(line)), len(lines))
         return PairsChunk(self, lines[:blank], self._line + 1) if blank else None
 
-    def _parse(self, line: str) -> Row | None:
+    def _parse_line(self, line: str) -> Row | None:
         return parse_pairs(line)
 
 
@@ -82,10 +82,10 @@ class PairsChunk(LinesChunk):
         if not names:
             return None
         if self._found[0] != names:
-            self._found = names, self._read(names)
+            self._found = names, self._read_pairs(names)
         return self._found[1]
 
-    def _read(self, names: list[Any]) -> Table | None:
+    def _read_pairs(self, names: list[Any]) -> Table | None:
         n, (data, begins, ends) = len(self.lines), laid_out(self.lines)
         columns = np.full(max(names) + 1, -1)
         columns[names] = np.arange(len(names))

@@ -84,12 +84,12 @@ class ByteStream:
         if self._first and not self.stopped:
             given, self._first = self._first, b""
             return given
-        return self._next()
+        return self._next_bytes()
 
-    def _next(self) -> bytes:
+    def _next_bytes(self) -> bytes:
         chunk: bytes | None = None
         while chunk is None:  # or again, if another reader of the pipe was quicker
-            self._comes(None)
+            self._bytes_come(None)
             if self.stopped:
                 return b""
             try:
@@ -106,7 +106,7 @@ class ByteStream:
             if first.startswith(begin) and (begin != b"BZh" or first[4:10] == b"1AY&SY"):
                 raise StreamError(f"{self.name} is {what}, and no text. {advice}")
 
-    def _comes(self, seconds: float | None) -> bool:
+    def _bytes_come(self, seconds: float | None) -> bool:
         """Wait for bytes, or the end, at most so long; whether there are some."""
         return not self.is_pipe or bool(self._poll.poll(None if seconds is None else 1000 * seconds))
 
@@ -122,11 +122,11 @@ class ByteStream:
         end = time.monotonic() + seconds
         while n_lines < lines and n_bytes <= most_bytes:
             is_enough = n_filled >= least
-            if not self._comes(max(end - time.monotonic(), 0.0) if is_enough or not patient else None):
+            if not self._bytes_come(max(end - time.monotonic(), 0.0) if is_enough or not patient else None):
                 if is_enough or not (patient := wait_on()):
                     break
                 continue
-            chunk = self._next()
+            chunk = self._next_bytes()
             if ended := not chunk:
                 break
             parts.append(chunk)
@@ -299,7 +299,7 @@ class LineReader:
         end = self._buffer.find(b"\n", begin) + 1
         while end == 0:
             searched = len(self._buffer) - begin
-            if searched > LONGEST_LINE or not self._fill():
+            if searched > LONGEST_LINE or not self._fill_buffer():
                 if self.stopped:  # in the middle of a line
                     return b""
                 end = len(self._buffer)
@@ -318,7 +318,7 @@ class LineReader:
         searched = 0
         while self._buffer.find(b"\n", self._at + searched) < 0:
             searched = len(self._buffer) - self._at
-            if self._stream.is_pipe or searched > LONGEST_LINE or not self._fill():
+            if self._stream.is_pipe or searched > LONGEST_LINE or not self._fill_buffer():
                 return []
         rest = io.BytesIO(self._buffer)  # without a copy
         rest.seek(self._at)
@@ -374,7 +374,7 @@ class LineReader:
             dropped = max(len(self._buffer) - FINGERPRINT_BYTES, 0)
             self._buffer, self._base = self._buffer[dropped:], self._base + dropped
             searched = self._at = len(self._buffer)
-            if not self._fill():
+            if not self._fill_buffer():
                 break
             end = self._buffer.find(b"\n", searched) + 1
         self._at = end or len(self._buffer)
@@ -383,7 +383,7 @@ class LineReader:
     def head(self, size: int) -> bytes:
         """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
         size = min(size, FINGERPRINT_BYTES)
-        while len(self._head) < size and self._fill():
+        while len(self._head) < size and self._fill_buffer():
             pass
         return self._head[:size]
 
@@ -404,7 +404,7 @@ class LineReader:
         while self._base + len(self._buffer) < offset:
             self._at = len(self._buffer)
             self.set_mark()
-            if not self._fill():
+            if not self._fill_buffer():
                 raise StreamError(
                     f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
                     "it was cut off, or it is another stream"
@@ -420,7 +420,7 @@ class LineReader:
         """Close the stream."""
         self._stream.close()
 
-    def _fill(self) -> bool:
+    def _fill_buffer(self) -> bool:
         # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
         read, chunk = self._base + len(self._buffer), self._stream.read()
         if not chunk:

@@ -163,13 +163,13 @@ class LearningLoop(ScoredLoop):
         self._parameters = parameters_of(model)
         self._changed: ChangedColumns | None = None  # that look at the first rows after a checkpoint
         if self._checkpoints is not None:
-            self._resume(self._checkpoints)
+            self._resume_run(self._checkpoints)
 
-    def _resume(self, checkpoints: Checkpoints) -> None:
+    def _resume_run(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
         if found is None or found.is_beginning:
-            checkpoints.check(self.model, self._checkpoint()[1])
-            self._begin(checkpoints, found)
+            checkpoints.check(self.model, self._checkpoint_contents()[1])
+            self._begin_run(checkpoints, found)
             return
         header, folder = found.header, checkpoints.path
         try:
@@ -248,7 +248,7 @@ class LearningLoop(ScoredLoop):
         if facts is not None or parts:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
-    def _learner(self, guarded: GuardedModel) -> Callable[..., Any]:
+    def _row_learner(self, guarded: GuardedModel) -> Callable[..., Any]:
         """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
 
         A weight ``w`` is for the model alone; a row of weight 0 is scored and not learned. The function returns the label, of a
@@ -275,7 +275,7 @@ class LearningLoop(ScoredLoop):
             if learns and check is not None:
                 check(seen, y)
             if scores.binary:
-                self._admit(y)
+                self._admit_label(y)
             if not learns:
                 pass
             elif w is None:
@@ -293,7 +293,7 @@ class LearningLoop(ScoredLoop):
             if new:
                 if not self._warned and (late := labels.late(y, self.learned - 1)):
                     self._warned = True
-                    warn(f"{self._place}: {late}")
+                    warn(f"{self._row_place}: {late}")
                 labels.add(y)
             if first and len(learned) < MOST_LABELS:
                 learned.add(y)
@@ -303,8 +303,8 @@ class LearningLoop(ScoredLoop):
 
         return learn
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
-        predict, learn = self._predictor(guarded), self._learner(guarded)
+    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
+        predict, learn = self._row_predictor(guarded), self._row_learner(guarded)
         wanted, timings = self.sink is not None, self.timings
 
         def take(x: Any, y: Any) -> Prediction | None:
@@ -322,7 +322,7 @@ class LearningLoop(ScoredLoop):
 
         return take
 
-    def _knows(self, y: Any) -> bool:
+    def _knows_label(self, y: Any) -> bool:
         return y in self._labels.known
 
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
@@ -366,13 +366,13 @@ class LearningLoop(ScoredLoop):
             self.drift.due = False
             self._guarded = GuardedModel(self.model.clone())
             self._note_columns()
-            self._take = self._taker(self._guarded)
+            self._take = self._row_taker(self._guarded)
 
     @property
     def _worth_saving(self) -> bool:
         return self.learned > 0
 
-    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
         reports = self._scores.reports()
         facts = {
             "learned": self.learned,

@@ -154,7 +154,7 @@ class PartMerger:
                 raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
             _check_mergeable(checkpoints.path, newest)
             self._rows = newest.header["rows"]
-        self._parts()
+        self._part_folders()
 
     def step(self) -> Merged | None:
         """Merge the newest models if one of them has changed since the last step.
@@ -168,9 +168,9 @@ class PartMerger:
             The merged model cannot be written; the models read their rows in different ways, or cannot be merged; or they have
             read fewer rows than the merged model that exists, for example because a part has started from scratch.
         """
-        if not self._look() or not self._known:
+        if not self._look_at_parts() or not self._known:
             return None
-        parts = {path: self._known[path] for path in self._parts() if path in self._known}
+        parts = {path: self._known[path] for path in self._part_folders() if path in self._known}
         reading = [_reading_of(checkpoint) for checkpoint in parts.values()]
         paths = [str(path) for path in parts]
         for path, other in zip(paths, reading, strict=True):
@@ -194,7 +194,7 @@ class PartMerger:
         self._rows = rows
         return Merged(rows, names)
 
-    def _parts(self) -> list[Path]:
+    def _part_folders(self) -> list[Path]:
         found: dict[Path, Path] = {}
         for folder in self._folders:
             for path in sorted(folder.glob(_PARTS), key=_order_of_path) or [folder]:
@@ -206,9 +206,9 @@ class PartMerger:
             raise CheckpointError(f"{place} is a folder of a learner, whose checkpoints it holds: give another place")
         return list(found.values())
 
-    def _look(self) -> bool:
+    def _look_at_parts(self) -> bool:
         changed = False
-        for path in self._parts():
+        for path in self._part_folders():
             seen = CheckpointFolder.signature(path)
             if not seen or seen == self._seen.get(path):
                 continue

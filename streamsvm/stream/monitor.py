@@ -115,7 +115,7 @@ class Monitor:
         except OSError as error:
             raise MonitorError(f"cannot listen at {host}:{port}: {error.strerror or error}. Give another port") from None
         self.port: int = self._server.server_address[1]
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch)]
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch_loops)]
         for thread in self._threads:
             thread.start()
 
@@ -136,9 +136,9 @@ class Monitor:
     def collect(self) -> Any:
         """Yield the metrics, as a collector of `prometheus_client`."""
         found, timings = self._families(), self._loop.timings
-        for partition, loop in self._loops().items():
-            found.add(loop, self._progress(partition, loop), partition)
-        for partition, count in (self._lag() or {}).items():
+        for partition, loop in self._named_loops().items():
+            found.add(loop, self._progress_of(partition, loop), partition)
+        for partition, count in (self._message_lag() or {}).items():
             found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
         found.histogram("predict_seconds", "Time to predict a row", timings.predict)
         if self._several or isinstance(self._loop, LearningLoop):
@@ -151,29 +151,29 @@ class Monitor:
         name: str = self._loop.name if self._several else self._loop.source.name
         return name
 
-    def _loops(self) -> dict[str, Any]:
+    def _named_loops(self) -> dict[str, Any]:
         """Return the loops by partition; one that is alone has no name."""
         return {str(number): loop for number, loop in self._loop.loops.items()} if self._several else {"": self._loop}
 
-    def _lag(self) -> dict[Any, int] | None:
+    def _message_lag(self) -> dict[Any, int] | None:
         """Return the messages that wait to be read, by partition; None where the source does not tell."""
         lag: dict[Any, int] | None = self._loop.lag() if self._several else self._loop.source.lag()
         return lag
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows: the parts of a report, and points of the run so far."""
-        loops, timings = self._loops(), self._loop.timings
-        found = [self._progress(partition, each) for partition, each in loops.items()]
+        loops, timings = self._named_loops(), self._loop.timings
+        found = [self._progress_of(partition, each) for partition, each in loops.items()]
         curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
         return {
             "source": self._source,
             "state": self._loop.state,
             "predict_seconds": {str(part): finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
             "learn_seconds": {str(part): finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
-            **live_facts(self._source, found, [*self._points, self._point()], curve, self._facts(loops)),
+            **live_facts(self._source, found, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
         }
 
-    def _facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the age and the size of each model, and the times that rows take, with names."""
         found, now, timings = [], time.monotonic(), self._loop.timings
         for partition, loop in loops.items():
@@ -193,7 +193,7 @@ class Monitor:
                 found.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * each.quantile(0.99):,.0f} µs"))
         return found
 
-    def _progress(self, partition: str, loop: Any) -> Any:
+    def _progress_of(self, partition: str, loop: Any) -> Any:
         """Return a snapshot of a loop, which goes on meanwhile."""
         for _ in range(_PROBES):
             try:
@@ -203,9 +203,9 @@ class Monitor:
             break
         return self._last[partition]
 
-    def _point(self) -> dict[str, Any]:
-        loops, lag = self._loops(), self._lag()
-        found = [self._progress(partition, loop) for partition, loop in loops.items()]
+    def _curve_point(self) -> dict[str, Any]:
+        loops, lag = self._named_loops(), self._message_lag()
+        found = [self._progress_of(partition, loop) for partition, loop in loops.items()]
         scored = [each for each in found if isinstance(each, Progress)]
         sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
         return {
@@ -219,9 +219,9 @@ class Monitor:
             "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
         }
 
-    def _watch(self) -> None:
+    def _watch_loops(self) -> None:
         while not self._closing.wait(self._seconds):
-            self._points.append(self._point())
+            self._points.append(self._curve_point())
             if len(self._points) > _POINTS:
                 self._points, self._seconds = self._points[::2], 2.0 * self._seconds
 
@@ -260,7 +260,7 @@ class Families:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._families.values())
 
-    def _add(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
+    def _add_family(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
         if self._several and "partition" not in labels:
             labels = {"partition": self._partition, **labels}
         if name not in self._families:
@@ -269,11 +269,11 @@ class Families:
 
     def counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
         """Add the value of a counter."""
-        self._add(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+        self._add_family(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
     def gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
         """Add the value of a gauge."""
-        self._add(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+        self._add_family(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
     def histogram(self, name: str, text: str, found: Histogram) -> None:
         """Add the counts of a histogram, of all partitions."""

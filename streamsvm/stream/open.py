@@ -105,9 +105,9 @@ class FilesSource(Source):
             self._check_columns()
             self._digest = _digest_of_files(self._digest, self._paths[self._done], size)
             self._done += 1
-            self._open()
+            self._open_next()
 
-    def _open(self) -> None:
+    def _open_next(self) -> None:
         """Open the file that comes next."""
         self._source.close()
         self._source = self._opened(self._paths[self._done])
@@ -158,7 +158,7 @@ class FilesSource(Source):
                     f"changed or new. Put them back, {START_AFRESH}"
                 )
             self._done = done
-            self._open()
+            self._open_next()
         self._source.seek(within)
 
     def keep(self, names: Sequence[str]) -> list[str]:

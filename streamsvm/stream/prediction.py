@@ -78,14 +78,14 @@ class Follower:
         if now < self._due:
             return None
         self._due = now + self._seconds
-        found = self._look()
+        found = self._look_for_newest()
         return None if found is None else FollowedModel(found.model, found.header["rows"])
 
     def stop(self) -> None:
         """End a wait. You can call it from a signal handler or another thread."""
         self._stopping.set()
 
-    def _look(self) -> Checkpoint | None:
+    def _look_for_newest(self) -> Checkpoint | None:
         """Return the newest checkpoint if it was not returned before and can be read."""
         raise NotImplementedError
 
@@ -125,13 +125,13 @@ class FollowedFolder(Follower):
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
-        if (found := self._look()) is None:
+        if (found := self._look_for_newest()) is None:
             logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
         while found is None and not self._stopping.wait(self._seconds):
-            found = self._look()
+            found = self._look_for_newest()
         return None if self._stopping.is_set() else found
 
-    def _look(self) -> Checkpoint | None:
+    def _look_for_newest(self) -> Checkpoint | None:
         seen = CheckpointFolder.signature(self.path)
         if not seen or seen == self._seen:
             return None
@@ -277,12 +277,12 @@ class PredictionLoop(StreamLoop[Predicted]):
             columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
         )
         if self._checkpoints is not None:
-            self._resume(self._checkpoints)
+            self._resume_run(self._checkpoints)
 
-    def _resume(self, checkpoints: Checkpoints) -> None:
+    def _resume_run(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
         if found is None or found.is_beginning:
-            self._begin(checkpoints, found)
+            self._begin_run(checkpoints, found)
             return
         try:
             rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
@@ -297,7 +297,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         self._go_on(checkpoints.path, found)
         self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
+    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
         self._parts = _model_parts(guarded)
         timings, following, scores, regression = self.timings, self._follow is not None, self._scores, self._regression
 
@@ -315,7 +315,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             if timings is not None:
                 timings.predicted()
             if self._mismatch or not self.predicted:
-                self._compare(known, seen)
+                self._compare_features(known, seen)
             self.predicted += 1
             if self._abstain and probability is not None and probability < self._abstain:
                 label, self.abstained = None, self.abstained + 1
@@ -376,7 +376,10 @@ class PredictionLoop(StreamLoop[Predicted]):
             try:
                 guarded = GuardedModel(newer.model, learns=False)
             except ValueError as error:  # the place of the models is at fault, and not the row
-                warn(f"{self._place}: what came after {newer.version:,} rows cannot be used: {error}: the model before it stays")
+                warn(
+                    f"{self._row_place}: what came after {newer.version:,} rows cannot be used: {error}: "
+                    "the model before it stays"
+                )
                 return
             self._guarded = guarded
             self.version = newer.version
@@ -389,7 +392,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         columns = self.source.columns
         learned = columns_of(self.model)
         missing = [name for name in learned if name not in columns] if columns else []
-        if missing and len(missing) < len(learned):  # where all are missing, `_compare` says so
+        if missing and len(missing) < len(learned):  # where all are missing, `_compare_features` says so
             label = self.source.position.get("label")
             others = [name for name in columns if name not in learned and name != label]
             more = f". The model does not know {listed(others, 5)}" if others else ""
@@ -397,7 +400,7 @@ class PredictionLoop(StreamLoop[Predicted]):
                 f"{self.source.name} has no column {listed(missing, 5)}, which the model has learned: it counts as missing{more}"
             )
 
-    def _compare(self, known: list[Any], seen: Any) -> None:
+    def _compare_features(self, known: list[Any], seen: Any) -> None:
         """Warn where the first row has none of the features that the model has learned."""
         if not known or not seen or not set(known).isdisjoint(seen):
             self._mismatch = ""
@@ -406,15 +409,15 @@ class PredictionLoop(StreamLoop[Predicted]):
             f"the row has none of the features that the model knows (it has {listed(seen, 5)}; known are {listed(known, 5)})"
         )
         if not self.predicted:
-            warn(f"{self._place}: {self._mismatch}")
+            warn(f"{self._row_place}: {self._mismatch}")
 
     def _check_end(self) -> None:
         if self._mismatch:
             raise StreamError(
-                f"{self._place}: to the end, {self._mismatch}: the predictions say nothing. Is it a model of these rows?"
+                f"{self._row_place}: to the end, {self._mismatch}: the predictions say nothing. Is it a model of these rows?"
             )
 
-    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
         return (
             None,
             None,
@@ -426,7 +429,7 @@ class PredictionLoop(StreamLoop[Predicted]):
             },
         )
 
-    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
+    def _progress_now(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
         interrupted = ended and self._stopped
         scores = () if self._scores is None else self._scores.reports()
         facts = self.refused, self.unfamiliar, self.abstained, self._scored, scores

@@ -78,7 +78,7 @@ class GuardedModel:
         if len(steps) == 1 and type(steps[0]) is TableEncoder and steps[0].scaler is None:
             self.encoder = steps[0]
         if steps:
-            self.prepare = self._prepare_learning if learns else self._prepare
+            self.prepare = self._prepare_learning if learns else self._prepare_row
         elif self.check is None or checker is not last:
             self.prepare = _checked_row
         else:  # a learner of this library, which checks all by itself
@@ -93,7 +93,7 @@ class GuardedModel:
         known = set(self.last.feature_names)
         return {name: value for name, value in x.items() if name in known or not isinstance(value, str | bytes)}
 
-    def _prepare(self, x: Any) -> Any:
+    def _prepare_row(self, x: Any) -> Any:
         _check_row(x)
         for step in self._steps:
             x = step.transform_one(x)
@@ -109,14 +109,14 @@ class GuardedModel:
         if isinstance(x, Mapping) and len(self._known) <= _MOST_NAMES:
             self.new_names = not x.keys() <= self._known or not (all_numbers or _texts_of(x) <= self._texts)
             if self.new_names:
-                return self._tried(x)
+                return self._tried_row(x)
         else:
             self.new_names = False
         for step in self._steps:
             x = step.transform_one(x)
         return x
 
-    def _tried(self, x: Any) -> Any:
+    def _tried_row(self, x: Any) -> Any:
         # Transformed by copies, which then learn the row: some transform what they refuse to learn.
         steps, learned = copy.deepcopy(self._steps), x
         for step in steps:

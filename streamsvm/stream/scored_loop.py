@@ -233,7 +233,7 @@ class ScoredLoop(StreamLoop[Progress]):
         """The metric over the last ``window`` rows."""
         return self._scores.first.windowed
 
-    def _predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
+    def _row_predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""
         scores, prepare, predictor = self._scores, guarded.prepare, guarded.last
         wanted = self.sink is not None and not self._regression
@@ -256,8 +256,8 @@ class ScoredLoop(StreamLoop[Progress]):
 
         return predict
 
-    def _most(self, last: int | None) -> int:
-        most = super()._most(last)
+    def _most_together(self, last: int | None) -> int:
+        most = super()._most_together(last)
         if self._scores.wants_probabilities:  # of all labels, which may be many
             most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._guarded.last, "labels", ())), 1), 1))
         return most
@@ -272,17 +272,17 @@ class ScoredLoop(StreamLoop[Progress]):
             return None
         for y, is_new in new.items():
             if self._scores.binary:
-                self._admit(y)
+                self._admit_label(y)
             if is_new:
                 self._labels.add(y)
         return ys
 
-    def _admit(self, y: Any) -> None:
+    def _admit_label(self, y: Any) -> None:
         """Raise a StreamError where a score cannot count rows with that label."""
         try:
             self._scores.admit(y)
         except ScoreError as error:
-            raise StreamError(f"{self._place}: {error}") from error
+            raise StreamError(f"{self._row_place}: {error}") from error
 
     def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
         """Score predictions and watch them for drift, with the points of the curve that are due between them."""
@@ -303,9 +303,9 @@ class ScoredLoop(StreamLoop[Progress]):
     def _add_point(self, rows: int) -> None:
         if (score := self._scores.first).counted:
             drifts = None if self.drift is None else self.drift.drifts
-            self.curve.add(rows, score.value, score.windowed_value, self._guess(score), self._refusals.total, drifts)
+            self.curve.add(rows, score.value, score.windowed_value, self._best_guess(score), self._refusals.total, drifts)
 
-    def _guess(self, score: Score) -> float:
+    def _best_guess(self, score: Score) -> float:
         """Return what the best guess would have given, without the time that a report takes; NaN if there is none."""
         if (majority := self._scores.majority) is not None:
             return majority[1]
@@ -341,7 +341,7 @@ class ScoredLoop(StreamLoop[Progress]):
             )
             warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
 
-    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
+    def _progress_now(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
         reports = self._scores.reports()
         scores = *reports[0][:3], self._scores.first.window
         interrupted = ended and self._stopped

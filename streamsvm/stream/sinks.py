@@ -63,14 +63,14 @@ class FileSink(Sink):
                 self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
             is_alone = not self._regular or locks(self._file)
         except OSError as error:
-            raise self._failure(error) from error
+            raise self._failure_of(error) from error
         except AttributeError:  # sys.stdout is None then
             raise StreamError(f"{self.name} is closed") from None
         if not is_alone:
             self._file.close()
             raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
 
-    def _failure(self, error: OSError) -> Exception:
+    def _failure_of(self, error: OSError) -> Exception:
         self._failed = True
         if self._standard and isinstance(error, BrokenPipeError):
             return error
@@ -78,34 +78,34 @@ class FileSink(Sink):
 
     def write(self, record: Record) -> None:
         """Write one line; raise a StreamError if that fails."""
-        self._write(record._fields, [[value] for value in record])
+        self._write_columns(record._fields, [[value] for value in record])
 
     def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
         """Write a line for each of ``map(kind, *columns)``; raise a StreamError if that fails."""
-        self._write(kind._fields, columns)
+        self._write_columns(kind._fields, columns)
 
-    def _write(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> None:
+    def _write_columns(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> None:
         try:
             if self._offset < 0:
-                self._begin()
+                self._begin_file()
             if self._csv:
                 text, header = io.StringIO(), [names] if self._offset == 0 else []
                 rows = zip(*([_cell_value(value) for value in column] for column in columns), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
-                self._put(text.getvalue())
+                self._put_lines(text.getvalue())
             else:
-                self._put(_json_lines(names, columns))
+                self._put_lines(_json_lines(names, columns))
             if not self._regular:
                 self._file.flush()
         except OSError as error:
-            raise self._failure(error) from error
+            raise self._failure_of(error) from error
 
-    def _begin(self) -> None:
+    def _begin_file(self) -> None:
         self._offset = 0
         if self._regular:
             self._file.truncate(0)
 
-    def _put(self, lines: str) -> None:
+    def _put_lines(self, lines: str) -> None:
         data = lines.encode(errors="backslashreplace")  # of half a surrogate pair
         self._file.write(data)
         self._offset += len(data)
@@ -117,23 +117,23 @@ class FileSink(Sink):
         """
         try:
             if self._offset < 0:
-                self._begin()
+                self._begin_file()
             self._file.flush()
             if self._regular:
                 os.fsync(self._file.fileno())
             if self._created:
                 sync_folder(self._path.absolute().parent)
                 self._created = False
-            return {"name": self._short_name, "offset": self._offset, "tail": self._tail(self._offset)}
+            return {"name": self._short_name, "offset": self._offset, "tail": self._tail_before(self._offset)}
         except OSError as error:
-            raise self._failure(error) from error
+            raise self._failure_of(error) from error
 
     @property
     def _short_name(self) -> str:
         # Without the folder, which the next run may find under another name.
         return self.name if self._standard else self._path.name
 
-    def _tail(self, offset: int) -> str | None:
+    def _tail_before(self, offset: int) -> str | None:
         if not self._regular:
             return None
         begin, at = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
@@ -160,7 +160,7 @@ class FileSink(Sink):
                 raise StreamError(
                     f"{self.name} has {size:,} bytes, not {offset:,} as then: it was cut off. Put it back, {START_AFRESH}"
                 )
-            if self._tail(offset) != tail:
+            if self._tail_before(offset) != tail:
                 raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
             self._file.truncate(offset)
             self._file.seek(offset)
@@ -178,7 +178,7 @@ class FileSink(Sink):
             self._file.close()
         except OSError as error:
             if not failed:
-                raise self._failure(error) from error
+                raise self._failure_of(error) from error
         if self._created and self._offset < 0:
             self._path.unlink(missing_ok=True)
 

@@ -110,7 +110,7 @@ class TextSource(TableSource):
             self._singly = 1
             return self._lines_given(lines)
         if self._all is None:
-            self._all = self._given()
+            self._all = self._given_rows()
         rows: list[Row | BadRow] = []
         numbers: list[int] = []
         raws: list[bytes] = []
@@ -120,7 +120,7 @@ class TextSource(TableSource):
             if row is not None:
                 rows.append(row)
                 numbers.append(self._line)
-                raws.append(self._raw)
+                raws.append(self._raw_row)
                 kept.append([None] * len(self.kept_names) if isinstance(row, BadRow) else self._kept)
             if row is None or len(rows) >= most or not self._reader.has_line:
                 break
@@ -130,17 +130,17 @@ class TextSource(TableSource):
                 return None
         return RowsChunk(rows, lambda i: f"{self.name}, line {numbers[i]:,}", raws, self.kept_names, kept)
 
-    def _given(self) -> Iterator[Row | BadRow | None]:
+    def _given_rows(self) -> Iterator[Row | BadRow | None]:
         """Give the rows, and None now and then between them where many lines have none."""
-        for line in self._lines():
+        for line in self._text_lines():
             try:
-                row = None if self._fault else self._parse(line)
+                row = None if self._fault else self._parse_line(line)
             except ValueError as error:
                 yield self._bad_row(str(error))
                 continue
             if row is not None:
                 if self.kept_names:
-                    self._kept = self._copied(line)
+                    self._kept = self._copied_columns(line)
                 self._row_given()
                 yield row
             elif self._fault:
@@ -163,7 +163,7 @@ class TextSource(TableSource):
     def row_of(self, line: bytes, place: str) -> Row | BadRow:
         """Return the row of a line that is one."""
         try:
-            if (row := self._parse(line.decode(self._encoding))) is not None:
+            if (row := self._parse_line(line.decode(self._encoding))) is not None:
                 return row
             reason = "no row"
         except UnicodeDecodeError as error:
@@ -175,25 +175,25 @@ class TextSource(TableSource):
     def kept_of(self, line: bytes) -> Sequence[Any]:
         """Return what is copied of the row of a line."""
         try:
-            return self._copied(line.decode(self._encoding))
+            return self._copied_columns(line.decode(self._encoding))
         except ValueError:
             return [None] * len(self.kept_names)
 
-    def _copied(self, line: str) -> Sequence[Any]:
+    def _copied_columns(self, line: str) -> Sequence[Any]:
         """Return the columns of a line that `keep` has asked for, as they came."""
         raise NotImplementedError
 
-    def _parse(self, line: str) -> Row | None:
+    def _parse_line(self, line: str) -> Row | None:
         """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
         raise NotImplementedError
 
     @property
-    def _place(self) -> str:
+    def _line_place(self) -> str:
         """The stream and the line that was read last."""
         return f"{self.name}, line {self._line:,}"
 
     @property
-    def _raw(self) -> bytes:
+    def _raw_row(self) -> bytes:
         """The bytes of the row that was given last."""
         return self._reader.row if self._cut is None else self._cut
 
@@ -238,7 +238,7 @@ class TextSource(TableSource):
         if offset == 0:
             return
         self._begun = True
-        self._begin()
+        self._begin_rows()
         self._reader.skip_to(offset)
         last = self._reader.before_mark()
         if hex_digest(last) != tail:
@@ -262,7 +262,7 @@ class TextSource(TableSource):
         """Close the file. Standard input stays open."""
         self._reader.close()
 
-    def _begin(self) -> None:
+    def _begin_rows(self) -> None:
         """Read the lines before the first row, if the format has any."""
 
     def _are_many_blank(self) -> bool:
@@ -281,7 +281,7 @@ class TextSource(TableSource):
         self._row_line = self._line
         self._reader.set_mark()
 
-    def _lines(self) -> Iterator[str]:
+    def _text_lines(self) -> Iterator[str]:
         self._begun = True
         encoding = self._encoding
         while line := self._reader.readline():
@@ -307,12 +307,12 @@ class TextSource(TableSource):
     def _bad_row(self, reason: str) -> BadRow:
         reason, self._fault = self._fault or reason, ""
         self._row_given()
-        bad = BadRow(self._place, self._raw, reason)
+        bad = BadRow(self._line_place, self._raw_row, reason)
         self._cut = None
         return bad
 
-    def _error(self, message: str) -> StreamError:
-        return StreamError(f"{self._place}: {message}")
+    def _error_here(self, message: str) -> StreamError:
+        return StreamError(f"{self._line_place}: {message}")
 
 
 def _not_text(encoding: str, error: UnicodeDecodeError) -> str:

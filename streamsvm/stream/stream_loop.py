@@ -115,11 +115,11 @@ _FEW, _SOME = 8, 32  # rows that are taken one by one; and that are tried togeth
 class StreamLoop(Generic[P]):
     """A run over a source, row by row, that can be stopped and continues from its newest checkpoint.
 
-    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_taker`), what a checkpoint holds
-    (`_checkpoint`), and what progress is (`_progress`).
+    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_row_taker`), what a checkpoint holds
+    (`_checkpoint_contents`), and what progress is (`_progress_now`).
     """
 
-    _record: type[Record] = Prediction  # the kind that `_taker` and `_take_together` return
+    _record: type[Record] = Prediction  # the kind that `_row_taker` and `_take_together` return
 
     def __init__(
         self,
@@ -198,29 +198,29 @@ class StreamLoop(Generic[P]):
     @property
     def progress(self) -> P:
         """The progress now, without rates and times. You can read it from another thread."""
-        return self._progress(math.nan, math.nan)
+        return self._progress_now(math.nan, math.nan)
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
+    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:  # noqa: ARG002
-        """Take rows at once, as `_taker` takes each. Return each column of what goes into the sink, a kind of record.
+        """Take rows at once, as `_row_taker` takes each. Return each column of what goes into the sink, a kind of record.
 
         The first column, the numbers of the rows, is left out. None, and nothing has happened, where rows must be taken one by
         one.
         """
         return None
 
-    def _knows(self, y: Any) -> bool:  # noqa: ARG002
+    def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
         """Whether a label is one that was learned before."""
         return True
 
-    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
         """Return what a checkpoint holds: the model, the metric, and facts."""
         raise NotImplementedError
 
-    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> P:
+    def _progress_now(self, rows_per_second: float, seconds: float, ended: bool = False) -> P:
         raise NotImplementedError
 
     @property
@@ -239,7 +239,7 @@ class StreamLoop(Generic[P]):
                     f"{self.source.name} is where {kind} would go, and this run would read them there: give another topic"
                 )
 
-    def _begin(self, checkpoints: Checkpoints, found: Checkpoint | None) -> None:
+    def _begin_run(self, checkpoints: Checkpoints, found: Checkpoint | None) -> None:
         """Begin where a run has begun that has read no row; or save where this one begins, if it would be elsewhere later."""
         if found is not None:
             self.source.seek(found.position(checkpoints.path))
@@ -302,14 +302,14 @@ class StreamLoop(Generic[P]):
         RuntimeError
             An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
         """
-        return self._guard(max_rows, True)
+        return self._run_guarded(max_rows, True)
 
     def take(self, rows: int) -> P:
         """Process up to so many rows, or those that the source has ready, without a checkpoint at the end.
 
         The next call continues.
         """
-        return self._guard(rows, False)
+        return self._run_guarded(rows, False)
 
     def checkpoint(self, always: bool = False) -> None:
         """Write a checkpoint, if there is a place for it and rows have come since the last one.
@@ -317,14 +317,14 @@ class StreamLoop(Generic[P]):
         With ``always=True``, write it even if no row has come, because a source may have moved without giving a row.
         """
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
-            self._save(self._checkpoints)
+            self._save_checkpoint(self._checkpoints)
 
     def checkpoint_if_due(self) -> None:
         """Write a checkpoint if it is time for one: between two calls of `take`, while no rows come."""
         if self._checkpoints is not None and self._is_due():
-            self._save(self._checkpoints)
+            self._save_checkpoint(self._checkpoints)
 
-    def _guard(self, max_rows: int | None, ends: bool) -> P:
+    def _run_guarded(self, max_rows: int | None, ends: bool) -> P:
         if self._unusable:
             raise RuntimeError(
                 f"this loop {self._unusable}. Make a new source, sink and loop to continue from the newest checkpoint"
@@ -335,7 +335,7 @@ class StreamLoop(Generic[P]):
             self._running = True
             self._refusals.open()
             self._refuse_circles(refused=self._refusals.sink)
-            progress = self._run(None if max_rows is None else self.rows + max_rows, ends)
+            progress = self._run_chunks(None if max_rows is None else self.rows + max_rows, ends)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable = "has failed"
             raise
@@ -346,15 +346,15 @@ class StreamLoop(Generic[P]):
             self._unusable = "was stopped"
         return progress
 
-    def _run(self, last: int | None, ends: bool) -> P:
-        self._take = self._taker(self._guarded)
+    def _run_chunks(self, last: int | None, ends: bool) -> P:
+        self._take = self._row_taker(self._guarded)
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
         if not self._has_read:
             self._has_read, self._saved_at = True, time.monotonic()
         while not self._stopped and self.rows != last:
             # The first row by itself: it is slow, for it may have to be compiled for.
-            if (chunk := self.source.read(1 if self.rows == first_row else self._most(last))) is None:
+            if (chunk := self.source.read(1 if self.rows == first_row else self._most_together(last))) is None:
                 if ends and not self._stopped:
                     self._check_end()
                 break
@@ -367,7 +367,7 @@ class StreamLoop(Generic[P]):
                 if rows_shown == first_row < self.rows:  # the first ones are slow
                     last_shown, rows_shown = now, self.rows
                 elif now - last_shown >= _PROGRESS_SECONDS:
-                    self._on_progress(self._progress((self.rows - rows_shown) / (now - last_shown), now - began))
+                    self._on_progress(self._progress_now((self.rows - rows_shown) / (now - last_shown), now - began))
                     last_shown, rows_shown = now, self.rows
         seconds = time.perf_counter() - began
         if not ends:
@@ -375,15 +375,15 @@ class StreamLoop(Generic[P]):
         if self._checkpoints is not None and not self.rows:
             self._save_beginning(self._checkpoints)
         elif self._checkpoints is not None and self._saved_rows != self.rows:
-            self._save(self._checkpoints)
+            self._save_checkpoint(self._checkpoints)
         elif self.sink is not None:
             self.sink.flush()
-        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - last_shown, 1e-9), seconds, ended=True)
+        progress = self._progress_now((self.rows - rows_shown) / max(time.perf_counter() - last_shown, 1e-9), seconds, ended=True)
         if self._on_progress is not None:
             self._on_progress(progress)
         return progress
 
-    def _most(self, last: int | None) -> int:
+    def _most_together(self, last: int | None) -> int:
         """Return how many rows may be taken together, so that a checkpoint and the end come after the last of them."""
         most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
@@ -415,7 +415,7 @@ class StreamLoop(Generic[P]):
 
     def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
         """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""
-        rows = together(chunk, first, end, self._guarded, self._learns, self._knows, self._regression)
+        rows = together(chunk, first, end, self._guarded, self._learns, self._knows_label, self._regression)
         n = 0 if rows is None else len(rows.X)
         if rows is None or n < _FEW:
             for i in range(first, first + n):
@@ -451,7 +451,7 @@ class StreamLoop(Generic[P]):
             except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
                 kind, reason = reason_of(error, x, self._guarded)
                 raw = chunk.raw(i)
-                self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
+                self._refusals.add(self.rows, self._row_place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
                     self.sink.write(
@@ -460,12 +460,12 @@ class StreamLoop(Generic[P]):
         self.rows += 1
 
     @property
-    def _place(self) -> str:
+    def _row_place(self) -> str:
         """The place of the row that is taken now."""
         return self.source.name if self._chunk is None else self._chunk.place(self._index)
 
-    def _save(self, checkpoints: Checkpoints) -> None:
-        model, metric, facts = self._checkpoint()
+    def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
+        model, metric, facts = self._checkpoint_contents()
         if self._keeping is not None and self._keeping.names:
             facts["kept"] = self._keeping.names
         checkpoints.save(

@@ -53,7 +53,7 @@ class Unfamiliar:
             self._rows += 1
             for name, value in x.items():
                 if value is not None and not is_absent(value):
-                    self._add(name, [value], 1)
+                    self._add_column(name, [value], 1)
 
     def add_table(self, table: Table, first: int, end: int) -> None:
         """Count the rows of a table from one number to before another."""
@@ -67,9 +67,9 @@ class Unfamiliar:
                     else sum(value is not None for value in some)
                 )
                 if n:
-                    self._add(name, some, n)
+                    self._add_column(name, some, n)
 
-    def _add(self, name: Hashable, values: Values, n: int) -> None:
+    def _add_column(self, name: Hashable, values: Values, n: int) -> None:
         if name in self._learned:
             self._came.add(name)
             if self._encoder is not None and (unknown := self._encoder.n_unknown(name, values)):

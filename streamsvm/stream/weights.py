@@ -64,14 +64,14 @@ class WeightedSource(WrappedSource):
                 f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(self.columns)}"
             )
         if chunk is None and self._rows > 0:
-            self._warn()
+            self._warn_of_none()
         elif isinstance(chunk, WeightedChunk) and self._rows >= 0:
             self._rows = -1 if chunk.has_weights() else self._rows + len(chunk)
             if self._rows >= SETTLED:
-                self._warn()
+                self._warn_of_none()
         return chunk
 
-    def _warn(self) -> None:
+    def _warn_of_none(self) -> None:
         warn(
             f"{self.name}: none of the first {self._rows:,} rows has a weight {self.weight!r}: all count as 1. Is its name right?"
         )

@@ -99,7 +99,7 @@ def test_frames_have_names(library, case):
     given = [{**x, "city": None if x["city"] is None else str(x["city"]), "size": str(x["size"])} for x in given[:200]]
     frame = pytest.importorskip(library).DataFrame({name: [x.get(name) for x in given] for name in ("city", "size", *"abcde")})
     rows = np.array([predictor.row_of(x) for x in given])
-    np.testing.assert_array_equal(predictor._matrix(frame), rows)
+    np.testing.assert_array_equal(predictor._matrix_of(frame), rows)
 
 
 def test_names_are_read_as_an_encoder_does():

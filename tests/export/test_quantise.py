@@ -68,7 +68,7 @@ def test_what_is_lost_is_orthogonal_to_all_that_is_left(m, d, outputs, kind, bit
     # The product of a function with the kernel at a point is its value there.
     wanted, found = values(before, kept), values(after, kept)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max() + 1e-9)
-    np.testing.assert_allclose(Predictor(after)._decisions(kept), found, atol=1e-9 * np.abs(wanted).max() + 1e-9)
+    np.testing.assert_allclose(Predictor(after)._decision_values(kept), found, atol=1e-9 * np.abs(wanted).max() + 1e-9)
 
 
 LEARNERS = {
@@ -148,5 +148,5 @@ def test_the_norm_of_what_is_lost_is_a_bound():
     before = random_expansion(40, 2, outputs=2)
     after = quantised(before, 8)
     X = np.concatenate([vectors_of(before.steps[1]), 5.0 + 4.0 * np.random.default_rng(1).normal(size=(3000, 2))])
-    worst = np.abs(Predictor(after)._decisions(X) - Predictor(before)._decisions(X)).max()
+    worst = np.abs(Predictor(after)._decision_values(X) - Predictor(before)._decision_values(X)).max()
     assert 0.2 * error_bound(before, after) < worst <= error_bound(before, after)

@@ -318,7 +318,7 @@ def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch
     opened = KafkaSource(bootstrap, topic, JSON)
     monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
     with caplog.at_level(logging.WARNING):
-        opened._reader._refresh()
+        opened._reader._refresh_partitions()
     opened.close()
     told.check([message.replace("127.0.0.1:1", bootstrap) for message in caplog.messages], HOST=bootstrap, rows=topic)
 

@@ -160,7 +160,7 @@ def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
 def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_path):
     name = topic(3000)
     one = worker(name)
-    poll, times = one._poll, iter((True, True, True))
+    poll, times = one._poll_messages, iter((True, True, True))
 
     def polled():
         messages = poll()
@@ -168,7 +168,7 @@ def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_
             go_and_come(one)
         return messages
 
-    one._poll = polled
+    one._poll_messages = polled
     one.run()
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 

@@ -157,7 +157,7 @@ def test_an_interrupt_while_a_label_takes_its_room_leaves_the_model_as_it_was(mo
     for kind in LEARNERS:
         model = kind.clone()
         model.learn_many(*blobs(20, classes=2))
-        for name in ("_widen", "_opened"):
+        for name in ("_widen_store", "_opened"):
             with monkeypatch.context() as patch:
                 patch.setattr(type(model), name, interrupted)
                 refused(None, model.learn_one, {0: 1.0, 1: 1.0}, "third", error=KeyboardInterrupt)

@@ -241,7 +241,7 @@ def test_what_the_shares_of_labels_give(ys, part):
             some = ys[i : i + part]
             score.update_many(some, {label: np.full(len(some), 0.25) for label in "abcd"})
         ((_, found),) = score.guesses
-        assert found == pytest.approx(naive_shares(ys, kind._loss))
+        assert found == pytest.approx(naive_shares(ys, kind._loss_of))
 
 
 def test_what_guessing_gives_where_a_label_is_positive():

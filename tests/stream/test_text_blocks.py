@@ -135,8 +135,8 @@ def test_columns_of_libsvm_text_say_what_its_rows_do(tmp_path_factory, data, kno
 def test_usual_lines_are_read_without_a_dict_each(tmp_path, monkeypatch, kind, weight):
     rows = [{"a": i / 7, "b": i % 9, "w": 1 + i % 3, "y": int(i % 9 > 4)} for i in range(4000)]
     path = write_rows(tmp_path / f"rows.{'csv' if kind is CSVSource else 'jsonl'}", rows)
-    parsed, read = [], kind._parse
-    monkeypatch.setattr(kind, "_parse", lambda self, line: parsed.append(line) or read(self, line))
+    parsed, read = [], kind._parse_line
+    monkeypatch.setattr(kind, "_parse_line", lambda self, line: parsed.append(line) or read(self, line))
     with open_source(str(path), label="y", weight=weight) as source:
         LearningLoop(source, BSGDClassifier(20)).run()
     assert len(parsed) < 100

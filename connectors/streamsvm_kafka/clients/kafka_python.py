@@ -131,10 +131,10 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         one_by_one: Iterator[Any] = super().__iter__()  # which is uncompressed now
-        whole = self._whole()
+        whole = self._whole_record()
         return one_by_one if whole is None else iter([whole])
 
-    def _whole(self) -> Any:
+    def _whole_record(self) -> Any:
         """Return one record for all; None if they are not plain."""
         data, n = bytes(self._buffer), self._num_records
         # The count is what the batch says: no memory is taken for more records than there is room for.
@@ -287,12 +287,12 @@ class Consumer:
         def told(_: Any, answer: Any) -> None:
             answered(offsets, answer if isinstance(answer, Exception) else None)
 
-        self._consumer.commit_async(self._committed(offsets), callback=told)
+        self._consumer.commit_async(self._commit_offsets(offsets), callback=told)
 
     def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
-        self._consumer.commit(self._committed(offsets), timeout_ms=1000 * seconds)
+        self._consumer.commit(self._commit_offsets(offsets), timeout_ms=1000 * seconds)
 
-    def _committed(self, offsets: Mapping[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _commit_offsets(self, offsets: Mapping[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         return {self._key(partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
 
     def close(self, seconds: float) -> None:
@@ -369,13 +369,13 @@ class Producer:
             more = None if headers is None else headers[i]
             timestamp = None if timestamps is None else timestamps[i]
             future = self._producer.send(topic, value, key=key, partition=partition, headers=more, timestamp_ms=timestamp)
-            future.add_errback(self._failed)
+            future.add_errback(self._note_failure)
             self._pending += 1
             self._bytes += len(value) + len(key or b"") + sum(len(text or b"") for header in more or () for text in header)
             if self._pending >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:  # kafka-python itself sets no bound
                 self.flush(self._seconds + CONNECT_SECONDS)
 
-    def _failed(self, error: BaseException) -> None:
+    def _note_failure(self, error: BaseException) -> None:
         self.lost = self.lost or error
 
     def flush(self, seconds: float) -> None:

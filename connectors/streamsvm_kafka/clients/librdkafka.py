@@ -155,13 +155,13 @@ class Consumer:
         self._answers: list[tuple[Mapping[int, int], Answered]] = []
         self._failure: KafkaError | None = None
 
-    def _place(self, partition: int, offset: int = -1001) -> TopicPartition:
+    def _place_of(self, partition: int, offset: int = -1001) -> TopicPartition:
         return TopicPartition(self._topic, partition, offset)
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         self._positions = dict(offsets)
         with _translating_errors():
-            self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+            self._consumer.assign([self._place_of(partition, offset) for partition, offset in offsets.items()])
 
     def join(self, listener: Listener) -> None:
         def gone(partitions: Sequence[Any]) -> set[int]:
@@ -172,7 +172,7 @@ class Consumer:
             return found
 
         def assigned(_: Any, partitions: Sequence[Any]) -> None:
-            self._consumer.assign([self._place(*each) for each in self._positions.items()])
+            self._consumer.assign([self._place_of(*each) for each in self._positions.items()])
             found = {each.partition for each in partitions}
             self._members |= found
             listener.assigned(found)
@@ -238,9 +238,9 @@ class Consumer:
         self._held = (self._held | pause) - resume
         with _translating_errors():
             if pause:
-                self._consumer.pause(list(map(self._place, pause)))
+                self._consumer.pause(list(map(self._place_of, pause)))
             if resume:
-                self._consumer.resume(list(map(self._place, resume)))
+                self._consumer.resume(list(map(self._place_of, resume)))
 
     def position(self, partition: int) -> int | None:
         return self._positions.get(partition)
@@ -249,21 +249,23 @@ class Consumer:
 
     def highwater(self, partition: int) -> int | None:
         with contextlib.suppress(KafkaException, RuntimeError):  # of one that is closed
-            _, end = self._consumer.get_watermark_offsets(self._place(partition), cached=True)
+            _, end = self._consumer.get_watermark_offsets(self._place_of(partition), cached=True)
             return end if end >= 0 else None
         return None
 
     def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         with _translating_errors():
             self._consumer.list_topics(self._topic, timeout=CONNECT_SECONDS)  # so that it knows partitions that are new
-            found = {p: self._consumer.get_watermark_offsets(self._place(p), timeout=CONNECT_SECONDS) for p in partitions}
+            found = {p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=CONNECT_SECONDS) for p in partitions}
         if None in found.values():
             raise KafkaTimeoutError(f"no answer in {CONNECT_SECONDS:g} s")
         return {p: first for p, (first, _) in found.items()}, {p: end for p, (_, end) in found.items()}
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         with _translating_errors():
-            found = self._consumer.offsets_for_times([self._place(p, milliseconds) for p in partitions], timeout=CONNECT_SECONDS)
+            found = self._consumer.offsets_for_times(
+                [self._place_of(p, milliseconds) for p in partitions], timeout=CONNECT_SECONDS
+            )
         for each in found:
             if each.error is not None:
                 raise _translated_error(each.error)
@@ -272,7 +274,7 @@ class Consumer:
     def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
         self._answers.append((offsets, answered))
         with _translating_errors():
-            self._consumer.commit(offsets=[self._place(*each) for each in offsets.items()], asynchronous=True)
+            self._consumer.commit(offsets=[self._place_of(*each) for each in offsets.items()], asynchronous=True)
 
     def _on_commit(self, error: Any, _: Any) -> None:  # called within a poll, in the order of the commits
         if self._answers:
@@ -372,7 +374,7 @@ class Producer:
     ) -> None:
         columns: Any = keys or repeat(None), headers or repeat([]), timestamps or repeat(None)
         # A message of a transaction that is not delivered is told of when that is committed.
-        produce, failed = self._producer.produce, None if self._identity is not None else self._failed
+        produce, failed = self._producer.produce, None if self._identity is not None else self._note_failure
         place = -1 if partition is None else partition  # of a key, and of anything where there is none
         for value, key, more, timestamp in zip(values, *columns, strict=False):
             moment = 0 if timestamp is None else max(timestamp, 1)  # for at 0 it is sent with the time of now
@@ -397,7 +399,7 @@ class Producer:
                 return
         raise KafkaTimeoutError("messages before it were not acknowledged in time")
 
-    def _failed(self, error: Any, _: Any) -> None:
+    def _note_failure(self, error: Any, _: Any) -> None:
         if error is not None:
             self.lost = self.lost or _translated_error(error)
 

@@ -101,7 +101,7 @@ class Messages(Sequence[TopicMessage]):
     def __getitem__(self, i: slice) -> Self: ...
     def __getitem__(self, i: int | slice) -> TopicMessage | Self:
         if isinstance(i, slice):
-            return self._picked(i)
+            return self._picked_messages(i)
         key = None if self.keys is None else self.keys[i]
         headers = [] if self.headers is None else self.headers[i]
         value = self.values[i]
@@ -109,9 +109,9 @@ class Messages(Sequence[TopicMessage]):
 
     def pick(self, which: np.ndarray) -> Self:
         """Return messages by their numbers, int64, or those for which a bool [n] is true."""
-        return self._picked(np.flatnonzero(which) if which.dtype == bool else which)
+        return self._picked_messages(np.flatnonzero(which) if which.dtype == bool else which)
 
-    def _picked(self, which: slice | np.ndarray) -> Self:
+    def _picked_messages(self, which: slice | np.ndarray) -> Self:
         def of(column: Any) -> Any:
             if column is None or isinstance(column, int):
                 return column

@@ -56,23 +56,23 @@ class _Table:
         self._fields = at - _number_at(_INT, data, at)
         self._size = _number_at(_UNSIGNED_SHORT, data, self._fields)
 
-    def _where(self, field: int) -> int:
+    def _place_of_field(self, field: int) -> int:
         """Where a field is; 0 if the table does not have it."""
         place = 4 + 2 * field
         offset = _number_at(_UNSIGNED_SHORT, self._data, self._fields + place) if place + 2 <= self._size else 0
         return offset and self._at + offset
 
     def number(self, field: int, kind: struct.Struct) -> int:
-        at = self._where(field)
+        at = self._place_of_field(field)
         return _number_at(kind, self._data, at) if at else 0
 
     def table(self, field: int) -> _Table | None:
-        at = self._where(field)
+        at = self._place_of_field(field)
         return _Table(self._data, at + _number_at(_UNSIGNED, self._data, at)) if at else None
 
     def vector(self, field: int) -> tuple[int, int]:
         """Where the items of a vector begin, and how many they are."""
-        at = self._where(field)
+        at = self._place_of_field(field)
         if not at:
             return 0, 0
         at += _number_at(_UNSIGNED, self._data, at)
@@ -305,14 +305,14 @@ class ArrowCodec(TableCodec):
             raise ValueError(f"not an Arrow stream: {error}") from None
         if columns is not None:
             for column in columns:
-                self._check(column)
+                self._check_column(column)
         try:
             reader = self._pa.ipc.open_stream(self._pa.py_buffer(value), options=self._options)
             if plan is None:
-                plan = self._planned(found.schema, reader.schema)
+                plan = self._planned_read(found.schema, reader.schema)
             rows, size = found.rows + found.entries, found.size * (5 if plan.text else 1)
             check_memory(rows, len(plan.names), size + rows * OBJECT_BYTES * plan.objects)
-            return self._read(reader, plan, found.rows, names)
+            return self._read_rows(reader, plan, found.rows, names)
         except self._arrow.ERRORS as error:
             raise ValueError(f"not an Arrow stream: {error}") from None
 
@@ -343,7 +343,7 @@ class ArrowCodec(TableCodec):
         written: bytes = sink.getvalue().to_pybytes()
         return written
 
-    def _check(self, column: Column) -> None:
+    def _check_column(self, column: Column) -> None:
         """ValueError if a column can be neither label nor feature."""
         name, kind = shown(column.name), column.type
         if column.extension:
@@ -353,7 +353,7 @@ class ArrowCodec(TableCodec):
                 raise ValueError(f"column {name} of the label is of type {kind}: send text, numbers or booleans")
             raise ValueError(f"column {name} is of type {kind}, and features are numbers: drop the column, or send numbers")
 
-    def _planned(self, metadata: bytes, schema: Any) -> _Plan:
+    def _planned_read(self, metadata: bytes, schema: Any) -> _Plan:
         names, types = schema.names, self._pa.types
         held = [kind.value_type if types.is_dictionary(kind) else kind for kind in schema.types]
         for kind in filter(types.is_decimal, held):
@@ -370,11 +370,11 @@ class ArrowCodec(TableCodec):
         self._plans[metadata] = plan
         return plan
 
-    def _read(self, reader: Any, plan: _Plan, rows: int, names: Sequence[str]) -> tuple[Table, list[Any]]:
+    def _read_rows(self, reader: Any, plan: _Plan, rows: int, names: Sequence[str]) -> tuple[Table, list[Any]]:
         columns: list[Values] = [[] if is_object else np.empty(rows, np.float32) for _, is_object in plan.features]
         y: list[Any] = []
         kept: list[tuple[int, list[Any]]] = [(reader.schema.get_field_index(name), []) for name in names]
-        read, numbers_of = self._arrow.ArrowColumns(self._objects), self._arrow.numbers_of
+        read, numbers_of = self._arrow.ArrowColumns(self._objects_of), self._arrow.numbers_of
         begin = 0
         for batch in reader:
             batch.validate(full=True)  # pyarrow reads wherever the offsets of a damaged message say
@@ -397,7 +397,7 @@ class ArrowCodec(TableCodec):
         table = Table(plan.names, columns, labels_or_none(y, plan.names))
         return table, [self._pa.chunked_array(parts) if parts else None for _, parts in kept]
 
-    def _objects(self, column: Any) -> list[Any]:
+    def _objects_of(self, column: Any) -> list[Any]:
         """The values of a column as Python has them, decimals as floats; None where there is none, or NaN."""
         if self._pa.types.is_decimal(column.type):
             column = column.cast(self._pa.float64())

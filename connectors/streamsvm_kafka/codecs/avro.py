@@ -89,7 +89,7 @@ class AvroCodec(Codec):
         if len(value) < _BEGIN.size:
             raise ValueError(f"not Avro in Confluent's wire format: {len(value)} bytes hold no id of a schema")
         number = _BEGIN.unpack_from(value)[1]
-        schema = self._flat(number)
+        schema = self._flat_schema(number)
         stream = io.BytesIO(value)
         stream.seek(_BEGIN.size)
         try:
@@ -110,7 +110,7 @@ class AvroCodec(Codec):
         """
         if self._schema is None:
             raise ValueError("this codec only reads: give AvroCodec(..., schema=ID), the id of the schema to write with")
-        schema, fields = self._flat(self._schema), fields_of(row, self.label, "AvroCodec")
+        schema, fields = self._flat_schema(self._schema), fields_of(row, self.label, "AvroCodec")
         if unknown := fields.keys() - schema.names:
             raise ValueError(f"{shown(min(unknown, key=repr))} is no field of schema {self._schema}")
         plain = {name: item.item() if isinstance(item, np.generic) else item for name, item in fields.items()}
@@ -122,11 +122,11 @@ class AvroCodec(Codec):
             raise ValueError(f"the row is no record of schema {self._schema}: {error or type(error).__name__}") from None
         return stream.getvalue()
 
-    def _flat(self, number: int) -> _Flat:
+    def _flat_schema(self, number: int) -> _Flat:
         schema = self._schemas.get(number)
         if schema is None:
             given = self._registry.schema(number)
-            schema = _not_flat(given) or self._parsed(given)
+            schema = _not_flat(given) or self._parsed_schema(given)
             if len(self._schemas) >= _SCHEMAS:
                 del self._schemas[next(iter(self._schemas))]
             self._schemas[number] = schema
@@ -134,7 +134,7 @@ class AvroCodec(Codec):
             raise ValueError(f"schema {number} is not that of a row: {schema}")
         return schema
 
-    def _parsed(self, given: Any) -> _Flat | str:
+    def _parsed_schema(self, given: Any) -> _Flat | str:
         try:
             parsed = self._avro.parse_schema(_plain_schema(given))
         except (*_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:

@@ -120,7 +120,7 @@ class SchemaRegistry:
         asked, reason = self._refused.get(number, (-math.inf, ""))
         if time.monotonic() - asked < UNKNOWN_SECONDS:
             raise ValueError(reason)
-        answer = self._asked(number)
+        answer = self._ask_registry(number)
         if answer is None:
             reason = f"the schema registry {self.url} knows no schema {number}"
         elif (kind := answer.get("schemaType", "AVRO")) != "AVRO":
@@ -131,13 +131,13 @@ class SchemaRegistry:
             try:
                 schema = json.loads(answer["schema"])
             except (KeyError, TypeError, ValueError, RecursionError):
-                raise self._wrong("its answer holds no schema") from None
+                raise self._wrong_answer("its answer holds no schema") from None
             _remember_schema(self._schemas, number, schema)
             return schema
         _remember_schema(self._refused, number, (time.monotonic(), reason))
         raise ValueError(reason)
 
-    def _asked(self, number: int) -> dict[str, Any] | None:
+    def _ask_registry(self, number: int) -> dict[str, Any] | None:
         """The registry's answer; None if it knows no such schema."""
 
         def failed(error: Exception, _: int, last: bool) -> None:
@@ -148,40 +148,42 @@ class SchemaRegistry:
                 ) from error
             logger.warning("The schema registry %s does not answer (%s): it is asked again.", self.url, error)
 
-        return patiently(lambda: self._once(number), (OSError, http.client.HTTPException), self._outage_seconds, failed)
+        return patiently(lambda: self._ask_once(number), (OSError, http.client.HTTPException), self._outage_seconds, failed)
 
-    def _once(self, number: int) -> dict[str, Any] | None:
+    def _ask_once(self, number: int) -> dict[str, Any] | None:
         request = urllib.request.Request(f"{self.url}/schemas/ids/{number}", headers=self._headers)  # noqa: S310 - was checked
         try:
             with self._opener.open(request, timeout=ANSWER_SECONDS) as response:
-                return self._read(response)
+                return self._read_answer(response)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in _LATER:
                     raise ConnectionError(f"HTTP status {error.code}") from None
                 if error.code in (401, 403):
-                    raise self._wrong("it does not let this user in: check schema_registry_username and its password") from None
-                if error.code == 404 and self._read(error).get("error_code") == _NO_SCHEMA:
+                    raise self._wrong_answer(
+                        "it does not let this user in: check schema_registry_username and its password"
+                    ) from None
+                if error.code == 404 and self._read_answer(error).get("error_code") == _NO_SCHEMA:
                     return None
-                raise self._wrong(f"it answers with HTTP status {error.code}") from None
+                raise self._wrong_answer(f"it answers with HTTP status {error.code}") from None
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLCertVerificationError):
-                raise self._wrong(
+                raise self._wrong_answer(
                     f"its certificate does not verify ({error.reason.verify_message}): give schema_registry_cafile"
                 ) from error
             raise ConnectionError(str(error.reason)) from error
 
-    def _read(self, response: Any) -> dict[str, Any]:
+    def _read_answer(self, response: Any) -> dict[str, Any]:
         text = response.read(_MAX_ANSWER + 1)
         try:
             answer = json.loads(text[: _MAX_ANSWER + 1]) if len(text) <= _MAX_ANSWER else None
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self._wrong("its answer is no JSON object of at most 1 MiB")
+            raise self._wrong_answer("its answer is no JSON object of at most 1 MiB")
         return answer
 
-    def _wrong(self, reason: str) -> StreamError:
+    def _wrong_answer(self, reason: str) -> StreamError:
         return StreamError(f"the schema registry {self.url}: {reason}. schema_registry_url must be its address.")
 
 

@@ -308,7 +308,7 @@ class VectorStore(Store[W]):
         block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
         block[:size] = np.frombuffer(snapshot, np.uint8)
         if not trusted:
-            self._check(block)
+            self._check_block(block)
         self._saved[:] = block[:size]
         self.views.cache[0] = 0
 
@@ -324,6 +324,6 @@ class VectorStore(Store[W]):
                 raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
         return h
 
-    def _check(self, block: np.ndarray) -> None:
+    def _check_block(self, block: np.ndarray) -> None:
         """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""
         raise NotImplementedError

@@ -81,23 +81,23 @@ class FeatureSpace:
             raise _no_row(x)
         new = learn and not x.keys() <= self._columns.keys()
         if new:
-            self._admit(x)
+            self._admit_names(x)
         columns = self._columns
         if new and len(columns) > len(row):
             return True
         row[:] = 0.0
         try:
             for name, value in x.items():
-                column = self._column(name)
+                column = self._column_of(name)
                 self._pack_one(self._cell, 0, value)
                 if column is None:
                     # While there are free columns, learning would give it one: it has no hashed column yet.
                     if self.overflow != "hash" or len(columns) < self.max_features:
                         continue
-                    column = self._hashed(name)
+                    column = self._hashed_column(name)
                 row[column] += self._cell[0]
         except (struct.error, TypeError, OverflowError):
-            self._complain(x)
+            self._refuse_row(x)
         return new
 
     def pack(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
@@ -118,7 +118,7 @@ class FeatureSpace:
         except KeyError:
             return False
         except (struct.error, TypeError, OverflowError):
-            self._complain(x)
+            self._refuse_row(x)
         return True
 
     def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -133,29 +133,29 @@ class FeatureSpace:
         try:
             struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
-            self._complain(x)
+            self._refuse_row(x)
         known = self._columns
         try:
             return np.fromiter(map(known.__getitem__, x), np.int64, len(x)), values
         except KeyError:
             if learn:
-                self._admit({name: value for name, value in x.items() if self._column(name) is None})
+                self._admit_names({name: value for name, value in x.items() if self._column_of(name) is None})
             return np.array(self._known_columns(x), np.int64), values
 
     def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
         """Return the column of each name, int64 [names], -1 for a name without one: `fill` for all rows of a frame at once."""
         names = list(names)
         if learn and not set(names) <= self._columns.keys():
-            self._admit(dict.fromkeys(names, 0.0))
+            self._admit_names(dict.fromkeys(names, 0.0))
         return np.array(self._known_columns(names), np.int64)
 
     def _known_columns(self, names: Iterable[Hashable]) -> list[int]:
         columns = self._columns
         if self.overflow == "hash" and len(columns) == self.max_features:
-            return [columns[name] if name in columns else self._hashed(name) for name in names]
-        return [-1 if (column := self._column(name)) is None else column for name in names]
+            return [columns[name] if name in columns else self._hashed_column(name) for name in names]
+        return [-1 if (column := self._column_of(name)) is None else column for name in names]
 
-    def _column(self, name: Hashable) -> int | None:
+    def _column_of(self, name: Hashable) -> int | None:
         column = self._columns.get(name)
         # Some that equal a plain name, as those of an enumeration, have another hash.
         return column if column is not None or type(name) in PLAIN else self._columns.get(_plain_name(name))
@@ -184,7 +184,7 @@ class FeatureSpace:
             self._columns = {name: column for name, column in self._columns.items() if column < known}
             self._pick = None
 
-    def _admit(self, x: Mapping[Any, Any]) -> None:
+    def _admit_names(self, x: Mapping[Any, Any]) -> None:
         # All or nothing: a row that is refused must leave no name behind.
         for name in self._new_names(x):
             self._columns[name] = len(self._columns)
@@ -211,7 +211,7 @@ class FeatureSpace:
             try:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
-                self._complain(x)
+                self._refuse_row(x)
         admitted = set(new)
         for name, value in x.items():
             if _plain_name(name) not in admitted:  # it is known, or ignored
@@ -221,12 +221,12 @@ class FeatureSpace:
                 self.complain_not_finite(x)
         return new
 
-    def _hashed(self, name: Hashable) -> int:
+    def _hashed_column(self, name: Hashable) -> int:
         # Not hash(): Python salts that of strings anew in every process.
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
-    def _complain(self, x: Mapping[Any, Any]) -> None:
+    def _refuse_row(self, x: Mapping[Any, Any]) -> None:
         for name, value in x.items():
             try:
                 self._pack_one(self._cell, 0, value)

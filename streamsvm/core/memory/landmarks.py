@@ -160,7 +160,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         """Return the ``nbytes`` of a store of these sizes."""
         return _LAYOUT.end({**_array_sizes(budget, outputs), "columns": columns})
 
-    def _check(self, block: np.ndarray) -> None:
+    def _check_block(self, block: np.ndarray) -> None:
         h = self._checked_header(block, "landmarks", 1, _RANGES)
         if h["kernel"] not in KERNELS.values():
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} is none of this library")

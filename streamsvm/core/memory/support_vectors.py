@@ -170,7 +170,7 @@ class SupportVectorStore(VectorStore[Views]):
         """The coefficients as they are stored, float64 [live, n_support]; learners apply their scale factors."""
         return self.views.coefficients[: self.live, : self.n_support]
 
-    def _check(self, block: np.ndarray) -> None:
+    def _check_block(self, block: np.ndarray) -> None:
         h = self._checked_header(block, "support vectors", 0, _RANGES)
         if h["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= h["degree"] <= _LARGEST_DEGREE:
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} of degree {h['degree']} is none of this library")

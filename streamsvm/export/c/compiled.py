@@ -130,7 +130,7 @@ class CModel:
         ValueError
             X has another shape, or holds something that is not a number.
         """
-        rows = self._rows(X)
+        rows = self._checked_rows(X)
         out = np.empty(len(rows), self._number)
         self.library.rows_predict(*_given_arrays(rows, out))
         return self._label_array[out] if self.kind == "class" else out
@@ -140,7 +140,7 @@ class CModel:
 
         X and the errors are as in `predict_many`.
         """
-        rows = self._rows(X)
+        rows = self._checked_rows(X)
         out = np.empty((len(rows), self._outputs), np.float32)
         self.library.rows_decision(*_given_arrays(rows, out))
         return out[:, 0] if self._outputs == 1 else out
@@ -150,12 +150,12 @@ class CModel:
 
         X and the errors are as in `predict_many`.
         """
-        rows = self._rows(X)
+        rows = self._checked_rows(X)
         out = np.empty((len(rows), len(self.labels)), np.float32)
         self.library.rows_probabilities(*_given_arrays(rows, out))
         return out
 
-    def _rows(self, X: Any) -> np.ndarray:
+    def _checked_rows(self, X: Any) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float has not is infinite: missing
             rows = np.ascontiguousarray(X, np.float32)
         if rows.ndim != 2 or rows.shape[1] != self._features:

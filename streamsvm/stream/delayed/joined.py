@@ -180,7 +180,7 @@ class JoinedSource(Source):
         There is none if both streams have nothing more for the moment. None means the end.
         """
         for side in (0, 1):
-            if (found := self._look(side)) is not None:
+            if (found := self._look_ahead(side)) is not None:
                 return found
         waiting = [(held[0].time, side) for side, held in enumerate(self._held) if held]
         if self._stopping.is_set() or (not waiting and all(self._ended)):
@@ -192,7 +192,7 @@ class JoinedSource(Source):
         self._times[side] = moment
         return self._held[side].popleft()
 
-    def _look(self, side: int) -> Chunk | None:
+    def _look_ahead(self, side: int) -> Chunk | None:
         """Read the messages of a stream that it takes to give the next one; return one that cannot be used, or none in time."""
         source = self._sources[side]
         while not self._ended[side] and not self._stopping.is_set() and self._is_next_needed(side):
@@ -208,7 +208,7 @@ class JoinedSource(Source):
                 return chunk
             else:
                 try:
-                    self._hold(side, self._keyed(side, chunk, *row))
+                    self._hold_message(side, self._keyed_row(side, chunk, *row))
                 except ValueError as error:
                     place, raw = chunk.place(0), chunk.raw(0)
                     return RowsChunk([BadRow(place, raw, str(error))], chunk.place, [raw], self._keep or ())
@@ -221,14 +221,14 @@ class JoinedSource(Source):
             return not held
         return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
 
-    def _hold(self, side: int, new: _Held) -> None:
+    def _hold_message(self, side: int, new: _Held) -> None:
         """Hold a message, and where the one that is held is far ahead of it, give that one its time."""
         held = self._held[side]
         if held and held[0].time > new.time + self._ahead:
             held[0] = held[0].at(max(new.time, self._times[side]))
         held.append(new.at(max(new.time, held[0].time if held else self._times[side])))
 
-    def _keyed(self, side: int, chunk: Chunk, x: Any, y: Any) -> _Held:
+    def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> _Held:
         if not isinstance(x, Mapping):
             raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
         if side == 0 and y is not None:

@@ -101,9 +101,9 @@ class DelayedLearningLoop(LearningLoop):
         self._warned_of_bulk = False
         super().__init__(source, model, metric, **options)
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], JoinedPrediction | None]:
+    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], JoinedPrediction | None]:
         delayed, wanted, timings = self.delayed, self.sink is not None, self.timings
-        predict, learn, prepare = self._predictor(guarded), self._learner(guarded), guarded.prepare
+        predict, learn, prepare = self._row_predictor(guarded), self._row_learner(guarded), guarded.prepare
 
         def take(x: Any, event: Any) -> JoinedPrediction | None:
             if type(event) not in (Awaited, Labelled):
@@ -117,7 +117,7 @@ class DelayedLearningLoop(LearningLoop):
             if type(event) is Awaited:
                 prediction = arrive(x, event)
             elif (pending := delayed.add_label(*event)) is not None:
-                learn_kept(pending, event.y, f"{self._place}: the label of row {pending.number:,}, key {event.key!r}")
+                learn_kept(pending, event.y, f"{self._row_place}: the label of row {pending.number:,}, key {event.key!r}")
             for expired in delayed.shrink():
                 expire(expired)
             return prediction
@@ -170,9 +170,9 @@ class DelayedLearningLoop(LearningLoop):
     def _warn_of_bulk(self, gone: int, waited: int, seconds: float) -> None:
         self._warned_of_bulk = True
         warn(
-            f"{self._place}: the event time is {seconds:,.0f} s ahead of the message before, and {gone:,} of {waited:,} rows and "
-            f"labels that waited for each other have expired at once (max_age={self.delayed.max_age:,.0f}). Is a clock wrong, or "
-            "have the streams paused? Then max_age must be longer than the pause. This is said once"
+            f"{self._row_place}: the event time is {seconds:,.0f} s ahead of the message before, and {gone:,} of {waited:,} rows "
+            f"and labels that waited for each other have expired at once (max_age={self.delayed.max_age:,.0f}). Is a clock "
+            "wrong, or have the streams paused? Then max_age must be longer than the pause. This is said once"
         )
 
     @property
@@ -197,8 +197,8 @@ class DelayedLearningLoop(LearningLoop):
         (entries,) = parts
         self.delayed.resume(facts, entries, rows)
 
-    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
-        model, score, facts = super()._checkpoint()
+    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
+        model, score, facts = super()._checkpoint_contents()
         counts, entries = self.delayed.state
         return model, (*score, entries), facts | {"delayed": counts}
 

@@ -114,10 +114,10 @@ class _HeldRows(Source):
     def read(self, most: int) -> Chunk | None:
         first, end = self._next, min(self._next + most, self._n)
         self._next = end
-        rows = [self._read(*self._row(i)) for i in range(first, end)]
+        rows = [self._read_row(*self._row(i)) for i in range(first, end)]
         return RowsChunk(rows, lambda i: f"{self.name}, row {first + i + 1:,}") if rows else None
 
-    def _read(self, x: dict[Any, Any], y: Any) -> Row:
+    def _read_row(self, x: dict[Any, Any], y: Any) -> Row:
         y = None if self._label is None else y
         return Row(self._reading.row(x.items()), self._reading.label(y)) if self._reading.options else Row(x, y)
 

@@ -116,7 +116,7 @@ class Score:
         """The table, of a score that is no number."""
         return None
 
-    def _refuse(self) -> CheckpointError:
+    def _corrupt_error(self) -> CheckpointError:
         return CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
 
 

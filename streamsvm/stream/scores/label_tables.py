@@ -26,7 +26,7 @@ class LabelTable(TableScore):
         self._pairs: Counter[tuple[int, int]] = Counter()  # of numbers of labels; 0 are all beyond
         self._labels: dict[Any, int] = {}
 
-    def _number(self, label: Any) -> int:
+    def _number_of(self, label: Any) -> int:
         number = self._labels.get(label)
         if number is None:
             if len(self._labels) >= _MOST_KEPT:
@@ -36,7 +36,7 @@ class LabelTable(TableScore):
 
     def update(self, y: Any, predicted: Any) -> None:
         if predicted is not None:
-            self._pairs[self._number(y), self._number(predicted)] += 1
+            self._pairs[self._number_of(y), self._number_of(predicted)] += 1
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         for y, label in zip(ys, predicted, strict=True):
@@ -65,10 +65,10 @@ class LabelTable(TableScore):
             if len(found) < len(pairs):
                 raise ValueError
         except (TypeError, ValueError):
-            raise self._refuse() from None
+            raise self._corrupt_error() from None
         self._pairs, self._labels = found, numbers
 
-    def _shown(self) -> tuple[list[int], dict[int, Any]]:
+    def _shown_labels(self) -> tuple[list[int], dict[int, Any]]:
         """Return the numbers of the labels that are shown, those with most rows first; and all labels by number."""
         rows: Counter[int] = Counter()
         for (y, _), times in list(self._pairs.items()):
@@ -89,7 +89,7 @@ class ConfusionMatrix(LabelTable):
 
     @property
     def table(self) -> list[list[Any]]:
-        shown, labels = self._shown()
+        shown, labels = self._shown_labels()
         place = {number: i for i, number in enumerate(shown)}
         names = [labels[number] for number in shown]
         pairs = list(self._pairs.items())
@@ -118,7 +118,7 @@ class ClassificationReport(LabelTable):
 
     @property
     def table(self) -> list[list[Any]]:
-        shown, labels = self._shown()
+        shown, labels = self._shown_labels()
         right: Counter[int] = Counter()
         given: Counter[int] = Counter()
         rows: Counter[int] = Counter()

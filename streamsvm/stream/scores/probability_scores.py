@@ -69,7 +69,7 @@ class RankScore(ProbabilityScore):
     parameters: ClassVar[Mapping[str, Any]] = {"bins": BINS}
 
     @staticmethod
-    def _of(counts: np.ndarray) -> float:
+    def _score_of(counts: np.ndarray) -> float:
         """Return the score of rows that are counted by their probability."""
         raise NotImplementedError
 
@@ -100,13 +100,13 @@ class RankScore(ProbabilityScore):
 
     @property
     def value(self) -> float:
-        return self.windowed_value if self._rows <= self.window else self._of(self._ranks.counts)
+        return self.windowed_value if self._rows <= self.window else self._score_of(self._ranks.counts)
 
     @property
     def windowed_value(self) -> float:
-        return self._of(exact_counts(*self._columns()))
+        return self._score_of(exact_counts(*self._column_names()))
 
-    def _columns(self) -> tuple[np.ndarray, np.ndarray]:
+    def _column_names(self) -> tuple[np.ndarray, np.ndarray]:
         # Of equal lengths, too, while another thread adds rows.
         p, positive = list(self._last), list(self._last_positive)
         n = min(len(p), len(positive))
@@ -118,21 +118,21 @@ class RankScore(ProbabilityScore):
 
     @property
     def state(self) -> State:
-        return self._ranks.state, list(self._columns()), 0
+        return self._ranks.state, list(self._column_names()), 0
 
     def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
         ranks = RankCounts()
         try:
             rows = ranks.resume(sums)
         except ValueError:
-            raise self._refuse() from None
+            raise self._corrupt_error() from None
         if type(last) is not list or len(last) != 2 or type(rows_anew) is not int or rows_anew:
-            raise self._refuse()
+            raise self._corrupt_error()
         positive, p = last
         if not (_is_column(positive, bool, rows, self.window) and _is_column(p, np.float64, rows, self.window)):
-            raise self._refuse()
+            raise self._corrupt_error()
         if not ((p >= 0.0) & (p <= 1.0)).all():
-            raise self._refuse()
+            raise self._corrupt_error()
         self._ranks, self._rows = ranks, rows
         self._last_positive.extend(positive.tolist())
         self._last.extend(p.tolist())
@@ -149,7 +149,7 @@ class ROCAUC(RankScore):
     """
 
     @staticmethod
-    def _of(counts: np.ndarray) -> float:
+    def _score_of(counts: np.ndarray) -> float:
         return roc_auc(counts)
 
     @property
@@ -168,7 +168,7 @@ class AveragePrecision(RankScore):
     """
 
     @staticmethod
-    def _of(counts: np.ndarray) -> float:
+    def _score_of(counts: np.ndarray) -> float:
         return average_precision(counts)
 
     @property
@@ -190,7 +190,7 @@ class Thresholds(RankScore):
     """
 
     @staticmethod
-    def _of(counts: np.ndarray) -> float:  # noqa: ARG004
+    def _score_of(counts: np.ndarray) -> float:  # noqa: ARG004
         return math.nan
 
     @property
@@ -220,13 +220,13 @@ class LossScore(ProbabilityScore):
         self._shares = LabelShares()
 
     @staticmethod
-    def _loss(p: float, squares: float) -> float:
+    def _loss_of(p: float, squares: float) -> float:
         """Return the loss of a row by the probability of its label, and the sum of the squares of all."""
         raise NotImplementedError
 
     @classmethod
-    def _losses(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return `_loss` of many rows."""
+    def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Return `_loss_of` of many rows."""
         raise NotImplementedError
 
     def update(self, y: Any, predicted: Any) -> None:
@@ -243,10 +243,10 @@ class LossScore(ProbabilityScore):
             p = cleaned_one(self._of_positive(predicted))
             p = p if y == self._positive else 1.0 - p
             y, squares = y == self._positive, p * p + (1.0 - p) * (1.0 - p)
-        loss = self._loss(p, squares)
+        loss = self._loss_of(p, squares)
         self._total, self._rows = self._total + loss, self._rows + 1
         self._last.append(loss)
-        self._shares.add(y, self._loss)
+        self._shares.add(y, self._loss_of)
 
     def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
         if not predicted:
@@ -265,26 +265,26 @@ class LossScore(ProbabilityScore):
             ys = self._are_positive(ys)
             p = np.where(ys, p, 1.0 - p)
             squares = p * p + (1.0 - p) * (1.0 - p)
-        losses = self._losses(p, squares)
+        losses = self._losses_of(p, squares)
         # A cumulative sum adds one after the other: it does not depend on how rows come together.
         self._total = float(np.cumsum(np.concatenate(([self._total], losses)))[-1])
         self._rows += len(ys)
         self._last.extend(losses.tolist())
-        self._shares.add_many(ys, self._losses)
+        self._shares.add_many(ys, self._losses_of)
 
     @property
-    def _unit(self) -> float:
+    def _loss_unit(self) -> float:
         """What a sum of losses is multiplied by."""
         return 1.0
 
     @property
     def value(self) -> float:
-        return self._unit * self._total / self._rows if self._rows else math.nan
+        return self._loss_unit * self._total / self._rows if self._rows else math.nan
 
     @property
     def windowed_value(self) -> float:
         last = list(self._last)
-        return self._unit * math.fsum(last) / len(last) if last else math.nan
+        return self._loss_unit * math.fsum(last) / len(last) if last else math.nan
 
     @property
     def counted(self) -> bool:
@@ -292,7 +292,7 @@ class LossScore(ProbabilityScore):
 
     @property
     def guesses(self) -> tuple[tuple[str, float], ...]:
-        return (("the labels' shares so far", self._unit * self._shares.loss / self._rows),) if self._rows else ()
+        return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
 
     @property
     def state(self) -> State:
@@ -315,7 +315,7 @@ class LossScore(ProbabilityScore):
                 raise ValueError
             shares.resume(sums["shares"], rows, self._most)
         except ValueError:
-            raise self._refuse() from None
+            raise self._corrupt_error() from None
         self._total, self._rows, self._several, self._shares = total, rows, several, shares
         self._last.extend(last[0].tolist())
 
@@ -338,11 +338,11 @@ class LogLoss(LossScore):
     _most = -math.log(_LEAST)
 
     @staticmethod
-    def _loss(p: float, squares: float) -> float:  # noqa: ARG004
+    def _loss_of(p: float, squares: float) -> float:  # noqa: ARG004
         return -math.log(p) if p > _LEAST else LogLoss._most
 
     @classmethod
-    def _losses(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG003
+    def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG003
         # By the logarithm of Python, as of one row: that of numpy may differ in the last bit.
         return -np.array(list(map(math.log, np.maximum(p, _LEAST).tolist())))
 
@@ -364,15 +364,15 @@ class BrierScore(LossScore):
     _most = 2.0 + 1e-9
 
     @staticmethod
-    def _loss(p: float, squares: float) -> float:
+    def _loss_of(p: float, squares: float) -> float:
         return max(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
 
     @classmethod
-    def _losses(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
         return np.maximum(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
 
     @property
-    def _unit(self) -> float:
+    def _loss_unit(self) -> float:
         return 1.0 if self._several else 0.5
 
 
@@ -452,8 +452,8 @@ class Calibration(TableScore):
     def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
         good = isinstance(sums, np.ndarray) and sums.dtype == np.int64 and sums.shape == self._sums.shape
         if not good or last is not None or type(rows_anew) is not int or rows_anew:
-            raise self._refuse()
+            raise self._corrupt_error()
         rows = sums[0]
         if not ((sums >= 0).all() and (rows < _MOST_IN_BINS).all() and (sums[1:] <= rows * np.array([[_UNITS], [1]])).all()):
-            raise self._refuse()
+            raise self._corrupt_error()
         self._sums = sums.copy()

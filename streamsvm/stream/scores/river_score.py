@@ -278,14 +278,14 @@ class RiverScore(Score):
         whole = type(sums) is kind and type(rows_anew) is int and 0 <= rows_anew <= self.window
         found: Any
         if self._counts:
-            found = self._counted(last) if whole else None
+            found = self._counted_window(last) if whole else None
         else:
             found = last if type(last) is utils.Rolling and type(getattr(last, "obj", None)) is kind else None
         if not whole or found is None or not (_is_usable(sums) and _is_usable(found)):
-            raise self._refuse()
+            raise self._corrupt_error()
         self.metric, self.windowed, self._rows_anew = sums, found, rows_anew
 
-    def _counted(self, columns: Any) -> CountedWindow | None:
+    def _counted_window(self, columns: Any) -> CountedWindow | None:
         # The windowed metric of labels and predictions; None if they are none.
         try:
             if type(columns) is not list or not all(type(column) is list and len(column) <= self.window for column in columns):

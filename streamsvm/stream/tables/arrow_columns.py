@@ -106,13 +106,13 @@ class ArrowColumns:
             return self._read(column)
         if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             column = column.dictionary_encode()  # most of them are alike
-        return self._objects(key, column, lambda part: list(map(label_of, self._read(part))))
+        return self._objects_of(key, column, lambda part: list(map(label_of, self._read(part))))
 
     def objects(self, key: Hashable, column: Any) -> list[Any]:
         """Return the values of a column as Python has them; None where one is null."""
-        return self._objects(key, column, self._read)
+        return self._objects_of(key, column, self._read)
 
-    def _objects(self, key: Hashable, column: Any, read: Callable[[Any], list[Any]]) -> list[Any]:
+    def _objects_of(self, key: Hashable, column: Any, read: Callable[[Any], list[Any]]) -> list[Any]:
         if not types.is_dictionary(column.type):
             return read(column)
         known = self._known.get(key)

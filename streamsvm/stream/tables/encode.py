@@ -350,7 +350,7 @@ class _Encoding:
             self.cut(np.ones(len(numbers), bool) if columns.when_missing != "drop" else ~missing)
         if columns.when_missing == "indicator" and missing.any() and not is_new:
             if self.is_known(feature := f"{name} is missing"):
-                self.ones.append(np.where(missing, self._place(feature), -1))
+                self.ones.append(np.where(missing, self._place_of(feature), -1))
             else:
                 self.cut(missing)
         if columns.reading.date_of(name) and not missing.all():
@@ -388,7 +388,7 @@ class _Encoding:
             elif columns.when_missing == "indicator" and known is not None:
                 feature = f"{name} is missing"
             if feature and self.is_known(feature):
-                places[code] = self._place(feature)
+                places[code] = self._place_of(feature)
             elif feature:
                 is_new[code] = True
         if is_new.any():
@@ -398,5 +398,5 @@ class _Encoding:
         if asked.any():
             self.asked[name] = asked[codes]
 
-    def _place(self, feature: Hashable) -> int:
+    def _place_of(self, feature: Hashable) -> int:
         return self.indicators.setdefault(feature, len(self.indicators))

@@ -196,7 +196,7 @@ class TableEncoder(base.MiniBatchTransformer):
         ValueError
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
-        numbers, names = self._split(x, True)
+        numbers, names = self._split_row(x, True)
         if checked_weight(w) == 0.0:
             return
         if self._statistics is not None and y is not None:
@@ -222,7 +222,7 @@ class TableEncoder(base.MiniBatchTransformer):
             A value is not of the kind of its column (the message names the column and says what would help), or as in
             `learn_one`.
         """
-        numbers, names = self._split(x, False)
+        numbers, names = self._split_row(x, False)
         # Scalers of river note each name that they meet, so they meet only those that were learned.
         known = {name: value for name, value in numbers.items() if name in self._numbers}
         absent = [name for name in self._numbers if name not in numbers] if self.when_missing != "drop" else []
@@ -341,18 +341,18 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         names, columns, like = as_columns(X)
         table, n = Table(tuple(names), columns), len(like)
-        found = self._encoded(table, n) if self._scaler is None else self._transformed(table, n)
+        found = self._encoded_table(table, n) if self._scaler is None else self._transformed_table(table, n)
         if n and not found:  # a frame of some kinds has no rows without a column
             known = itertools.chain(self._numbers, *(filter(None, values.values()) for values in self._features.values()), names)
             found = dict.fromkeys(itertools.islice(known, 1), np.zeros(n))
         return as_frame(np.column_stack(list(found.values())) if found else np.zeros((n, 0)), found, like)
 
-    def _encoded(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+    def _encoded_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         encoded = self.encode(table, 0, n, None, None)
         if (done := len(encoded.X)) < n:
             with in_row(done):
                 self.transform_one(table.row(done).x)
-            return self._transformed(table, n)  # one column is called as a feature of another, or the like
+            return self._transformed_table(table, n)  # one column is called as a feature of another, or the like
         read, new = self._reading, {}
         for name, values in zip(table.names, table.columns, strict=True):
             if name not in self._numbers and not (read.drops(name) or read.category_of(name)):
@@ -361,7 +361,7 @@ class TableEncoder(base.MiniBatchTransformer):
                     new[name] = np.zeros(n) if self._statistics is None else np.where(np.isnan(numbers), 0.0, numbers)
         return dict(zip(encoded.names, encoded.X.T, strict=True)) | new
 
-    def _transformed(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+    def _transformed_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         found: dict[Hashable, np.ndarray] = {}
         for i in range(n):
             with in_row(i):
@@ -425,7 +425,7 @@ class TableEncoder(base.MiniBatchTransformer):
         self._numbers, self._features, self._statistics = numbers, features, statistics
         return units
 
-    def _split(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
+    def _split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
         # Numbers (with dates) and names of a row, checked. What is to be transformed may have texts in columns that never came.
         if not isinstance(x, Mapping):
             raise ValueError(

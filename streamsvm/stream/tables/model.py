@@ -256,7 +256,7 @@ def takes_value(encoder: Any, column: Hashable, value: Any) -> bool | None:
     if encoder._reading.drops(column):
         return None
     try:
-        encoder._split({column: value}, True)
+        encoder._split_row({column: value}, True)
     except ValueError:
         return False
     return True

@@ -176,11 +176,11 @@ class Reading:
         kinds, other, x = self._kinds, self._other, {}
         for name, value in cells:
             kind = kinds.get(name, other)
-            if kind != _DROPPED and value is not None and (found := self._value(kind, name, value, reads)) is not None:
+            if kind != _DROPPED and value is not None and (found := self._value_of(kind, name, value, reads)) is not None:
                 x[name] = found
         return x
 
-    def _value(self, kind: int, name: Hashable, value: Any, reads: Callable[[str], float]) -> Any:
+    def _value_of(self, kind: int, name: Hashable, value: Any, reads: Callable[[str], float]) -> Any:
         """Return the value of a cell that is not None, or None if it is missing."""
         given = type(value)
         texts, numbers = self._own.get(name, self._marks) if self._own else self._marks  # type: ignore[call-overload]
@@ -220,7 +220,7 @@ class Reading:
         marks = self._own.get(str(name), self._marks)[0]
 
         def read(value: Any) -> Any:
-            return None if value is None else self._value(kind, name, value, number)
+            return None if value is None else self._value_of(kind, name, value, number)
 
         def read_date(value: Any) -> Any:
             if type(value) is str and (date := value.strip())[4:5] == "-" and date.isascii() and date not in marks:

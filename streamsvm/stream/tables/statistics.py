@@ -51,9 +51,9 @@ class NameStatistics:
         self._labels: dict[Any, int] = {}
         self._rows = self._held = 0
         self._totals: np.ndarray = np.zeros(0)
-        self._make(_SMALLEST, 2)
+        self._make_table(_SMALLEST, 2)
 
-    def _make(self, size: int, width: int) -> None:
+    def _make_table(self, size: int, width: int) -> None:
         self._keys, self._last = np.zeros(size, np.uint32), np.zeros(size, np.int64)
         self._counts = np.zeros((size, width))
 
@@ -75,10 +75,10 @@ class NameStatistics:
         if len(self._labels) < 2:
             return []
         labels = list(self._labels)[:MOST_LABELS]
-        return [_suffix_of(label) for label in (labels if len(labels) > 2 else [labels[self._which]])]
+        return [_suffix_of(label) for label in (labels if len(labels) > 2 else [labels[self._larger_label]])]
 
     @property
-    def _which(self) -> int:
+    def _larger_label(self) -> int:
         """The number of the label that has the statistic, where there are two: the larger one."""
         labels = list(self._labels)
         return max(range(len(labels)), key=lambda number: (isinstance(labels[number], str), labels[number]), default=0)
@@ -92,7 +92,7 @@ class NameStatistics:
         asked = np.array(keys, np.uint32).reshape(1, -1)
         out = np.zeros((*asked.shape, len(self.suffixes)))
         if out.shape[2]:
-            write_all(self._keys, self._counts, self._totals, asked, self._which, bool(self.of_numbers), out)
+            write_all(self._keys, self._counts, self._totals, asked, self._larger_label, bool(self.of_numbers), out)
         return out[0]
 
     def code(self, y: Any) -> float | None:
@@ -124,7 +124,7 @@ class NameStatistics:
     def learn(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
         """Count the label of a row, by a weight, for its names, given by their keys in any order."""
         if (code := self.code(y)) is None:
-            self._meet(_plain_target(y))
+            self._meet_label(_plain_target(y))
             code = self.code(y)
         if code is not None and code == code and w > 0.0:
             named = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
@@ -139,8 +139,8 @@ class NameStatistics:
         rows, new = count_rows(*table, self._rows, named, y, np.minimum(w, _HEAVIEST), bool(self.of_numbers))
         self._rows += int(rows)
         self._held += int(new)
-        while self._room < 0:
-            self._grow()
+        while self._room_left < 0:
+            self._grow_table()
 
     def before(self, named: np.ndarray, asked: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the statistics that names have in each row before its label is counted; nothing is counted.
@@ -149,31 +149,31 @@ class NameStatistics:
         how many rows can be learned together. The other parameters are those of `learn_rows`.
         """
         out = np.zeros((*asked.shape, len(self.suffixes)))
-        which, kind = self._which, bool(self.of_numbers)
+        which, kind = self._larger_label, bool(self.of_numbers)
         table = self._keys, self._last, self._counts, self._totals
-        n = write_rows(*table, self._rows, self._room, named, asked, y, np.minimum(w, _HEAVIEST), which, kind, out)
+        n = write_rows(*table, self._rows, self._room_left, named, asked, y, np.minimum(w, _HEAVIEST), which, kind, out)
         return out, int(n)
 
     @property
-    def _room(self) -> int:
+    def _room_left(self) -> int:
         """How many new names may come before the table grows."""
         return len(self._keys) // 2 - self._held if len(self._keys) < MOST_NAMES else len(self._keys)
 
-    def _grow(self) -> None:
+    def _grow_table(self) -> None:
         old = self._keys, self._last, self._counts
-        self._make(2 * len(self._keys), self._counts.shape[1])
+        self._make_table(2 * len(self._keys), self._counts.shape[1])
         self._held = 0
-        self._add(*old)
+        self._add_counts(*old)
 
-    def _add(self, keys: np.ndarray, last: np.ndarray, counts: np.ndarray) -> None:
+    def _add_counts(self, keys: np.ndarray, last: np.ndarray, counts: np.ndarray) -> None:
         place = 0
         while place < len(keys):
-            place, new = add_names(self._keys, self._last, self._counts, max(self._room, 0), keys, last, counts, place)
+            place, new = add_names(self._keys, self._last, self._counts, max(self._room_left, 0), keys, last, counts, place)
             self._held += int(new)
-            while self._room < 0:
-                self._grow()
+            while self._room_left < 0:
+                self._grow_table()
 
-    def _meet(self, y: Any) -> None:
+    def _meet_label(self, y: Any) -> None:
         """Know a label that is new, or that labels are numbers."""
         if isinstance(y, float) and (self.of_numbers is None or not y.is_integer()):
             self._become_numbers()
@@ -184,13 +184,13 @@ class NameStatistics:
             self._become_numbers()
         else:
             self._labels[y] = len(self._labels)
-            self._widen()
+            self._widen_counts()
 
     def _become_numbers(self) -> None:
         self.of_numbers, self._labels, self._totals, self._held = True, {}, np.zeros(3), 0
-        self._make(_SMALLEST, 2)
+        self._make_table(_SMALLEST, 2)
 
-    def _widen(self) -> None:
+    def _widen_counts(self) -> None:
         width = min(len(self._labels), MOST_LABELS + 1)
         self._totals = np.pad(self._totals, (0, width - len(self._totals)))
         if (more := width - self._counts.shape[1]) > 0:
@@ -214,7 +214,7 @@ class NameStatistics:
         if merged.of_numbers:
             merged._totals = _pooled_moments([each._totals for each in tables])
         else:
-            merged._widen()
+            merged._widen_counts()
         for each in tables:
             counts = each._counts
             if not merged.of_numbers:
@@ -224,7 +224,7 @@ class NameStatistics:
                     place = min(merged._labels.get(label, MOST_LABELS), MOST_LABELS)
                     counts[:, place] += each._counts[:, number]
                     merged._totals[place] += total
-            merged._add(each._keys, each._last, counts)
+            merged._add_counts(each._keys, each._last, counts)
             merged._rows += each._rows
         return merged
 
@@ -257,7 +257,7 @@ class NameStatistics:
         self._rows, self._totals = checked_count("rows", state["rows"]), totals
         if (last > self._rows).any() or (last < 0).any():
             raise ValueError(f"{_CORRUPT}: a name was learned in a row that has not come")
-        self._make(size, width)
+        self._make_table(size, width)
         _, new = add_names(self._keys, self._last, self._counts, len(keys), keys, last, counts, 0)
         self._held = int(new)
 

@@ -28,7 +28,7 @@ class Given(MessageSource):
         super().__init__("messages", "topic", codec)
         self._values = values
 
-    def _take(self, most):
+    def _take_messages(self, most):
         values, self._values = self._values[:most], self._values[most:]
         return messages_of(map(Sent, values)) if values else None
 
