@@ -147,20 +147,15 @@ class Checkpoints:
 
 def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
     """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
-    return _checkpoint_of(*_header_and_parts(place, trusted, data))
+    return _read_checkpoint(place, trusted, data)
 
 
-def _checkpoint_of(header: dict[str, Any], parts: dict[str, Any]) -> Checkpoint:
-    return Checkpoint(parts["model"], parts.get("metric"), header)
-
-
-def _header_and_parts(
-    path: Path | str, trusted: bool | None = None, data: bytes | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    # Without the parts where it is not said whether they are trusted.
+def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
+    # Without model and metric where it is not said whether they are trusted.
     try:
         container = read_container(Path(path)) if data is None else container_of(path, data)
-        return facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
+        header, parts = facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
+        return Checkpoint(parts.get("model"), parts.get("metric"), header)
     except CorruptFileError as error:
         go_back = isinstance(path, Path) and _NAME.fullmatch(path.name)
         raise CorruptCheckpointError(f"{error}. {_GO_BACK}" if go_back else str(error)) from error
@@ -170,7 +165,7 @@ def _header_and_parts(
 
 def read_header(path: str | Path) -> dict[str, Any]:
     """Read the header of a file without making its model."""
-    return _header_and_parts(Path(path))[0]
+    return _read_checkpoint(Path(path)).header
 
 
 def read(path: str | Path, trusted: bool = False) -> Checkpoint:
@@ -179,7 +174,7 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     A CheckpointError says that it is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not
     ``trusted``.
     """
-    return _checkpoint_of(*_header_and_parts(Path(path), trusted))
+    return _read_checkpoint(Path(path), trusted)
 
 
 @overload
@@ -450,7 +445,7 @@ def _state_of(file: Path) -> tuple[int, ...] | None:
 
 def _is_corrupt(file: Path) -> bool:
     try:
-        _header_and_parts(file)
+        _read_checkpoint(file)
     except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
         return isinstance(error, CorruptCheckpointError)
     return False

@@ -30,15 +30,14 @@ _DIGESTED = 2**16  # bytes at the beginning and at the end of a file
 _PATTERN = frozenset("*?[")
 
 
-def files_of(spec: str | Sequence[str], is_rows: Callable[[str], bool]) -> list[str]:
+def source_files(spec: str | Sequence[str]) -> list[str]:
     """Return the files that a folder or a pattern such as ``data/*.csv`` names, sorted by name, or each of several names.
 
-    Of a folder, they are those whose names are of rows and begin with neither ``.`` nor ``_``. Empty files are left out, and each
-    file is read once. There are none for a name that is
-    neither. A StreamError says that there are no such files.
+    Of a folder, they are those with a suffix of a format whose names begin with neither ``.`` nor ``_``. Empty files are left
+    out, and each file is read once. There are none for a name that is neither. A StreamError says that there are no such files.
     """
     if not isinstance(spec, str):
-        files = _distinct_paths(path for each in spec for path in files_of(each, is_rows) or [each])
+        files = _distinct_paths(path for each in spec for path in source_files(each) or [each])
         if others := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{others[0]} is no file: several sources are files, folders or patterns")
         return files
@@ -47,7 +46,7 @@ def files_of(spec: str | Sequence[str], is_rows: Callable[[str], bool]) -> list[
     path = Path(spec)
     if path.is_dir():
         found = [each for each in sorted(path.iterdir()) if each.name[0] not in "._" and _has_bytes(each)]
-        if not (files := [str(each) for each in found if is_rows(each.name)]):
+        if not (files := [str(each) for each in found if _suffix_of(each.name) in _SUFFIXES]):
             raise StreamError(f"{spec} is a folder without a file of rows. Name the files by a pattern: '{path}/*.txt'")
         return files
     if not _PATTERN & {*spec} or path.exists():
@@ -237,11 +236,6 @@ def format_of(spec: str | Sequence[str], format: str | None = None) -> str | Non
             f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
         )
     return format
-
-
-def source_files(spec: str | Sequence[str]) -> list[str]:
-    """The files of a source of several, as `files_of`: of a folder those with a suffix of a format."""
-    return files_of(spec, lambda name: _suffix_of(name) in _SUFFIXES)
 
 
 def name_of(spec: str | Sequence[str]) -> str:
