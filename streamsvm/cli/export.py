@@ -17,9 +17,8 @@ from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.c.writer import needs_of
-from streamsvm.export.describe import program_of
+from streamsvm.export.describe import order_of, program_of
 from streamsvm.export.forms import FORMS, export, files_of
-from streamsvm.export.order import order_of
 from streamsvm.export.quantise import quantised
 from streamsvm.files.messages import cut
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor

@@ -19,9 +19,8 @@ from refused import raises, refused
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier, edge
 from streamsvm.export.c import CModel
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
-from streamsvm.export.describe import program_of
+from streamsvm.export.describe import in_order, program_of
 from streamsvm.export.forms import export
-from streamsvm.export.order import in_order
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.linear import OnlineLinearSVC
 from streamsvm.stream import CheckpointFolder, CSVSource, DelayedLabels, DelayedLearningLoop, JoinedSource, LearningLoop

@@ -31,9 +31,8 @@ from streamsvm.stream import (
     scored_loop,
 )
 from streamsvm.stream.scores.base import Both
-from streamsvm.stream.scores.label_tables import ClassificationReport, ConfusionMatrix
 from streamsvm.stream.scores.river_score import TargetGuesses
-from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.scores.several import ClassificationReport, ConfusionMatrix, Scores
 
 ALL = [
     "Accuracy",

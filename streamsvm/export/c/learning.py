@@ -15,8 +15,8 @@ from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import Column, ProgramError
 from streamsvm.export.c.text import CHECKED, c_comment, c_string, checked_prefix, number, row_type, write_pair
+from streamsvm.export.describe import places_in_order, said_of
 from streamsvm.export.learners import labels_of
-from streamsvm.export.order import places_in_order, said_of
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import BSGDClassifier
 

@@ -25,7 +25,7 @@ from streamsvm.export.c.text import (
     row_type,
     write_pair,
 )
-from streamsvm.export.order import order_of
+from streamsvm.export.describe import order_of
 from streamsvm.export.quantise import quantised
 
 # Bytes of stack that compilers take beside the arrays, at most: with -Os, and with -O2 or -O3.
