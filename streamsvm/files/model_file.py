@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -250,27 +250,3 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def locks(file: IO[Any]) -> bool:
-    """Lock an open file until it is closed or the process ends; False if another process has locked it.
-
-    An OSError says that the file system has no locks; the file is closed then.
-    """
-    import portalocker  # noqa: PLC0415 - a twentieth of a second, which most uses of the package do without
-
-    try:
-        portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
-    except portalocker.exceptions.AlreadyLocked:
-        return False
-    except portalocker.exceptions.LockException as error:  # as of some network file systems
-        file.close()
-        raise OSError(errno.ENOLCK, "its file system has no locks: name a place on one that has") from error
-    return True
-
-
-def unlock(file: IO[Any]) -> None:
-    """Unlock a file, also where a fork of this process has it open."""
-    import portalocker  # noqa: PLC0415
-
-    portalocker.unlock(file)

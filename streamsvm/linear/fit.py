@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from streamsvm.core.checks import check_number, check_parameters, parameter
 from streamsvm.core.sklearn_base import SklearnEstimator, seed_of
 from streamsvm.core.warning import warn
-from streamsvm.files.model_file import locks
+from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, planned_sizes

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Self, TypeVar, overload
 
 from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
+from streamsvm.files.locks import locks
 from streamsvm.files.model_file import (
     CorruptFileError,
     ModelFileError,
     container_of,
     facts_of,
     is_model,
-    locks,
     parts_of,
     read_container,
     sync_folder,

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from streamsvm.core.checks import checked_count
+from streamsvm.files.locks import locks
 from streamsvm.files.messages import shown
-from streamsvm.files.model_file import locks, sync_folder
+from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
 from streamsvm.stream.lines import FINGERPRINT_BYTES, hex_digest
 

@@ -34,7 +34,7 @@ from numba.core.serialize import dumps
 
 from streamsvm.core.compiling.keys import PYTHON, key_of
 from streamsvm.core.warning import warn
-from streamsvm.files.model_file import locks, unlock
+from streamsvm.files.locks import locks, unlock
 
 _MAGIC = b"streamsvm function 2\n"
 _DIGEST = 32

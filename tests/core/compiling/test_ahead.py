@@ -15,7 +15,7 @@ from refused import refused
 from streamsvm.core.compiling import ahead
 from streamsvm.core.compiling.common import INTERPRETED, find
 from streamsvm.core.compiling.signatures import parse
-from streamsvm.files.model_file import locks
+from streamsvm.files.locks import locks
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
