@@ -13,7 +13,7 @@ from streamsvm.files.messages import cut, missing_package
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LONGEST = 40  # characters of a name or a value
+LONGEST_NAME = 40  # characters of a name or a value
 _MOST_BARS = 12
 _LONGEST_ROW = 200
 
@@ -174,8 +174,8 @@ def nearest_examples(
 
 def _name_and_value(name: Hashable, value: Any) -> str:
     """Return a feature and its value as people read it."""
-    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), _LONGEST)
-    return f"{cut(str(name), _LONGEST)} = {text}"
+    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), LONGEST_NAME)
+    return f"{cut(str(name), LONGEST_NAME)} = {text}"
 
 
 def contributions(
@@ -220,10 +220,6 @@ def explanation(
     return Explanation(prediction, decision, base, ordered, decision - base - float(found.sum()), dict(values))
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-LONGEST_NAME = 40  # characters
 FOR, AGAINST = "#2166ac", "#b2182b"
 
 
