@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 from typing import Any
 
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.streams import first_rows, newest
 from streamsvm.cli.tables import label_of
+from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
 from streamsvm.explanations import examples_one, explain_one, importance
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{arguments.path} cannot explain {arguments.source}: {error}") from error
     if arguments.json:
         facts = {"sizes": found.sizes, "losses": found.losses, "rows": found.n_rows}
-        facts["error"] = found.error if math.isfinite(found.error) else None
+        facts["error"] = finite_or_none(found.error)
         facts["explained"] = [
             {
                 "prediction": each.prediction,

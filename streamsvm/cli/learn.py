@@ -27,6 +27,7 @@ from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_streams, position_now, stopping
 from streamsvm.cli.tables import table_of
+from streamsvm.core.checks import finite_or_none
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
@@ -251,7 +252,7 @@ def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event:
                 "rows": each.rows,
                 "learned": each.learned,
                 "metric_name": each.metric_name,
-                "metric": each.metric if math.isfinite(each.metric) else None,
+                "metric": finite_or_none(each.metric),
                 "scores": scores_of(each.scores),
                 "refused": dict(each.refused),
             }

@@ -16,6 +16,7 @@ from river import compose
 
 from streamsvm.cli import printable
 from streamsvm.cli.arguments import Output
+from streamsvm.core.checks import finite_or_none
 from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scored_loop import LearningCurve
@@ -205,11 +206,11 @@ def scores_of(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
     for report in scores:
         fact: dict[str, Any] = {"name": report.name}
         if report.table is None:
-            fact |= {"value": _finite_or_none(report.value), "windowed": _finite_or_none(report.windowed)}
+            fact |= {"value": finite_or_none(report.value), "windowed": finite_or_none(report.windowed)}
         else:
             fact["table"] = report.table
         if report.guesses:
-            fact["guesses"] = {what: _finite_or_none(value) for what, value in report.guesses}
+            fact["guesses"] = {what: finite_or_none(value) for what, value in report.guesses}
         found.append(fact)
     return found
 
@@ -222,9 +223,9 @@ def _progress_facts(progress: Progress) -> dict[str, Any]:
         "learned": progress.learned,
         "rows_per_second": round(progress.rows_per_second, 1),
         "metric_name": progress.metric_name,
-        "metric": _finite_or_none(progress.metric),
+        "metric": finite_or_none(progress.metric),
         "majority": None if progress.majority is None else progress.majority[1],
-        "windowed": _finite_or_none(progress.windowed),
+        "windowed": finite_or_none(progress.windowed),
         "window": progress.window,
         "scores": scores_of([report for report in progress.scores if progress.ended or report.table is None]),
         "refused": dict(progress.refused),
@@ -245,8 +246,3 @@ def _bounded_values(model: Any) -> int:
     """Values that the transformers of a pipeline have bounded."""
     steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
     return sum(getattr(getattr(step, "learned_scaler", step), "n_bounded", 0) for step in steps)
-
-
-def _finite_or_none(value: float) -> float | None:
-    # JSON has no NaN.
-    return value if math.isfinite(value) else None

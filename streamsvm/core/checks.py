@@ -204,3 +204,8 @@ def plain(value: Any) -> Any:
     raise ValueError(
         f"{shown(value)} is a {type(value).__name__}, which no file can hold: give a text, such as str(...), a number or a date"
     )
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """Return a number as JSON can hold it, which has no NaN and no infinity."""
+    return value if value is not None and math.isfinite(value) else None

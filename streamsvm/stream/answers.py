@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.core.checks import finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
@@ -154,7 +154,7 @@ def _kept_value(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return finite_or_none(value)
     if value is None or isinstance(value, bool):
         return value
     try:
@@ -232,7 +232,7 @@ def calibrated_answer(model: Any) -> ExtraFields | None:
     last = steps_of(model)[1]
     if hasattr(last, "predict_interval_one"):
         return ExtraFields(
-            ("low", "high"), lambda model, x: [_finite_or_none(end) for end in _said_by_last(model, x, "predict_interval_one")]
+            ("low", "high"), lambda model, x: [finite_or_none(end) for end in _said_by_last(model, x, "predict_interval_one")]
         )
     if hasattr(last, "predict_set_one"):
         return ExtraFields(("labels",), lambda model, x: [_said_by_last(model, x, "predict_set_one")])
@@ -245,10 +245,6 @@ def _said_by_last(model: Any, x: Any, method: str) -> Any:
     for step in steps:
         x = step.transform_one(x)
     return getattr(last, method)(x)
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def probabilities_of(each: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:

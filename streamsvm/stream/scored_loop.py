@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from river import base, compose
 
-from streamsvm.core.checks import check_number
+from streamsvm.core.checks import check_number, finite_or_none
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.files.river_metrics import metrics
@@ -119,7 +119,7 @@ class LearningCurve:
     @property
     def state(self) -> dict[str, Any]:
         """The curve as JSON, for the header of a checkpoint."""
-        points = [[x if x is None or math.isfinite(x) else None for x in point] for point in self.points]
+        points = [list(map(finite_or_none, point)) for point in self.points]
         return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
 
     @classmethod

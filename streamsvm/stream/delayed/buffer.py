@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args
 
-from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, checked_count, checked_mapping
+from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, checked_count, checked_mapping, finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,
@@ -246,7 +246,7 @@ class DelayedLabels:
         facts = {
             "counts": self._counts,
             "expired_rows": self._expired_rows,
-            "clock": self.clock if math.isfinite(self.clock) else None,
+            "clock": finite_or_none(self.clock),
             "entries": [len(self._rows), len(self._early), len(self._settled)],
         }
         lines = [f"[{json.dumps(key)},{time!r},{n},{row},{predicted}]" for key, (time, n, row, predicted) in self._rows.items()]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamsvm.core.checks import checked_mapping
+from streamsvm.core.checks import checked_mapping, finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.answers import kept_values
 from streamsvm.stream.delayed.events import (
@@ -139,7 +139,7 @@ class JoinedSource(Source):
             "time": self._time,
             "rows": dict(rows),
             "labels": dict(labels),
-            "times": [time if math.isfinite(time) else None for time in self._times],
+            "times": list(map(finite_or_none, self._times)),
             "ended": list(self._ended),
             "heads": [[each.saved for each in held] for held in self._held],
         }
