@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.decisions import decide_of, decided_model, decision_flag
 from streamsvm.cli.outputs import check_written
+from streamsvm.cli.parsing import decide_of, decided_model, decision_flag
 from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError

@@ -15,9 +15,17 @@ from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.arguments import Output
-from streamsvm.cli.decisions import decide_of, decision_flag
 from streamsvm.cli.outputs import check_sinks
-from streamsvm.cli.parsing import learner_and_settings, make_drift, make_metrics, make_model, parse_classes, parse_positive
+from streamsvm.cli.parsing import (
+    decide_of,
+    decision_flag,
+    learner_and_settings,
+    make_drift,
+    make_metrics,
+    make_model,
+    parse_classes,
+    parse_positive,
+)
 from streamsvm.cli.tables import given_of
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.look.beginnings import of_files

@@ -13,8 +13,8 @@ from river import base
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.arguments import Output
-from streamsvm.cli.decisions import answers_of, check_predicts, decided_model
 from streamsvm.cli.job import PredictJob, predict_job
+from streamsvm.cli.parsing import answers_of, check_predicts, decided_model
 from streamsvm.cli.progress import lines_of, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of

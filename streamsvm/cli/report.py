@@ -12,8 +12,8 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.decisions import positive_of
 from streamsvm.cli.outputs import check_written
+from streamsvm.cli.parsing import positive_of
 from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
 from streamsvm.cli.streams import newest, read_by_model, unwinding
 from streamsvm.export.report.about import card

@@ -13,9 +13,8 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.decisions import check_predicts, decide_of, decided_model, decision_flag, positive_of
 from streamsvm.cli.job import Job, labels_of
-from streamsvm.cli.parsing import make_metrics
+from streamsvm.cli.parsing import check_predicts, decide_of, decided_model, decision_flag, make_metrics, positive_of
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping, tell
 from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress, Sink
