@@ -16,7 +16,7 @@ from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_sums import FEW, KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
-from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
+from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_plain
 from streamsvm.core.threads import Workers, one_blas_thread, thread_count
 from streamsvm.learners.budgeted import BudgetedEstimator
 
@@ -123,6 +123,10 @@ class KernelMachine(SklearnEstimator):
     def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows to learn and their labels or targets, checked."""
         how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
+        if is_plain(X) and type(y) is np.ndarray and y.shape == (len(X),) and y.dtype.kind in "biuf" and np.isfinite(y).all():
+            self.n_features_in_: int = X.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+            return X, y
         if is_outlier_detector(self):
             return validate_data(self, X, **how), None
         return validate_data(self, X, y, y_numeric=is_regressor(self), **how)

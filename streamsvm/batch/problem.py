@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import same_rows
+from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.core.compiling.functions import compiled
 
 
@@ -35,26 +36,26 @@ class Groups:
     """Groups of equal rows, of any class (classification) or of one target (regression): each is one variable of the problem.
 
     Grouped are the n rows ``which`` of X, an array float64 [N, d], CSR without duplicates, or rows whose kernel values are given;
-    ``targets`` is None for classification. ``first`` int64 [m] has a row of each group.
+    ``targets`` is None for classification. ``first`` int64 [m] has a row of each group, ``places`` int64 [n] each row's group.
     """
 
     def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None) -> None:
         self._X = X[which] if len(which) < X.shape[0] else X
-        self._group = same_rows(self._X, targets)  # of each row
-        self.first: np.ndarray = np.empty(int(self._group.max()) + 1, np.int64)
-        self.first[self._group] = np.arange(len(which))
+        self.places: np.ndarray = self._X.same_rows() if isinstance(self._X, GivenRows) else same_rows(self._X, targets)
+        self.first: np.ndarray = np.empty(int(self.places.max()) + 1, np.int64)
+        self.first[self.places] = np.arange(len(which))
         self.targets: np.ndarray = np.zeros(len(self)) if targets is None else targets[self.first]
 
     def __len__(self) -> int:
         return len(self.first)
 
     def rows(self) -> Any:
-        """Return a row of each group, [m, d]: a copy of a dense X (each row of another form is a group)."""
-        return self._X[self.first] if isinstance(self._X, np.ndarray) else self._X
+        """Return a row of each group, [m, d]: a copy of a dense X (each sparse row is a group)."""
+        return self._X[self.first] if isinstance(self._X, np.ndarray | GivenRows) else self._X
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values float64 [n] in each group, float64 [m]."""
-        return np.bincount(self._group, values, len(self))
+        return np.bincount(self.places, values, len(self))
 
     def bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
         """Return the bounds of the groups, from those of the rows, float64 [n], above 0.
@@ -69,15 +70,17 @@ class Groups:
 
     def coefficients(self, b: np.ndarray, C: np.ndarray, positive: np.ndarray | None = None) -> np.ndarray:
         """Return the rows' dual coefficients, float64 [n], from those of the groups, ``b`` [m]. The rest is as in `bounds`."""
+        if len(self) == len(C):  # all rows differ
+            return b[self.places]
         if positive is None:
             shares = np.zeros(len(C))
-            _hand_out(self._group, C, np.abs(b), shares)
-            return shares * np.sign(b)[self._group]
+            _hand_out(self.places, C, np.abs(b), shares)
+            return shares * np.sign(b)[self.places]
         # Of equal rows, all of one class are at their bound.
         lower, upper, kink = self.bounds(C, positive)
         rising, falling = np.zeros(len(C)), np.zeros(len(C))
-        _hand_out(self._group, C * positive, np.where(b >= kink, upper, b - lower), rising)
-        _hand_out(self._group, C * ~positive, np.where(b >= kink, upper - b, -lower), falling)
+        _hand_out(self.places, C * positive, np.where(b >= kink, upper, b - lower), rising)
+        _hand_out(self.places, C * ~positive, np.where(b >= kink, upper - b, -lower), falling)
         return rising - falling
 
 

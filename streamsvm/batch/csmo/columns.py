@@ -5,13 +5,14 @@ Distances of dense rows are sums of squared differences, which do not cancel for
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, RBF, Kernel, dot, exp64, value_of_product, values_of_products
+from streamsvm.core.kernels import FAST, RBF, Kernel, dot, exp64, value_of_product
 
 DENSE, SPARSE = 0, 1
 
@@ -99,15 +100,6 @@ def value_cost(rows: Rows) -> float:
     return 4.0 + rows.features
 
 
-def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values of rows with each other, float64 [n, n], by products."""
-    X = as_csr(rows) if rows.kind == SPARSE else rows.dense.T
-    products = (X @ X.T).toarray() if rows.kind == SPARSE else X @ X.T
-    squares = products.diagonal().copy()
-    values_of_products(products, squares, squares, kernel)
-    return products
-
-
 def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
@@ -117,7 +109,7 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     """
     if not isinstance(X, np.ndarray):
         return np.arange(X.shape[0])
-    factors = np.random.default_rng(0).integers(0, 2**63, X.shape[1] + 1, dtype=np.uint64) | np.uint64(1)
+    factors = _hash_factors(X.shape[1] + 1)
     bits, hashes = X.view(np.uint64), np.zeros(len(X), np.uint64)
     if values is not None:
         hashes += _mixed_bits(values.view(np.uint64)) * factors[-1]
@@ -125,15 +117,22 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     for begin in range(0, len(X), size):
         hashes[begin : begin + size] += _mixed_bits(bits[begin : begin + size]) @ factors[:-1]
     order = np.argsort(hashes, kind="stable")
-    new = np.ones(len(order), bool)
-    new[1:] = hashes[order[1:]] != hashes[order[:-1]]
+    new, hashes = np.ones(len(order), bool), hashes[order]
+    new[1:] = hashes[1:] != hashes[:-1]
     alike = np.flatnonzero(~new)
-    new[alike] |= (bits[order[alike]] != bits[order[alike - 1]]).any(axis=1)
-    if values is not None:
-        new[alike] |= values[order[alike]] != values[order[alike - 1]]
+    if len(alike):
+        new[alike] |= (bits[order[alike]] != bits[order[alike - 1]]).any(axis=1)
+        if values is not None:
+            new[alike] |= values[order[alike]] != values[order[alike - 1]]
     groups = np.empty(len(order), np.int64)
     groups[order] = np.cumsum(new) - 1
     return groups
+
+
+@functools.lru_cache(maxsize=8)
+def _hash_factors(n: int) -> np.ndarray:
+    """Return odd numbers at random, uint64 [n]."""
+    return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) | np.uint64(1)
 
 
 def _mixed_bits(bits: np.ndarray) -> np.ndarray:
@@ -302,10 +301,10 @@ class ColumnCache:
     def reset(self, n: int) -> None:
         """Empty the cache; columns will have n values."""
         capacity = min(len(self.buffer) // n, max(n, 2))
-        ring = np.arange(capacity + 1, dtype=np.int32)
-        self.slots: Slots = Slots(
-            self.buffer, np.full(n, -1, np.int32), np.full(capacity, -1, np.int32), np.roll(ring, 1), np.roll(ring, -1)
-        )  # the last slot is used first
+        newer, older = np.arange(-1, capacity, dtype=np.int32), np.arange(1, capacity + 2, dtype=np.int32)
+        newer[0], older[-1] = capacity, 0
+        empty = np.full(n + capacity, -1, np.int32)
+        self.slots: Slots = Slots(self.buffer, empty[:n], empty[n:], newer, older)  # the last slot is used first
 
     def keep(self, rows: np.ndarray) -> None:
         """Keep only some rows, int64 [m] ascending: the columns of the others go, and their values in the columns that stay."""

@@ -70,11 +70,13 @@ class CSMOClassifier(KernelClassifier, CSMO):
     Notes
     -----
     A step costs O(n), plus O(n d) for each column that is not there. The solution is checked in float64 before it is accepted,
-    and the steps continue if float32 was not exact enough, if need be in float64 alone. Problems of up to 500 rows are solved
-    to the last digits if the steps have found which variables are at their bounds. Equal rows share one variable. On top of X,
-    a fit needs the cache, 40 bytes for each value of X (90 for each non-zero value of a sparse matrix), a few hundred bytes for
-    each row, and 1 MB for tiles; if C is large, also a fifth of the cache for Newton steps. If kernel values are given, it
-    needs the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
+    and the steps continue if float32 was not exact enough, if need be in float64 alone. Equal rows share one variable. Up to 500
+    rows have their whole Gram matrix in float64, if the cache has room for it; machines of all pairs of classes share it. They
+    are solved to the last digits if the steps have found which variables are at their bounds.
+
+    On top of X, a fit needs the cache, 40 bytes for each value of X (90 for each non-zero value of a sparse matrix), a few
+    hundred bytes for each row, and 1 MB for tiles; if C is large, also a fifth of the cache for Newton steps. If kernel values
+    are given, it needs the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
 
     With more than 2,000 rows, a fit begins with blocks: all variables between their bounds, and 512 that violate optimality. A
     block is solved on its own small matrix, and the gradient of all rows then takes all changes at once, by matrix products. If a

@@ -58,6 +58,14 @@ class GivenRows:
     def __len__(self) -> int:
         return len(self._which)
 
+    def same_rows(self) -> np.ndarray:
+        """Return the number of each row's group of equal rows, int64 [n], from 0 in the order of the matrix."""
+        if self.matrix is None:
+            return np.arange(len(self))
+        there = np.zeros(len(self.matrix), bool)
+        there[self._which] = True
+        return (np.cumsum(there) - 1)[self._which]
+
     def __getitem__(self, which: np.ndarray) -> GivenRows:
         return GivenRows(self.matrix, self._find, self._which[which])
 
@@ -75,6 +83,13 @@ class GivenRows:
         size = max(_COLUMNS // max(len(others), 1), 1)
         for begin in range(0, len(rows), size):
             out[begin : begin + size] = self._find(self._which[rows[begin : begin + size]], self._which[others])
+
+    def whole(self) -> np.ndarray:
+        """Return the kernel values of all n rows, which are in a matrix, float64 [n, n]."""
+        matrix: np.ndarray = self.matrix  # type: ignore[assignment]
+        if len(self) == len(matrix):  # all of them, ascending
+            return np.ascontiguousarray(matrix if matrix.flags.c_contiguous else matrix.T)
+        return self.values(np.arange(len(self)), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
         """Return the self-kernels, float64 [n]; raise a ValueError where the values that are asked for are not symmetric."""

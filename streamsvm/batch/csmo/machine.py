@@ -10,14 +10,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.given import GivenRows, kernel_values
-from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
-from streamsvm.batch.csmo.state import problem_of, quickest_form
+from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, is_few, solve
+from streamsvm.batch.csmo.state import few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_alternative, linear_alternative, watch_fit
 from streamsvm.batch.problem import Groups, check_bounds
@@ -232,7 +231,6 @@ class CSMO(KernelMachine):
         start = _checked_start(dual_coef_init, n, len(parts))
         C = _finite_cost(self.C) * training.weights
         check_bounds(C[counted])
-        rows = self._solver_rows(training.X, n)
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
         coefficients, stop = np.zeros((len(parts), n)), threading.Event()
         look = watch_fit(type(self).__name__, n, self._alternative(training))
@@ -241,16 +239,18 @@ class CSMO(KernelMachine):
             which, positive = parts[k]
             groups = Groups(rows, which, None if training.targets is None else training.targets[which])
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
-            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total)
+            few = is_few(len(groups), self.cache_size)
+            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
             solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers, look)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution
 
         largest = max(len(part.which) for part in parts)
         with one_blas_thread():
+            rows = self._solver_rows(training)
             solutions = self._solve_parts(solve_part, len(parts), largest, stop)
         n_iter = [solution.n_iter for solution in solutions]
-        self.n_iter_: np.ndarray | int = np.array(n_iter) if is_classifier(self) else n_iter[0]
+        self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
         self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
@@ -342,11 +342,21 @@ class CSMO(KernelMachine):
             raise ValueError(f"gamma is {found.gamma:.3g}, which steps in float32 cannot take: scale the features")
         return found
 
-    def _solver_rows(self, X: Any, n: int) -> Any:
-        """Return n rows in the form in which the solver takes them."""
+    def _solver_rows(self, training: Training) -> Any:
+        """Return all rows in the form in which the solver takes them."""
+        X, n = training.X, len(training.weights)
         if callable(self.kernel):
             return GivenRows.of_function(self.kernel, X, n, self.cache_size)
-        return GivenRows.of_matrix(X) if self._kernel.kind == GIVEN else quickest_form(X, self._kernel)
+        if self._kernel.kind == GIVEN:
+            return GivenRows.of_matrix(X)
+        counted, targets = training.counted, training.targets
+        few = is_few(len(counted), self.cache_size)
+        rows = quickest_form(X, self._kernel, few)
+        if not few:
+            return rows
+        groups, places = Groups(rows, counted, None if targets is None else targets[counted]), np.zeros(n, np.int64)
+        places[counted] = groups.places
+        return GivenRows(few_rows(groups.rows(), self._kernel).matrix, None, places)
 
     def _parts(self, training: Training) -> list[Part]:
         return [Part(training.counted, None)]

@@ -16,14 +16,26 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
-from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps, finish_exactly
+from streamsvm.batch.csmo.newton import NewtonSteps, exact_slopes, exact_steps, solve_free
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible_point, first_point
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, STALLED, WANTED, Scratch, WorkingSet, steps
+from streamsvm.batch.csmo.steps import (
+    CONVERGED,
+    RUNNING,
+    STALLED,
+    WANTED,
+    Scratch,
+    WorkingSet,
+    slope_downwards,
+    slope_upwards,
+    steps,
+)
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.threads import Workers, stop_if_asked
 
 _NEW, _LEAST = 512, 64  # violators that come into a block, at most, and at least where there is little room
 _BLOCK = 1024  # variables that a block has where there are so many
 _FEW = 2000  # rows that are too few for blocks
+_SMALL = 500  # rows whose whole kernel matrix takes little time in float64, too
 _WORST = 0.1  # of the worst violation, above which a violator is chosen for a block
 _PART = 0.1  # of the gap to which a block is solved
 _STEPS = 20  # for each variable of a block, at most
@@ -148,6 +160,11 @@ class Solution(NamedTuple):
     interrupted: bool
 
 
+def is_few(n: int, megabytes: float) -> bool:
+    """Whether n rows are best given by their Gram matrix in float64: it takes little time, and fits beside all columns."""
+    return n <= min(_SMALL, _FEW) and 12 * n * n <= megabytes * _MEGABYTE
+
+
 def column_buffer(megabytes: float, n: int) -> np.ndarray:
     """Return memory for columns of up to n values. The operating system provides it only as columns are written."""
     return np.empty(ColumnCache.values(int(megabytes * _MEGABYTE), n), np.float32)
@@ -167,12 +184,23 @@ def solve(
     called now and then.
     """
     b = first_point(problem) if start is None else feasible_point(problem, start)
-    state = State(problem, b, buffer, workers, options.tol)
-    checks, failed, gap, interrupted = 0, 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     options, goal = options._replace(max_iter=max_iter), 0.9 * options.tol  # float32 may be off by the rest
+    done, interrupted, few = 0, False, _is_small(problem, buffer)
+    if few:
+        try:
+            look()
+            solution = _solve_few(problem, b, options, goal, buffer)
+            if solution.gap <= options.tol or solution.n_iter >= max_iter:
+                return solution
+            done = solution.n_iter
+        except KeyboardInterrupt:
+            interrupted = True
+    state = State(problem, b, buffer, workers, options.tol)
+    state.n_iter = done
+    checks, failed, gap = 0, 0, np.inf
     try:
-        while True:
+        while not interrupted:
             block_phase(state, options, goal, look)
             status = _single_steps(state, options, goal, look)
             state.unshrink()
@@ -185,14 +213,50 @@ def solve(
                 break
             if options.shrinking:
                 state.shrink(_LEFT)
-        if gap <= options.tol:
-            gap = finish_exactly(state, gap)
     except KeyboardInterrupt:
         interrupted = True
-        state.unshrink()
-        gap = state.check()
     state.unshrink()
-    return _solution_at(problem, state, gap, interrupted)
+    if interrupted:
+        gap = state.check()
+    elif few and gap <= options.tol:
+        gap = _end_exactly(problem, problem.given.whole(), state.working, options.tol)  # type: ignore[union-attr]
+    return _solution_at(problem, state.working, gap, state.n_iter, interrupted)
+
+
+def _is_small(p: Problem, buffer: np.ndarray) -> bool:
+    """Whether the kernel values of few rows are in memory, and there is room for all columns."""
+    n = len(p.targets)
+    return p.given is not None and p.given.matrix is not None and n <= min(_SMALL, _FEW) and n * n <= len(buffer)
+
+
+def _solve_few(p: Problem, b: np.ndarray, options: Options, goal: float, buffer: np.ndarray) -> Solution:
+    """Solve a small problem by one run of steps from ``b``, which follows, and to the last digits if that converges.
+
+    It takes little time besides: with many classes, there are many such problems.
+    """
+    stop_if_asked()
+    K, n = p.given.whole(), len(b)  # type: ignore[union-attr]
+    cache = ColumnCache(buffer, n)
+    cache.whole()[:] = K
+    a = WorkingSet(b, np.empty(n), p.lower, p.upper, p.kink, K.diagonal().astype(np.float32))
+    gap, spread, _ = exact_slopes(K, a, p.targets, p.epsilon, np.empty(n, np.int64))
+    gap, done = max(gap, 0.0), 0
+    if gap > goal:
+        _, done, _ = steps(
+            a, _scratch(n, spread, gap, goal), cache.slots, p.epsilon, goal, options.conjugate,
+            min(_steps_at_once(n), options.max_iter), False,
+        )  # fmt: skip
+        gap = _end_exactly(p, K, a, options.tol)
+        if options.verbose:
+            sys.stderr.write(f"{done:,} steps, {n:,} of {n:,} rows in the working set\n")
+    return _solution_at(p, a, gap, done, interrupted=False)
+
+
+def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
+    """Compute the gradient in float64, and solve for free variables where the gap is at most ``tol``; return the gap."""
+    free = np.empty(len(a.b), np.int64)
+    gap, _, m = exact_slopes(K, a, p.targets, p.epsilon, free)
+    return max(solve_free(K, a, p.epsilon, free[:m], gap) if gap <= tol else gap, 0.0)
 
 
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
@@ -210,11 +274,10 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
         m = len(state.which)
         if status != WANTED:
             ascents, descents, gap = state.derivatives()
-            spread = max(_finite_spread(ascents), _finite_spread(descents))
-            scratch = Scratch.of(m, np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64)
+            scratch = _scratch(m, max(_finite_spread(ascents), _finite_spread(descents)), gap, goal)
         status, done, wanted = steps(
             state.working, scratch, state.cache.slots, p.epsilon, goal, options.conjugate,
-            min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50), options.max_iter - state.n_iter),
+            min(_steps_at_once(m), options.max_iter - state.n_iter),
             status == WANTED,
         )  # fmt: skip
         state.n_iter, since, newton.spent = state.n_iter + done, since + done, newton.spent + float(done * m)
@@ -231,26 +294,51 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
             state.shrink(_LEFT_OF_COLUMNS)
 
 
+def _steps_at_once(m: int) -> int:
+    return min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50))
+
+
+def _scratch(m: int, spread: float, gap: float, goal: float) -> Scratch:
+    """Return memory of steps on m rows, in the precision that slopes of such a spread need."""
+    return Scratch.of(m, np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64)
+
+
 def _finite_spread(slopes: np.ndarray) -> float:
     finite = slopes[np.isfinite(slopes)]
     return float(finite.max() - finite.min()) if len(finite) else 0.0
 
 
-def _solution_at(p: Problem, state: State, gap: float, interrupted: bool) -> Solution:
-    a = state.working
-    rises, falls, _ = state.derivatives()
-    free = rises == falls
-    if free.any():
-        bias = -float(rises[free].mean())
+def _solution_at(p: Problem, a: WorkingSet, gap: float, n_iter: int, interrupted: bool) -> Solution:
+    bias, objective, primal = _objectives(a, p.targets, p.epsilon, p.classification, p.total)
+    return Solution(a.b, bias, gap, objective, primal, n_iter, interrupted)
+
+
+@compiled(nogil=True)
+def _objectives(
+    a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
+) -> tuple[float, float, float]:
+    """Return the intercept, and the dual and the primal objective."""
+    b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
+    least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for k in range(len(b)):
+        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
+        least, most = min(least, rise), max(most, fall)
+        if rise == fall:
+            free, slopes = free + 1, slopes + rise
+        square += 0.5 * b[k] * (gradient[k] + targets[k])
+        linear += b[k] * targets[k]
+        bends += abs(b[k] - kink[k])
+        widths += upper[k] - lower[k]
+    if free:
+        bias = -slopes / free
+    elif least < np.inf and most > -np.inf:
+        bias = -0.5 * (least + most)
     else:
-        ends = [end for end in (float(rises.min()), float(falls.max())) if math.isfinite(end)]
-        bias = -sum(ends) / len(ends)
-    square = 0.5 * float(a.b @ (a.gradient + p.targets))
-    objective = square - float(a.b @ p.targets) + p.epsilon * float(np.abs(a.b - p.kink).sum())
-    residual = -(a.gradient + bias)  # target minus decision value
-    margin = p.epsilon
-    if p.classification:
-        margin = -1.0
-        objective -= float((p.upper - p.lower).sum())
-    loss = p.upper @ np.maximum(residual - margin, 0.0) - p.lower @ np.maximum(-residual - margin, 0.0)
-    return Solution(a.b, bias, gap, objective, square + float(loss) + bias * p.total, state.n_iter, interrupted)
+        bias = -least if least < np.inf else -most
+    margin, loss = -1.0 if classification else epsilon, 0.0
+    for k in range(len(b)):
+        residual = -(gradient[k] + bias)  # target minus decision value
+        loss += upper[k] * max(residual - margin, 0.0) - lower[k] * max(-residual - margin, 0.0)
+    objective = square - linear + epsilon * bends - (widths if classification else 0.0)
+    return bias, objective, square + loss + bias * total

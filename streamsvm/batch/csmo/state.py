@@ -23,12 +23,22 @@ from streamsvm.batch.csmo.columns import (
 )
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
-from streamsvm.batch.csmo.tiles import Tiles, Vectors, add_products, as_indicators, block, exact_vectors, vectors
+from streamsvm.batch.csmo.tiles import (
+    Tiles,
+    Vectors,
+    add_products,
+    as_indicators,
+    block,
+    exact_vectors,
+    gram_matrix,
+    vectors,
+)
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
 from streamsvm.core.threads import Workers, stop_if_asked
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
+_FEW_DENSE = 250_000  # values of few rows, which are dense however many of them are 0
 _SPARSE = 0.1  # of the values of sparse rows are not zero, at most
 
 
@@ -55,9 +65,16 @@ class Problem(NamedTuple):
         return max(float(self.upper.max()), -float(self.lower.min()))
 
 
-def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0) -> Problem:
-    """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum."""
+def problem_of(
+    groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, few: bool = False
+) -> Problem:
+    """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum.
+
+    With ``few``, the rows are given by their Gram matrix.
+    """
     X = groups.rows()
+    if few and not isinstance(X, GivenRows):
+        X = few_rows(X, kernel)
     given, rows, tiles = X if isinstance(X, GivenRows) else None, None, None
     if given is None:
         rows, tiles, kernel = _training_rows(X, kernel)
@@ -65,11 +82,11 @@ def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | 
     return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
 
-def quickest_form(X: Any, kernel: Kernel) -> Any:
-    """Return X in the form whose kernel values are computed quickest, an array or CSR without duplicates."""
-    if isinstance(X, GivenRows):
-        return X
+def quickest_form(X: Any, kernel: Kernel, few: bool) -> Any:
+    """Return X in the form whose kernel values are computed quickest, an array or CSR without duplicates; ``few``: of all."""
     dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
+    if few and size <= _FEW_DENSE:
+        return X if dense else X.toarray()
     if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _has_one_value(X[:100][X[:100] != 0.0]))):
         return X
     rows = csr_without_zeros(X)
@@ -97,15 +114,33 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Tiles | None, Kernel]:
     stored = store_sparse(X) if sparse.issparse(X) else store_dense(X)
     self_kernels = np.ones(n)
     diagonal(stored, kernel, self_kernels)
+    _check_size(largest, self_kernels)
+    return stored, vectors(X, kernel), kernel
+
+
+def _check_size(largest: float, self_kernels: np.ndarray) -> None:
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
-    return stored, vectors(X, kernel), kernel
+
+
+def few_rows(X: Any, kernel: Kernel) -> GivenRows:
+    """Return rows X, an array or CSR, by their whole Gram matrix, in float64. Destroys a dense X. O(n^2 d)."""
+    dense, values = not sparse.issparse(X), X.data if sparse.issparse(X) else X
+    largest = max(values.max(initial=0.0), -values.min(initial=0.0))
+    if dense and kernel.kind == RBF:
+        X -= X.mean(axis=0)
+    rows = store_dense(X) if dense else store_sparse(X)
+    K = gram_matrix(rows, kernel)
+    _check_size(largest, K.diagonal())
+    return GivenRows(K)
 
 
 def first_point(problem: Problem) -> np.ndarray:
     """Return variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
     upper = problem.upper
+    if problem.total == 0.0:
+        return np.zeros(len(upper))
     return np.clip(problem.total - (np.cumsum(upper) - upper), 0.0, upper)
 
 
@@ -369,12 +404,15 @@ class State:
         other than the Gaussian one can have values, and errors, of any size: all their rows are computed anew.
         """
         p, a = self.problem, self.working
+        if p.given is not None:
+            a.gradient[:] = self.exact_gradient(self.which)
+            return max(self.derivatives()[2], 0.0)
         exact = np.zeros(len(self.b), bool)
         error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * np.abs(self.diagonal).max()))
         while True:
             rises, falls, gap = self.derivatives()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
-            doubt |= p.kernel.kind != RBF or p.given is not None
+            doubt |= p.kernel.kind != RBF
             new = np.flatnonzero(doubt & ~exact)
             if not len(new):
                 return max(gap, 0.0)

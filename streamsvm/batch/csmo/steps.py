@@ -61,14 +61,16 @@ class Scratch(NamedTuple):
 
 
 @compiled(nogil=True, forceinline=True)
-def _slope_upwards(b: float, upper: float, kink: float, epsilon: float) -> float:
+def slope_upwards(b: float, upper: float, kink: float, epsilon: float) -> float:
+    """Return the slope of the rest of the objective where a variable rises: infinite at its upper bound."""
     if b >= upper:
         return np.inf
     return epsilon if b >= kink else -epsilon
 
 
 @compiled(nogil=True, forceinline=True)
-def _slope_downwards(b: float, lower: float, kink: float, epsilon: float) -> float:
+def slope_downwards(b: float, lower: float, kink: float, epsilon: float) -> float:
+    """Return the slope of the rest of the objective where a variable falls, minus infinity at its lower bound."""
     if b <= lower:
         return -np.inf
     return epsilon if b > kink else -epsilon
@@ -83,8 +85,8 @@ def slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, des
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most = np.inf, -np.inf
     for k in range(len(b)):
-        up = gradient[k] + _slope_upwards(b[k], upper[k], kink[k], epsilon)
-        down = gradient[k] + _slope_downwards(b[k], lower[k], kink[k], epsilon)
+        up = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
+        down = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
         ascent[k], descent[k] = up - origin, down - origin
         least, most = min(least, up), max(most, down)
     return least, most
@@ -309,8 +311,8 @@ def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: fl
         if new == old:
             continue
         b[k], moved = new, True
-        rise, fall = _slope_upwards(old, upper[k], kink[k], epsilon), _slope_downwards(old, lower[k], kink[k], epsilon)
-        new_rise, new_fall = _slope_upwards(new, upper[k], kink[k], epsilon), _slope_downwards(new, lower[k], kink[k], epsilon)
+        rise, fall = slope_upwards(old, upper[k], kink[k], epsilon), slope_downwards(old, lower[k], kink[k], epsilon)
+        new_rise, new_fall = slope_upwards(new, upper[k], kink[k], epsilon), slope_downwards(new, lower[k], kink[k], epsilon)
         if rise != new_rise or fall != new_fall:
             gradient = np.float64(ascent[k]) - rise if rise < np.inf else np.float64(descent[k]) - fall
             ascent[k], descent[k] = gradient + new_rise, gradient + new_fall
@@ -359,11 +361,11 @@ def steps(
     status, done, wanted = _do_steps(a, s, slots, epsilon, tol, conjugate, limit)
     origin = s.last[0]
     for k in range(len(a.b)):
-        rise = _slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon)
+        rise = slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon)
         if rise < np.inf:
             a.gradient[k] = origin + (np.float64(s.ascent[k]) - rise)
         else:
-            a.gradient[k] = origin + (np.float64(s.descent[k]) - _slope_downwards(a.b[k], a.lower[k], a.kink[k], epsilon))
+            a.gradient[k] = origin + (np.float64(s.descent[k]) - slope_downwards(a.b[k], a.lower[k], a.kink[k], epsilon))
     return status, done, wanted
 
 

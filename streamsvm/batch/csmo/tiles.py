@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr
+from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr, column
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, exp2, exp64, value_of_product
+from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d, exp64, value_of_product
 
 Each = Callable[[Callable[[int], None], Iterable[int]], None]
 
@@ -29,6 +29,7 @@ _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
+_MIRRORED = 64  # rows of a matrix that are mirrored at once
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
@@ -214,6 +215,45 @@ def _tile_products(left: Vectors, right: Vectors, begin: int, end: int) -> Itera
         _sparse_products(left.starts, left.indices, left.values, own, begin, end, squares, places, panel, hits, weights, tile)
         places[right.indices[right.starts[first] : right.starts[last]]] = 0
         yield first, tile
+
+
+def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:
+    """Return the kernel values of rows with each other, float64 [n, n], by products unless they are too far from 0."""
+    if rows.kind == SPARSE:
+        some, _ = stored_tiles(as_csr(rows), kernel._replace(kind=LINEAR), np.float64)
+        products = np.empty((some.n, some.n))
+        for which, first, tile in product_tiles(some, some, 0, some.n):
+            products[which, first : first + some.lanes] = tile[:, : some.n - first]
+    else:
+        products = rows.dense.T @ rows.dense
+    squares = products.diagonal().copy()
+    if kernel.kind == RBF and not kernel.gamma * squares.max() <= _FAR:
+        for i, row in enumerate(products):
+            column(rows, rows, i, kernel, row)
+    else:
+        _turn_into_values(kernel, products, squares)
+    return products
+
+
+@compiled(nogil=True)
+def _turn_into_values(kernel: Kernel, products: np.ndarray, squares: np.ndarray) -> None:
+    """Turn the products of n rows with each other into kernel values, in place: up to the diagonal, which are then mirrored."""
+    n = len(products)
+    distances = np.empty(n)
+    for begin in range(0, n, _MIRRORED):
+        end = min(begin + _MIRRORED, n)
+        for i in range(begin, end):
+            row = products[i]
+            if kernel.kind == RBF:
+                for j in range(end):
+                    distances[j] = max(squares[i] + squares[j] - 2.0 * row[j], 0.0)
+                exp2d(distances, -kernel.gamma * LOG2E, end, row)
+            else:
+                for j in range(end):
+                    row[j] = value_of_product(kernel, row[j])
+        for i in range(end):
+            for j in range(max(begin, i + 1), end):
+                products[i, j] = products[j, i]
 
 
 @compiled(nogil=True)

@@ -5,10 +5,12 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import make_classification
 
+from failing import Failing, interrupts
 from naive_batch import KERNELS
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import newton, solver
+from streamsvm.batch.csmo.steps import steps
 
 pytestmark = pytest.mark.once
 
@@ -59,7 +61,7 @@ def test_all_forms_of_rows_have_one_solution(kind, kernel):
 def test_it_is_kept_where_it_is_better(kind, C, kernel, monkeypatch):
     X, y = rows_of(kind)
     finished = kind(C=C, **kernel).fit(X, y)
-    monkeypatch.setattr(solver, "finish_exactly", lambda state, gap: gap)
+    monkeypatch.setattr(solver, "solve_free", lambda K, a, epsilon, free, gap: gap)
     plain = kind(C=C, **kernel).fit(X, y)
     assert finished.gap_ <= plain.gap_
     assert finished.objective_ <= plain.objective_ + 1e-5 * abs(plain.objective_)  # the latter has columns of float32
@@ -68,14 +70,24 @@ def test_it_is_kept_where_it_is_better(kind, C, kernel, monkeypatch):
 
 
 def test_it_is_given_up_where_variables_would_leave_their_bounds():
-    X, y = make_classification(150, 10, n_informative=3, random_state=0, flip_y=0.1)
-    model = CSMOClassifier(kernel="linear", C=100.0).fit((X - X.mean(axis=0)) / X.std(axis=0), y)
+    X, y = make_classification(150, 10, n_informative=3, random_state=5, flip_y=0.1)
+    model = CSMOClassifier(kernel="linear", C=10.0).fit((X - X.mean(axis=0)) / X.std(axis=0), y)
     assert 1e-8 < model.gap_ <= 1e-3
+
+
+def test_an_interrupt_keeps_the_last_iterate(monkeypatch):
+    X, y = rows_of(CSMOClassifier)
+    for calls in (1, 2):
+        monkeypatch.setattr(solver, "steps", Failing(steps, calls))
+        model = CSMOClassifier()
+        interrupts(model.fit, X, y)
+        assert sorted(model.n_iter_ > 0) == [False] * (4 - calls) + [True] * (calls - 1)
+        assert np.isfinite(model.decision_function(X)).all()
 
 
 def test_large_problems_are_left_as_they_are(monkeypatch):
     X, y = rows_of(CSMOClassifier)
-    for name in ("_ROWS", "_FEW_FREE"):
+    for module, name in ((solver, "_SMALL"), (newton, "_FEW_FREE")):
         with monkeypatch.context() as patch:
-            patch.setattr(newton, name, 0)
+            patch.setattr(module, name, 0)
             assert 1e-8 < CSMOClassifier().fit(X, y).gap_ <= 1e-3
