@@ -130,10 +130,11 @@ def _use_solver(kind: Any) -> None:
     for kernel, (classes, dtype) in itertools.product(kernels, [(2, np.float32), (3, np.float64)]):
         X, y = _rows(classes if is_classifier(kind()) else 0)
         rare = np.tile(np.where(X > 1.5, X, 0.0), 8)  # which stays sparse
-        gram = {"kernel": "precomputed"}
-        for parameters, rows in ((kernel, X.astype(dtype)), (kernel, sparse.csr_matrix(rare.astype(dtype))), (gram, X @ X.T)):
+        few = np.eye(60, dtype=dtype), sparse.eye_array(60, 5000, dtype=dtype, format="csr")
+        cases = [(kernel, rows) for rows in (X.astype(dtype), sparse.csr_matrix(rare.astype(dtype)), *few)]
+        for parameters, rows in (*cases, ({"kernel": "precomputed"}, X @ X.T)):
             try:
-                model = kind(**parameters).fit(rows, y)
+                model = kind(**parameters).fit(rows, y[: rows.shape[0]])
             except (ValueError, TypeError) as error:
                 if not re.search(r"sparse|kernel|binary", str(error)):  # what a solver does not take
                     raise

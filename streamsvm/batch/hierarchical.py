@@ -28,7 +28,7 @@ from streamsvm.batch.tree_descent import Loss, Solution, descend_tree
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
-from streamsvm.core.progress import with_progress
+from streamsvm.core.progress import shown_count
 from streamsvm.core.sklearn_base import is_interrupt, seed_of
 from streamsvm.core.threads import Workers, one_blas_thread, stop_if_asked, thread_count
 from streamsvm.core.warning import warn
@@ -223,10 +223,12 @@ class HierarchicalMachine(PathMachine):
         def grow_tree(seed: int) -> None:
             if (tree := problems.tree(seed)) is not None:
                 trees.append(tree)
+                show(len(trees))
 
-        with one_blas_thread(), Workers(threads) as workers:  # a tree for each; products do not depend on how many there are
+        # A tree for each thread; products do not depend on how many there are.
+        with one_blas_thread(), Workers(threads) as workers, shown_count(len(seeds), "trees", bool(self.verbose)) as show:
             try:
-                workers.each(grow_tree, with_progress(seeds, "trees", bool(self.verbose) and threads == 1), problems.stop)
+                workers.each(grow_tree, seeds, problems.stop)
             except BaseException as error:
                 problems.stop.set()
                 if not is_interrupt(error):

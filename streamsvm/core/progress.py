@@ -17,6 +17,11 @@ def with_progress(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[
     return progress.track(numbers, what, console=console, transient=True) if console.is_terminal else numbers
 
 
+def shown_count(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
+    """Show a bar of how many of ``total`` are done; the context is a function to call with that number, from any thread."""
+    return _shown_progress((progress.BarColumn(), progress.MofNCompleteColumn()), total, what, verbose)
+
+
 def shown_bytes(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
     """Show a bar of how many of ``total`` bytes are done; the context is a function to call with that number."""
     return _shown_progress(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from streamsvm.batch import HierarchicalSVC
 from streamsvm.core import progress as _progress
 from streamsvm.linear import OutOfCoreLinearSVC, write_blocks, write_rows
 
@@ -15,6 +16,7 @@ def work(folder, verbose):
     write_blocks(folder / "rows.csv", folder / "table", target="y", verbose=verbose)
     write_rows([({"x": 1.0 + i % 2}, i % 2) for i in range(100)], folder / "stream", verbose=verbose)
     OutOfCoreLinearSVC(verbose=verbose).fit(np.eye(6), [0, 1] * 3)
+    HierarchicalSVC(n_trees=2, n_jobs=2, verbose=verbose).fit(np.eye(6), [0, 1] * 3)
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(tmp_path, capsys):
@@ -28,5 +30,5 @@ def test_a_terminal_shows_what_is_done(tmp_path, capsys, monkeypatch, verbose):
     work(tmp_path, verbose)
     out, shown = capsys.readouterr()
     assert out == ""
-    for text in ("reading rows.txt", "reading rows.csv", "reading rows ", "100 rows", "pass 1", "duality gap"):
+    for text in ("reading rows.txt", "reading rows.csv", "reading rows ", "100 rows", "pass 1", "duality gap", "trees"):
         assert (text in shown) == verbose
