@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dgesv
 
 from streamsvm.batch.csmo.columns import rows_subset
 from streamsvm.batch.csmo.state import State
@@ -191,9 +192,8 @@ def solve_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, g
         return gap
     equations, right = np.empty((m + 1, m + 1)), np.empty(m + 1)  # with the intercept, for the sum
     _write_equations(K, a, epsilon, free, equations, right)
-    try:
-        change = np.linalg.solve(equations, right)
-    except np.linalg.LinAlgError:
+    _, _, change, singular = dgesv(equations.T, right, overwrite_a=True)
+    if singular:
         return gap
     b, gradient = a.b.copy(), a.gradient.copy()
     found = _move_free(K, a, epsilon, free, change, right)
