@@ -154,6 +154,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     for name in args.sets:
         make, gamma = SETS[name]
         X, y = make(args.data)
+        if args.rows is not None:
+            some = np.random.default_rng(1).permutation(len(y))[: args.rows]
+            X, y = X[some], y[some]
         gamma = gamma or 1.0 / X.shape[1]
         zeros = float((X == 0.0).mean())
         for C in COSTS:
@@ -186,6 +189,7 @@ def main() -> None:
     parser = argument_parser(__doc__, "csmo_shapes")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, help="of each set, at random; by default, all")
     args = parser.parse_args()
     results = measure(args)
     peers = list(next(iter(results.values()))["ratio"])
@@ -195,8 +199,8 @@ def main() -> None:
         table.append((
             label,
             "{:,} x {:,}".format(*found["rows"]),
-            f"{own['min']:.3f} {own['median']:.3f} {own['max']:.3f}",
-            *(f"{found['seconds'][peer]['median']:.2f} ({found['ratio'][peer]:.1f})" for peer in peers),
+            f"{own['min']:.4f} {own['median']:.4f} {own['max']:.4f}",
+            *(f"{found['seconds'][peer]['median']:.4f} ({found['ratio'][peer]:.1f})" for peer in peers),
             f"{(objectives['SVC'] - objectives['ours']) / abs(objectives['SVC']):+.1e}",
             f"{found['gap']:.1e}",
             f"{found['support vectors']:,}",

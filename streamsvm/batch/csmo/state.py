@@ -114,11 +114,11 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Tiles | None, Kernel]:
     stored = store_sparse(X) if sparse.issparse(X) else store_dense(X)
     self_kernels = np.ones(n)
     diagonal(stored, kernel, self_kernels)
-    _check_size(largest, self_kernels)
+    _check_sizes(largest, self_kernels)
     return stored, vectors(X, kernel), kernel
 
 
-def _check_size(largest: float, self_kernels: np.ndarray) -> None:
+def _check_sizes(largest: float, self_kernels: np.ndarray) -> None:
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
@@ -127,12 +127,12 @@ def _check_size(largest: float, self_kernels: np.ndarray) -> None:
 def few_rows(X: Any, kernel: Kernel) -> GivenRows:
     """Return rows X, an array or CSR, by their whole Gram matrix, in float64. Destroys a dense X. O(n^2 d)."""
     dense, values = not sparse.issparse(X), X.data if sparse.issparse(X) else X
-    largest = max(values.max(initial=0.0), -values.min(initial=0.0))
+    _check_sizes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
     if dense and kernel.kind == RBF:
         X -= X.mean(axis=0)
     rows = store_dense(X) if dense else store_sparse(X)
     K = gram_matrix(rows, kernel)
-    _check_size(largest, K.diagonal())
+    _check_sizes(0.0, K.diagonal())
     return GivenRows(K)
 
 

@@ -121,7 +121,7 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
     X, y = make_blobs(50, centers=2, random_state=0)
     model = CSMOClassifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
-    for bad_X, bad_y in ((X * 1e18, np.where(y, "a", "b")), (X[:, :1] * np.nan, y), (X, np.zeros(50))):
+    for bad_X, bad_y in ((X * 1e18, np.where(y, "a", "b")), (X * 1e200, y), (X[:, :1] * np.nan, y), (X, np.zeros(50))):
         refused("too large|NaN|one class", model.fit, bad_X, bad_y)
         np.testing.assert_array_equal(model.decision_function(X), before)
     for factor in (1e30, 1e-30):
