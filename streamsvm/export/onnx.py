@@ -18,7 +18,7 @@ from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, S
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL
-from streamsvm.export.onnx_graph import Graph, as_given, model_bytes
+from streamsvm.export.onnx_graph import Graph, as_given, model_bytes, most_depth
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.model_file import ModelFileError, write
 
@@ -233,7 +233,7 @@ def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
     thresholds = _to_float32(np.where(inner, a["thresholds"], np.inf))
     rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
     place = graph.op("Expand", a["roots"].astype(np.int64)[None], graph.op("Concat", rows, np.array([len(a["roots"])]), axis=0))
-    for _ in range(_most_depth(a["left"])):
+    for _ in range(most_depth(a["left"])):
         value = graph.op("GatherElements", x, graph.op("Gather", feature, place), axis=1)
         threshold = graph.op("Gather", thresholds, place)
         passes = graph.op("LessOrEqual", value, threshold)
@@ -241,28 +241,18 @@ def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
             smaller = graph.op("Greater", 0.5, graph.op("Gather", _to_float32(a["equal"]), place))
             passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), smaller))
         place = graph.op("Add", graph.op("Gather", left, place), graph.op("Where", passes, np.array(0), np.array(1)))
-    place = graph.op("Gather", a["feature"].astype(np.int64), place)  # of leaves
-    votes = a["votes"] / a["votes"].sum()
+    place, votes = graph.op("Gather", a["feature"].astype(np.int64), place), a["votes"] / a["votes"].sum()  # of leaves
     if not labels:
         return graph.op("MatMul", graph.op("Gather", _to_float32(a["means"]), place), _to_float32(votes[:, None]))
-    counts = a["counts"].astype(np.float64)
-    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    counts = a["counts"] / np.maximum(a["counts"].sum(axis=1, keepdims=True), 1)
     sums = []
     for j in range(2):
         shares = graph.op("Mul", graph.op("Gather", _to_float32(counts[:, j]), place), _to_float32(votes[None]))
         targets = graph.op("Gather", a["targets"][:, j].astype(np.int64), place)
-        chosen = _one_hot(graph, graph.op("Unsqueeze", targets, flat), labels)
-        voted = graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat))  # [rows, labels, trees]
+        chosen = _one_hot(graph, graph.op("Unsqueeze", targets, flat), labels)  # [rows, labels, trees]
+        voted = graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat))
         sums.append(graph.op("ReduceSum", voted, np.array([2]), keepdims=0))
     return graph.op("Add", *sums)
-
-
-def _most_depth(left: np.ndarray) -> int:
-    """The most steps from a root to a leaf, where children come behind their parents."""
-    depths = np.zeros(len(left) + 1, np.int64)
-    for node in np.flatnonzero(left >= 0).tolist():
-        depths[left[node] : left[node] + 2] = depths[node] + 1
-    return int(depths.max(initial=0))
 
 
 def _fourier_nodes(graph: Graph, step: Step, x: str) -> str:

@@ -128,3 +128,11 @@ def model_bytes(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
     onnx.checker.check_model(model, full_check=True)
     data: bytes = model.SerializeToString()
     return data
+
+
+def most_depth(left: np.ndarray) -> int:
+    """Return the most steps from a root to a leaf, where children come behind their parents."""
+    depths = np.zeros(len(left) + 1, np.int64)
+    for node in np.flatnonzero(left >= 0).tolist():
+        depths[left[node] : left[node] + 2] = depths[node] + 1
+    return int(depths.max(initial=0))
