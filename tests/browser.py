@@ -91,6 +91,6 @@ def browser():
             yield Browser(to, answers)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait()
             os.close(to)
             os.close(answers)

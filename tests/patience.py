@@ -6,6 +6,8 @@ from pathlib import Path
 
 #: Seconds after which a test gives up. Only a test that fails waits so long.
 PATIENCE = 900.0
+#: What a command says where it takes more than a second to stop.
+SLOW_END = "streamsvm: stopping after the step that is running; press Ctrl-C again to stop now\n"
 
 
 def until(reached, every=0.01):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from partition_models import learned, save, table
-from patience import PATIENCE
+from patience import PATIENCE, SLOW_END
 from streamsvm import SVMClassifier
 from streamsvm.stream import CheckpointFolder
 
@@ -35,7 +35,8 @@ def test_the_command_merges_until_it_is_ended(tmp_path):
         output, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    assert (process.returncode, output, errors) == (130, "", "")
+    assert (process.returncode, output) == (130, "")
+    assert errors in ("", SLOW_END)
 
 
 def test_models_of_the_command_line_become_one_that_predicts(file, tmp_path, call):

@@ -16,13 +16,11 @@ import pytest
 from command_words import with_a_model
 from patience import PATIENCE, signals_of, until
 from streamsvm import load
+from streamsvm.cli import learn
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.look import beginnings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO")
-LINES = [
-    f"{i};{'KLB'[i % 3]}\u00f6;{i % 9 + 1}.{100 + i % 90},5{i % 10};{1 + i % 28:02d}.03.2024;{i % 3 == 1:d}" for i in range(400)
-]
 LINES = [
     f"{i};{'KLB'[i % 3]}\u00f6;{i % 9 + 1}.{100 + i % 90},5{i % 10};{1 + i % 28:02d}.03.2024;{i % 3 == 1:d}" for i in range(400)
 ]
@@ -31,8 +29,16 @@ GERMAN = "\n".join(["id;Ort;Umsatz;Tag;gekauft", *LINES, ""]).encode("latin-1")
 
 @pytest.fixture
 def pipe(tmp_path, monkeypatch):
-    """Makes a FIFO into which parts are written, with pauses where a part is a number of seconds; returns its path."""
+    """Makes a FIFO into which parts are written, some after seconds, or once it "waits" or has "looked"; returns its path."""
     monkeypatch.setattr(beginnings, "SECONDS", 0.3)
+    events = {"waits": threading.Event(), "looked": threading.Event()}
+
+    def looking(path, kind, wait_on):
+        found = beginnings.of_pipe(path, kind, lambda name: (wait_on(name), events["waits"].set())[0])
+        events["looked"].set()
+        return found
+
+    monkeypatch.setattr(learn, "of_pipe", looking)
     writers = []
 
     def make(*parts, name="rows.csv"):
@@ -43,7 +49,12 @@ def pipe(tmp_path, monkeypatch):
         def write():
             with contextlib.suppress(BrokenPipeError), path.open("wb", buffering=0) as file:
                 for part in parts:
-                    time.sleep(part) if isinstance(part, float) else file.write(part)
+                    if isinstance(part, bytes):
+                        file.write(part)
+                    elif isinstance(part, str):
+                        events[part].wait(PATIENCE)
+                    else:
+                        time.sleep(part)
 
         writers.append(threading.Thread(target=write))
         writers[-1].start()
@@ -88,7 +99,7 @@ def test_rows_keep_their_places(pipe, call, tmp_path):
 
 def test_what_has_come_is_looked_at(pipe, call):
     """A writer that pauses: the first row is waited for, and then a moment for more."""
-    path = pipe(b"a,b", 0.5, b",y\n1,u", 0.5, b",0\n2,v,1\n3", 1.0, b",w,0\n4,u,1\n5,,0\n")
+    path = pipe(b"a,b", "waits", b",y\n1,u", 0.5, b",0\n2,v,1\n3", "looked", b",w,0\n4,u,1\n5,,0\n")
     said = call("learn", path, "--label", "y").stderr
     assert f"waiting for the first row of {path}" in said
     assert "2 rows\n" in said.partition("first look at")[2]
@@ -109,7 +120,7 @@ def test_what_has_come_is_looked_at(pipe, call):
         ([b"x" * (2**24 + 2**18), b"\n1,2,0\n2,3,1\n"], 1, "line 1: the line is longer than 16,777,216 bytes"),
         ([b"\x00\xff\xfe\x81" * 1000], 1, "not UTF-8"),
         ([bytes(range(256)) * 100], 1, "line 1"),
-        ([b'a,b,y\n1,"u\n', 0.6, b'v",0\n2,w,1\n'], 1, "'u\\nv', a str"),  # a row that comes in two parts is looked at too early
+        ([b'a,b,y\n1,"u\n', "looked", b'v",0\n2,w,1\n'], 1, "'u\\nv', a str"),  # of a row, the look had one part
     ],
 )
 def test_hostile_pipes(pipe, call, parts, status, says):
@@ -163,7 +174,7 @@ def test_what_was_peeked_is_read_again(pipe, sizes):
     data = b"".join(b"%d\n" % i for i in range(500)) + b"rest"
     cuts = [0, *sizes, len(data)]
     stream = ByteStream(pipe(*(data[a:b] for a, b in itertools.pairwise(cuts)), name="fifo"))
-    peeked = stream.peek(200, 1, 2**20, 0.2, lambda: True)
+    peeked = stream.peek(200, 1, 2**20, PATIENCE, lambda: True)
     assert data.startswith(peeked)
     assert peeked.count(b"\n") >= 200
     assert b"".join(iter(stream.read, b"")) == data

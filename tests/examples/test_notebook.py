@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_hour.ipynb"
 
 
@@ -21,7 +23,7 @@ def test_the_notebook_runs(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=PATIENCE, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     texts = "\n".join(output.get("text", "") for output in outputs)

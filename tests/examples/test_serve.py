@@ -97,7 +97,7 @@ def test_no_model_yet_and_a_client_that_is_slow(tmp_path, monkeypatch):
         assert ask(port, path="/healthz") == (503, {"ready": False, "version": -1})
         assert ask(port, '[{"a": 1.0}]') == (503, {"error": "there is no model yet"})
         example["Handler"].setup.__globals__["SECONDS"] = 0.1
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as slow:
             slow.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n[")
             assert slow.recv(100) == b""
 

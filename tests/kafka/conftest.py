@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import ACL
 
 from kafka_broker import Broker, broker_or_skip
+from patience import until
 from streamsvm_kafka import EmbeddedBroker, connection
+
+#: Limits of the package to what a broker takes for an answer, or a worker to give a sign of life: a busy machine takes longer.
+LIMITS = "BEGIN_SECONDS", "CONNECT_SECONDS", "DELIVERY_SECONDS", "SESSION_SECONDS", "STALL_SECONDS"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("streamsvm_kafka.")]
+    for module in modules:
+        for limit in LIMITS:
+            if hasattr(module, limit):
+                monkeypatch.setattr(module, limit, 90.0)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts to reach a broker, which take no time: the clock of connections shows their sum."""
+    made: list[float] = []
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: sum(made), sleep=made.append))
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -30,9 +55,29 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def admin(bootstrap: str) -> Iterator[Any]:
-    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    client = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=300_000)
     yield client
     client.close()
+
+
+@pytest.fixture
+def rules(admin: Any) -> Callable[..., AbstractContextManager[None]]:
+    """Rules of access, ``with rules(*given)``. The broker takes a moment to learn of them, and that they are gone."""
+
+    @contextmanager
+    def followed(*given: ACL) -> Iterator[None]:
+        def known() -> int:
+            return sum(bool(admin.describe_acls(each)[0]) for each in given)
+
+        admin.create_acls([*given])
+        try:
+            until(lambda: known() == len(given), every=0.02)
+            yield
+        finally:
+            admin.delete_acls([*given])
+            until(lambda: known() == 0, every=0.02)
+
+    return followed
 
 
 @pytest.fixture

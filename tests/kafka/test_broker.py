@@ -4,7 +4,6 @@ import base64
 import itertools
 import json
 import threading
-import time
 import uuid
 
 import confluent_kafka
@@ -30,8 +29,8 @@ from streamsvm_kafka import (
     connection,
     publish,
     reader,
-    sink,
 )
+from streamsvm_kafka.clients import kafka_python
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
@@ -78,7 +77,7 @@ def test_rows_come_back(bootstrap, new_topic, open_source, codec, rows):
 
 def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
     topic = new_topic(partitions=2)
-    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as transactional:
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as transactional:
         transactional.init_transactions()
         for number, end in enumerate((transactional.commit_transaction, transactional.abort_transaction)):
             transactional.begin_transaction()
@@ -192,7 +191,7 @@ def test_pass_ends_where_the_topic_ended_when_it_was_opened(bootstrap, new_topic
 
 def test_aborted_and_open_transactions_are_not_rows(bootstrap, new_topic, open_source):
     topic = new_topic()
-    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as transactional:
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as transactional:
         transactional.init_transactions()
         for number in range(6):
             transactional.begin_transaction()
@@ -268,8 +267,7 @@ def test_names_of_headers_that_are_no_text(new_topic, open_source, producer):
     assert chunks[-1].messages(0, 1)[0].headers[0] == ("\u00e9", b"2")
 
 
-def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer, monkeypatch):
-    monkeypatch.setattr(reader, "STALL_SECONDS", 5.0)
+def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer):
     topic = new_topic(partitions=2)
     for partition in range(2):  # the rest of the first pass are tombstones, of which one partition has more than the other
         producer.send(topic, JSON.encode(Row({"i": partition}, 0)), partition=partition)
@@ -438,7 +436,7 @@ def test_missing_topic(bootstrap, new_topic):
 
 
 def test_sink_without_its_topic(bootstrap, monkeypatch):
-    monkeypatch.setattr(sink, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(kafka_python, "CONNECT_SECONDS", 0.5)
     missing = f"streamsvm-test-{uuid.uuid4().hex}"
     with pytest.raises(StreamError, match=f"/{missing}: the topic does not exist and the broker does not create it"):
         KafkaSink(bootstrap, missing)
@@ -471,8 +469,7 @@ def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source
     assert list(itertools.islice(iterator, 10)) == rows_of(range(10))
     admin.create_partitions({topic: 3})
     # The broker tells of the partitions a moment after it has taken the request.
-    while len(connection.describe_topic(connection.Connection(bootstrap), topic).partitions) < 3:
-        time.sleep(0.05)
+    until(lambda: len(connection.describe_topic(connection.Connection(bootstrap), topic).partitions) == 3, every=0.05)
     publish(rows_of(range(10, 20)), bootstrap, topic, JSON, partition=2)
     publish(rows_of(range(20, 30)), bootstrap, topic, JSON, partition=0)
     assert sorted(row.x["i"] for row in itertools.islice(iterator, 20)) == list(range(10, 30))
@@ -492,12 +489,16 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)
     monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
-    feeder = threading.Timer(0.5, publish, (rows_of([1]), bootstrap, topic, JSON))
+
+    def feed():
+        until(lambda: "continues when it is back" in caplog.text)
+        publish(rows_of([1]), bootstrap, topic, JSON)
+
+    feeder = threading.Thread(target=feed)
     feeder.start()
     assert next(iter(opened)) == Row({"i": 1}, 1)
     feeder.join()
     assert "no Kafka broker at 127.0.0.1:1 (Connection refused)" in caplog.text
-    assert "continues when it is back" in caplog.text
 
 
 def test_predictions_come_back(bootstrap, new_topic, open_source):

@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from loops import make_model
-from patience import until
+from patience import PATIENCE, until
 from row_tables import float32_table
 from streamsvm import BSGDClassifier
 from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, JoinedSource, LearningLoop, PredictionLoop, StreamError
@@ -241,7 +241,7 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
 )
 def test_a_corrupt_copy_in_a_position(producer, source_of, change):
     send(producer, "rows", 3, 1, timestamp_ms=NOW)
-    producer.send("labels", b'{"id": 1, "y": 1}', partition=0, timestamp_ms=NOW - 1).get(10)
+    producer.send("labels", b'{"id": 1, "y": 1}', partition=0, timestamp_ms=NOW - 1).get(PATIENCE)
 
     def opened():
         source = JoinedSource(source_of("rows", JSONCodec("z")), source_of("labels"), key="id")

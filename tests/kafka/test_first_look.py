@@ -4,14 +4,15 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import load
+from streamsvm.cli.logs import Output
 from streamsvm.cli.progress import Display
 from streamsvm.stream import CheckpointFolder, FollowedFolder, LearningLoop, PredictionLoop, Row, Sink
 from streamsvm.stream.checkpoint import CheckpointError
@@ -32,6 +33,27 @@ def topic(embedded):
 
     send.url = embedded.url("rows")
     return send
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """What the command line says in this process; ``on`` has what to do when a line begins with a text."""
+    monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.1)
+    found = SimpleNamespace(said=[], on={})
+
+    def heard(say):
+        def hears(self, text, *event, **fields):
+            found.said.append(text)
+            for begins, do in found.on.items():
+                if text.startswith(begins):
+                    do()
+            say(self, text, *event, **fields)
+
+        return hears
+
+    for kind in (Display, Output):
+        monkeypatch.setattr(kind, "say", heard(kind.say))
+    return found
 
 
 def test_a_topic_of_a_table_needs_no_flag(topic, call, tmp_path):
@@ -64,21 +86,13 @@ def test_an_empty_topic_that_ends_has_nothing_to_look_at(topic, call):
 
 
 @pytest.mark.parametrize("more", [[], ["--metrics-port", "0"]])
-def test_the_rows_of_a_topic_from_its_latest_are_all_learned(topic, call, tmp_path, more, monkeypatch):
+def test_the_rows_of_a_topic_from_its_latest_are_all_learned(topic, call, tmp_path, more, heard):
     """Those that came while it was looked at, too; where metrics are served, the first row is not waited for."""
-    monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.5)
     topic(ROWS[:7])
     new = [Row({"n": i % 7, "k": i % 5} | ({} if more else {"city": "KLB"[i % 3]}), i % 2) for i in range(10)]
-
-    def write():
-        time.sleep(1.5)
-        topic(new)
-
-    writer = threading.Thread(target=write)
-    writer.start()
+    heard.on["waiting for rows" if more else "waiting for the first row of"] = lambda: topic(new)
     words = ["--from", "latest", "--max-rows", 10, "--to", tmp_path / "out.jsonl", "--keep", "n,k"]
     said = call("learn", topic.url, "--label", "y", *words, *more).stderr
-    writer.join()
     assert ("waiting for the first row of" in said, "read with --columns city:category" in said) == (not more, not more)
     lines = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
     assert [(line["offset"], line["n"], line["k"]) for line in lines] == [(7 + i, i % 7, i % 5) for i in range(10)]
@@ -144,17 +158,8 @@ class NoSink(Sink):
         return {}
 
 
-def test_a_learner_says_that_it_waits(topic, call, monkeypatch):
-    monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.1)
+def test_a_learner_says_that_it_waits(topic, call, heard):
     topic(ROWS[:7])
-    say, said = Display.say, []
-
-    def heard(self, text, **fields):
-        said.append(text)
-        if text == "waiting for rows":  # else none would come
-            topic([Row({"n": 1}, 0)])
-        say(self, text, **fields)
-
-    monkeypatch.setattr(Display, "say", heard)
+    heard.on["waiting for rows"] = lambda: topic([Row({"n": 1}, 0)])  # else none would come
     call("learn", topic.url, "--label", "y", "--from", "latest", "--max-rows", 1, "--metrics-port", 0)
-    assert said[-3:-1] == ["starting", "waiting for rows"]
+    assert [text for text in heard.said if text in ("starting", "waiting for rows")] == ["starting", "waiting for rows"]

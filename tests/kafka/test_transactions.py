@@ -194,7 +194,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
     with KafkaProducer(bootstrap_servers=bootstrap, **options) as stranger:
         bomb = stranger.send(made, bytes(1 << 25), key=b"rows/0", partition=0)
         with pytest.raises(MessageSizeTooLargeError):
-            bomb.get(30)
+            bomb.get(PATIENCE)
     admin.delete_topics([made])
     raises("3 partitions", opened, new_topic(partitions=3), error=CheckpointError)
     for policy in ("delete", "compact,delete"):
@@ -254,7 +254,7 @@ def test_a_follower_waits_behind_what_is_no_checkpoint(bootstrap, models, opened
 
 
 def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened, monkeypatch):
-    stranger = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=uuid.uuid4().hex)
+    stranger = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=uuid.uuid4().hex, transaction_timeout_ms=900_000)
     stranger.init_transactions()
     stranger.begin_transaction()
     stranger.send(models, b"x", key=b"x").get(PATIENCE)

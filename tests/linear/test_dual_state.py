@@ -10,6 +10,7 @@ import pytest
 
 from linear_problems import SLOW, N, curve, objective, two_classes
 from lists import first
+from patience import until
 from refused import refused
 from streamsvm.files.container import unpack
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, dual, dual_state
@@ -104,8 +105,8 @@ model.fit_file({str(tmp_path / "rows")!r})
         process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         process.stdout.readline()
         before = state.read_bytes() if state.exists() else b""
-        while not state.exists() or state.read_bytes() == before:
-            assert process.poll() is None
+        until(lambda before=before: state.exists() and state.read_bytes() != before)
+        assert process.poll() is None
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
