@@ -38,6 +38,26 @@ def pytest_collection():
         gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        """Two workers begin with Kafka, one for each client library and with a broker; others run the rest, test by test.
+
+        pytest-xdist's own groups have no effect with pytest 9.2: https://github.com/pytest-dev/pytest-xdist/issues/1386
+        """
+
+        def _split_scope(self, nodeid):
+            if not nodeid.startswith("tests/kafka/") or "started_again" in nodeid:  # which has a broker of its own
+                return nodeid
+            return "confluent" if "confluent" in nodeid else "kafka"
+
+    return Scheduling(config, log)
+
+
 def pytest_itemcollected(item):
     if not INTERPRETED and BESIDE.search(item.nodeid):
         item.add_marker("thorough")

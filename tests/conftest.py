@@ -68,8 +68,6 @@ def pytest_collect_file():
 def pytest_itemcollected(item):
     if item.get_closest_marker("broker"):  # which starts in seconds, after Maven has fetched it
         item.add_marker("thorough")
-        if not item.get_closest_marker("xdist_group"):  # with --dist loadgroup, a worker has a broker for each client library
-            item.add_marker(pytest.mark.xdist_group("confluent" if "confluent" in item.name else "broker"))
 
 
 @pytest.fixture(scope="module")
