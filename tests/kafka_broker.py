@@ -54,6 +54,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
 
+IDENTITY = "MkU3OEVBNTcwNTJENDM2Qg"  # of the cluster
 PASSWORD = "an open secret"  # of the user alice
 
 LOG4J = """
@@ -146,9 +147,8 @@ def running_broker(folder: Path) -> Iterator[Broker]:
     settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD))
     (folder / "log4j2.properties").write_text(LOG4J)
     java = [*JAVA, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars_of(POM)}/*"]
-    identity = subprocess.check_output([*java, "kafka.tools.StorageTool", "random-uuid"], text=True).strip()
     user = f"SCRAM-SHA-256=[name=alice,password={PASSWORD}]"
-    form = [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", settings, "--add-scram", user]
+    form = [*java, "kafka.tools.StorageTool", "format", "-t", IDENTITY, "-c", settings, "--add-scram", user]
     subprocess.run(form, capture_output=True, check=True)
     running: list[subprocess.Popen[bytes]] = []
 

@@ -61,10 +61,10 @@ def open_source(bootstrap):
 @pytest.mark.parametrize(
     ("codec", "rows"),
     [
-        (JSON, [Row({"a": i / 8, "b": f"word {i}"}, i % 3 or None) for i in range(5000)]),
+        (JSON, [Row({"a": i / 8, "b": f"word {i}"}, i % 3 or None) for i in range(2000)]),
         (
             Float32Codec(22),
-            [Row(dict(enumerate(x)), i % 2) for i, x in enumerate(np.random.default_rng(0).random((5000, 22), "f4").tolist())],
+            [Row(dict(enumerate(x)), i % 2) for i, x in enumerate(np.random.default_rng(0).random((2000, 22), "f4").tolist())],
         ),
     ],
     ids=["json", "float32"],
@@ -112,7 +112,7 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
 @pytest.mark.parametrize("writer", ["kafka-python", "librdkafka"])
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "snappy", "zstd"])
 def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compression, writer):
-    rows = [Row({"a": i % 11 / 8, "b": i % 7}, i % 3) for i in range(5000)]
+    rows = [Row({"a": i % 11 / 8, "b": i % 7}, i % 3) for i in range(2000)]
     plain, topic, unpacked = new_topic(), new_topic(), []
     publish(rows, bootstrap, plain, JSON)
     if writer == "librdkafka":
@@ -155,7 +155,7 @@ def test_empty_topic(new_topic, open_source):
 @pytest.mark.parametrize("prefetch", [10, 1000])
 def test_partitions_of_unequal_length_take_turns(bootstrap, new_topic, open_source, monkeypatch, prefetch):
     monkeypatch.setattr(reader, "PREFETCH", prefetch)
-    topic, lengths = new_topic(partitions=4), (3000, 0, 10, 1700)
+    topic, lengths = new_topic(partitions=4), (1500, 0, 10, 850)
     for partition, length in enumerate(lengths):
         publish(rows_of(range(10_000 * partition, 10_000 * partition + length)), bootstrap, topic, JSON, partition=partition)
     turns = itertools.zip_longest(*(range(10_000 * p, 10_000 * p + length) for p, length in enumerate(lengths)))

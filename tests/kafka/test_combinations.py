@@ -22,7 +22,7 @@ from streamsvm.stream.rows import learner_of
 
 pytestmark = pytest.mark.broker
 
-N, EVERY, BEGIN = 1500, 300, 1_700_000_000.0  # rows, more than a poll gives at once; a bad one comes after so many
+N, EVERY, BEGIN = 900, 300, 1_700_000_000.0  # rows, more than a poll gives at once; a bad one comes after so many
 DRAW = random.Random(5)
 # Numbers that float32 holds, as which they are read in Arrow.
 POINTS = [(*np.float32([DRAW.gauss(), DRAW.gauss()]).tolist(), DRAW.choice(["red", "green", "blue"])) for _ in range(N)]

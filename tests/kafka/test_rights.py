@@ -23,7 +23,6 @@ CASES = {
 TYPES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactional-id": ResourceType.TRANSACTIONAL_ID}
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a socket that kafka-python leaves open
 @pytest.mark.parametrize("case", CASES)
 def test_rights(case, client_library, broker, rules, producer, new_topic, tmp_path, call, monkeypatch, caplog):
     names = {"rows": new_topic(), "out": new_topic(), "models": new_topic(**{"cleanup.policy": "compact"})}

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import re
 import subprocess
 
 import numpy as np
@@ -55,17 +56,22 @@ def check(given, **how):
     return compiled
 
 
+TRIED = set()
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_model_answers_alike(name, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):
         refused("no form in C: model.to_budget", write_c, given, tmp_path, error=edge.ProgramError)
         return
-    check(given, compiler=COMPILERS[0])
+    code = re.sub(r"(?s)= \{.*?\};|/\*.*?\*/|-?[\d.]+(e[-+]?\d+)?", "", write_c(given, tmp_path).source.read_text())
+    if code not in TRIED:  # of models whose C differs by its numbers only, one is compiled
+        TRIED.add(code)
+        check(given, compiler=COMPILERS[0])
 
 
-@pytest.mark.parametrize("compiler", ALSO_CLANG)
-@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize(("bits", "compiler"), [(32, ALSO_CLANG[0]), (16, ALSO_CLANG[-1])])
 @pytest.mark.parametrize("name", MEMORIES)
 def test_memories_of_rows_answer_alike(name, bits, compiler):
     check(memory(**MEMORIES[name]), bits=bits, compiler=compiler)
@@ -99,8 +105,7 @@ def test_of_equally_near_rows_the_first_vote(n, features, bits):
     np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
 
 
-@pytest.mark.parametrize("compiler", ALSO_CLANG)
-@pytest.mark.parametrize("bits", [16, 8])
+@pytest.mark.parametrize(("bits", "compiler"), [(16, ALSO_CLANG[0]), (8, ALSO_CLANG[-1])])
 @pytest.mark.parametrize("name", [*SHORT, "CSMOClassifier 2 of 2"])
 def test_whole_numbers(name, bits, compiler, tmp_path):
     given = program(name)
@@ -114,10 +119,9 @@ def test_no_read_or_number_is_out_of_bounds(name, compiler):
     run_random_rows(program(name), compiler, 5000, bits=8)
 
 
-@pytest.mark.parametrize("bits", [32, 16])
 @pytest.mark.parametrize("name", [name for name in MEMORIES if "no feature" not in name])  # whose rows would have no numbers
-def test_no_read_or_number_of_a_memory_is_out_of_bounds(name, bits):
-    run_random_rows(memory(**MEMORIES[name]), COMPILERS[0], 5000, bits=bits)
+def test_no_read_or_number_of_a_memory_is_out_of_bounds(name):
+    run_random_rows(memory(**MEMORIES[name]), COMPILERS[0], 5000, bits=(32, 16)[[*MEMORIES].index(name) % 2])
 
 
 def test_the_source_needs_no_library(tmp_path):
