@@ -12,7 +12,7 @@ import pytest
 from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import load
-from streamsvm.cli.logs import Output
+from streamsvm.cli.arguments import Output
 from streamsvm.cli.progress import Display
 from streamsvm.stream import CheckpointFolder, FollowedFolder, LearningLoop, PredictionLoop, Row, Sink
 from streamsvm.stream.checkpoint import CheckpointError
