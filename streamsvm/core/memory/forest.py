@@ -345,6 +345,7 @@ def _check_growth(v: ForestViews, h: Any, filled: int) -> None:
         begin, end, mixed, deep = v.waiting[node:size].T.astype(np.int64)
         good = 0 <= node <= size and bool(((begin < end) & (end <= drawn) & (mixed <= 1) & (deep <= DEPTH)).all())
         good = good and (phase == OPENING or node < size) and 0 <= h["leaf"] <= node
+        good = good and size == 1 + 2 * (node - int(h["leaf"]))  # so that leaves do not lie in the next slot
     if good and phase == COUNTING:
         good = 0 <= cursor < tried if len(v.sums) else bool(begin[0] <= cursor < end[0])
         good = good and 1 <= h["step"] <= window and tried > 0 and not v.counts[tried:].any()

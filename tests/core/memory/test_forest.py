@@ -315,6 +315,7 @@ def test_snapshots_of_numbers_that_compiled_code_could_not_trust_are_refused(mad
         (memory.COUNTING, change("cursor", -1)),
         (memory.COUNTING, change("leaf", -1)),
         (memory.COUNTING, change("leaf", 1000)),
+        (memory.OPENING, change("leaf", 0)),  # all nodes so far with children, which are not there
         (memory.COUNTING, change("cursor", 120)),
         (memory.COUNTING, change("step", 0)),
         (memory.COUNTING, change("tried", 0)),
@@ -339,6 +340,18 @@ def test_work_that_stands_nowhere_is_refused(phase, made_by):
     other.restore(store.snapshot())
     made_by(store)
     refused(f"a tree has|{STANDS}", other.restore, store._saved.tobytes())
+
+
+@pytest.mark.parametrize("labels", [0, 3])
+def test_a_tree_of_leaves_alone_is_refused(labels):
+    store = of_phase(memory.OPENING, labels)
+    v, first, n = store.views, int(store.views.slots[TREES]) * NODES, NODES - 10
+    v.nodes[first : first + n, 0] = np.arange(first, first + n)
+    v.nodes.view(np.float32)[first : first + n, 1] = np.inf
+    v.leaves[:] = 0
+    v.header["node"] = v.header["leaf"] = n  # which would go on in the leaves of the next tree
+    v.sizes[v.slots[TREES]], v.waiting[n:] = NODES - 1, (0, 9, 1, 3)
+    refused(STANDS, ForestStore(120, 64, labels).restore, store._saved.tobytes())
 
 
 def test_other_bytes_are_refused():
