@@ -296,6 +296,8 @@ class ForestStore(Store[ForestViews]):
             raise ValueError("the snapshot is corrupt: trees share a slot, or there are numbers beyond the header")
         if (held and v.labels.max() >= max(h["labels"], 1)) or not abs(h["missed"]) <= LARGEST_NUMBER:
             raise ValueError("the snapshot is corrupt: a forest holds labels or numbers that there are not")
+        if h["labels"] > 0 and v.errors.max() > 1.0:  # of which votes would be 0
+            raise ValueError("the snapshot is corrupt: a tree of a forest misses more rows than there are")
         for number, slot in enumerate(v.slots.tolist()):
             grows = number == TREES
             whole = h["phase"] in (IDLE, DRAWING) or not grows

@@ -223,6 +223,7 @@ NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say
         (change("sizes", 0, 3), "sizes hold 0"),
         (change("sizes", 1201, 3), "sizes hold 1201"),
         (change("errors", np.nan, 3), "errors hold nan"),
+        (change("errors", 1.5, 3), "misses more rows than there are"),
         (change("votes", 0.0, 3), "votes hold 0"),
         (change("votes", np.inf, 3), "votes hold inf"),
         (change("ages", -3, 3), "ages hold -3"),
