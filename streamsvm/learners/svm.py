@@ -178,11 +178,12 @@ class SVMRegressor(OnlineRegressor, Committee):
     ``"high"`` (three, 500, 300 and 300 landmarks, neighbours and forest). All kernel regressions except one of ``"low"`` learn
     what the sum of functions leaves, which is simpler than the target. The experts of second order use the first 64 features
     only, and the memory of 2,000 rows is as in `SVMClassifier`: it keeps those that were missed by more than usual, and one in
-    ten of the others.
+    ten of the others. With room for 2, 16 and 256 features, ``"normal"`` takes 2.7, 3.2 and 6.4 MB, and ``"high"`` 5.9, 6.6 and
+    11.2 MB.
 
     The forest has the trees of that of `SVMClassifier`. Eight predict the target, by the features and the last target. Eight
     predict what the mean of the other experts' vote and of the best one of them misses: by the features, the last target, that
-    prediction, and what was missed last. The leaves are means, which learn every row; a node of fewer than 8 rows is not cut.
+    prediction, and what was missed last. The leaves are means, which learn every row; below the root, a node of fewer than 8 rows is not cut.
 
     In everything that is fitted by least squares, a row counts min(1, 1.5 m / e), where e is its absolute error and m the
     recent mean of these errors. This makes the loss that of Huber, which is nearer than a square to the absolute error that is
