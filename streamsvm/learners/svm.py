@@ -183,7 +183,8 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     The forest has the trees of that of `SVMClassifier`. Eight predict the target, by the features and the last target. Eight
     predict what the mean of the other experts' vote and of the best one of them misses: by the features, the last target, that
-    prediction, and what was missed last. The leaves are means, which learn every row; below the root, a node of fewer than 8 rows is not cut.
+    prediction, and what was missed last. The leaves are means, which learn every row; below the root, a node of fewer than 8
+    rows is not cut.
 
     In everything that is fitted by least squares, a row counts min(1, 1.5 m / e), where e is its absolute error and m the
     recent mean of these errors. This makes the loss that of Huber, which is nearer than a square to the absolute error that is
