@@ -67,6 +67,8 @@ T = TypeVar("T")
 
 #: Seconds that a broker has to accept a connection, and then to answer.
 CONNECT_SECONDS = 5.0
+#: Seconds that it then has to tell its offsets, which a busy one takes longer for.
+ANSWER_SECONDS = 30.0
 DEFAULT_PORT = 9092
 #: The longest pause between two attempts of a client to reach a broker that it has lost.
 RECONNECT_MS = 1000

@@ -190,12 +190,13 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
                 command = [*words, shared if more else alone, *more]
                 environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
                 learners.append((place, subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)))
-        for place, _ in learners:
-            until(lambda place=place: [*place.glob("*800.ckpt")])
+        for place, learner in learners:
+            until(lambda place=place, learner=learner: [*place.glob("*800.ckpt")] or learner.poll() is not None)
+            assert learner.poll() is None
         broker.restart()
         publish(rows[1000:], bootstrap, "rows", JSON)
         for place, learner in learners:  # a worker may lose the partition, and learn rows once more
-            until(lambda place=place: [*place.glob("*2000.ckpt")])
+            until(lambda place=place, learner=learner: [*place.glob("*2000.ckpt")] or learner.poll() is not None)
             learner.terminate()
             assert learner.wait(PATIENCE) == 130
     whole = LearningLoop(IterableSource(list(map(tuple, rows))), load(learners[0][0]).clone())

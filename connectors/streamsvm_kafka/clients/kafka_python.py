@@ -26,7 +26,7 @@ from kafka.structs import OffsetAndMetadata
 from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
 from streamsvm_kafka.clients.messages import Headers, Messages, joined
 from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, Answered, Listener
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
+from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, Connection
 
 #: The version of the format of batches that is read here.
 _MAGIC = 2
@@ -274,13 +274,13 @@ class Consumer:
 
     def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         keys = list(map(self._key, partitions))
-        first = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
-        last = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
+        first = self._consumer.beginning_offsets(keys, timeout_ms=1000 * ANSWER_SECONDS)
+        last = self._consumer.end_offsets(keys, timeout_ms=1000 * ANSWER_SECONDS)
         return {key.partition: first[key] for key in keys}, {key.partition: last[key] for key in keys}
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         moments = dict.fromkeys(map(self._key, partitions), milliseconds)
-        found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * CONNECT_SECONDS)
+        found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * ANSWER_SECONDS)
         return {key.partition: None if each is None else each.offset for key, each in found.items()}
 
     def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:

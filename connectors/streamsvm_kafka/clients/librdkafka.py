@@ -27,7 +27,7 @@ from kafka.errors import (
 
 from streamsvm_kafka.clients.messages import Headers, Messages
 from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, Answered, Listener
-from streamsvm_kafka.connection import CONNECT_SECONDS, RECONNECT_MS, Connection
+from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection
 
 #: What librdkafka says. What matters of it is raised, or told of by those who read and write.
 logger: logging.Logger = logging.getLogger("confluent_kafka")
@@ -255,16 +255,16 @@ class Consumer:
 
     def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         with _translating_errors():
-            self._consumer.list_topics(self._topic, timeout=CONNECT_SECONDS)  # so that it knows partitions that are new
-            found = {p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=CONNECT_SECONDS) for p in partitions}
+            self._consumer.list_topics(self._topic, timeout=ANSWER_SECONDS)  # so that it knows partitions that are new
+            found = {p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=ANSWER_SECONDS) for p in partitions}
         if None in found.values():
-            raise KafkaTimeoutError(f"no answer in {CONNECT_SECONDS:g} s")
+            raise KafkaTimeoutError(f"no answer in {ANSWER_SECONDS:g} s")
         return {p: first for p, (first, _) in found.items()}, {p: end for p, (_, end) in found.items()}
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         with _translating_errors():
             found = self._consumer.offsets_for_times(
-                [self._place_of(p, milliseconds) for p in partitions], timeout=CONNECT_SECONDS
+                [self._place_of(p, milliseconds) for p in partitions], timeout=ANSWER_SECONDS
             )
         for each in found:
             if each.error is not None:
@@ -357,7 +357,7 @@ class Producer:
 
     def partitions_of(self, topic: str) -> set[int]:
         with _translating_errors():
-            found = self._producer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
+            found = self._producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if found.error is not None:
             raise _translated_error(found.error)
         return set(found.partitions)
@@ -411,7 +411,7 @@ class Producer:
 
     def init_transactions(self) -> None:
         with _translating_errors():
-            self._producer.init_transactions(CONNECT_SECONDS)
+            self._producer.init_transactions(ANSWER_SECONDS)
 
     def begin(self) -> None:
         with _translating_errors():
