@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numba import config
 
+from forest_pairs import Pair, features_of, store_of
 from lists import first
 from naive_forest import NaiveForest
-from problems import accuracy, learned_by, names_of, of_experts, place_of
+from problems import accuracy, learned_by, names_of, of_experts
 from streamsvm import SVMClassifier, edge
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTS, DIVIDING, IDLE, LABEL, OTHER, PLACE
@@ -28,9 +29,7 @@ def rows(labels, n=N, seed=0):
     rng = np.random.default_rng(seed)
     for t in range(n):
         z = rng.normal(size=4)
-        x = {"a": 3.0 * z[0], "name": float(rng.integers(6)), "time": 1.7e9 + 60.0 * t, "constant": 7.0}
-        if t > n // 3:
-            x["late"] = z[1] if t > n // 2 else float(np.round(z[1]))
+        x = features_of(t, n, z, rng)
         value = z[0] + (x["name"] == 2.0) - (x["name"] == 4.0) + 0.3 * z[2]
         known = min(labels, 2 + t * (labels - 1) // (n // 2))
         yield x, LABELS[int(np.clip((value + 2.0) / 4.0 * known, 0, known - 1))], float(rng.choice([1.0, 0.01, 300.0]))
@@ -41,60 +40,31 @@ def few(scaling, **parameters):
     return of_experts(SVMClassifier, *FEW, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
 
 
-def store_of(model):
-    return place_of(model, kinds.FOREST)[0][0]
-
-
-class Beside:
-    """A committee and the twin of its forest, which learn the same rows and are compared after each."""
+class Beside(Pair):
+    """The committee and its twin, of labels."""
 
     def __init__(self, model):
-        self.model, self.first = model, place_of(model, kinds.FOREST)[1]
-        self.twin = NaiveForest(PLACES, 1 + FEW.index(FEW[-1]), 16)
+        super().__init__(model, NaiveForest(PLACES, 1 + FEW.index(FEW[-1]), 16))
 
-    def given(self, x):
-        return [x.get(name, 0.0) for name in self.model.feature_names]
+    def compare_answers(self, x):
+        np.testing.assert_allclose(self.said(), self.twin.say(self.given(x), names_of(self.model)), rtol=1e-9, atol=1e-12)
 
     def learn(self, x, y, weight=1.0):
-        model, twin, before = self.model, self.twin, store_of(self.model).views.anchors.copy()
+        model, twin = self.model, self.twin
         model.predict_one(x)
-        model.learn_one(x, y, weight)
-        after = store_of(model).views.anchors
-        for j in np.flatnonzero(np.pad(before, (0, len(after) - len(before))) != after).tolist():
-            twin.move_anchor(j, float(after[j]))
-        twin.damping[: len(after)] = model._store.views.damping[0, : len(after)]
-        said = model._store.views.at_hand[: model._outputs, self.first : self.first + 2]
-        np.testing.assert_allclose(said, twin.say(self.given(x), names_of(model)), rtol=1e-9, atol=1e-12)
+        self.learn_by_model(x, y, weight)
+        damping = model._store.views.damping[0, : len(store_of(model).views.anchors)]
+        twin.damping[: len(damping)] = damping
+        self.compare_answers(x)
         twin.learn(self.given(x), y, names_of(model))
         self.compare()
 
-    def compare(self):
-        store, twin = store_of(self.model), self.twin
-        h, v = store.views.header[0], store.views
-        found = store.learned, store.grown, h["begun"], int(h["random"])
-        assert found == (twin.learned, twin.grown, twin.begun, twin.random.state)
-        np.testing.assert_array_equal(v.rows[:, : twin.features], twin.rows[:, : twin.features])
-        for name in ("errors", "votes", "ages"):
-            np.testing.assert_allclose(getattr(v, name), getattr(twin, name), rtol=1e-6)
-
-    def compare_trees(self):
-        names = names_of(self.model)
-        for number, tree in enumerate(self.twin.trees):
-            links, thresholds, leaves = store_of(self.model).tree(number)
-            pairs = [(0, tree)]
-            while pairs:
-                place, node = pairs.pop()
-                if node.feature is not None:
-                    link = int(links[place])
-                    assert (link >> 16 & 0x3FFF, link >> 30, thresholds[place]) == (node.feature, node.equal, node.threshold)
-                    pairs += [(link & 0xFFFF, node.left), ((link & 0xFFFF) + 1, node.right)]
-                    continue
-                leaf = leaves[place].tolist()
-                assert thresholds[place] == np.inf
-                assert (leaf[COUNTS] & 255, leaf[COUNTS] >> 8) == (node.first, node.second)
-                assert names[leaf[LABEL]] == node.label
-                assert leaf[PLACE] == node.place
-                assert not node.second or names[leaf[OTHER]] == node.other
+    def compare_leaf(self, leaf, node):
+        leaf, names = leaf.tolist(), names_of(self.model)
+        assert (leaf[COUNTS] & 255, leaf[COUNTS] >> 8) == (node.first, node.second)
+        assert names[leaf[LABEL]] == node.label
+        assert leaf[PLACE] == node.place
+        assert not node.second or names[leaf[OTHER]] == node.other
 
 
 @pytest.mark.parametrize("scaling", first(1, ["auto", None]))
@@ -113,8 +83,7 @@ def test_trees_grow_and_answer_as_their_twins(labels, scaling):
     before = pair.model._store.snapshot()
     for x, _, _ in rows(labels, 20, seed=1):  # it says so of rows that it does not learn
         pair.model.predict_one(x)
-        said = pair.model._store.views.at_hand[: pair.model._outputs, pair.first : pair.first + 2]
-        np.testing.assert_allclose(said, pair.twin.say(pair.given(x), names_of(pair.model)), rtol=1e-9, atol=1e-12)
+        pair.compare_answers(x)
     assert pair.model._store.snapshot() == before
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numba import config
 
+from forest_pairs import Pair, features_of, store_of
 from lists import first
 from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
-from problems import learned_by, of_experts, place_of
+from problems import learned_by, of_experts
 from streamsvm import SVMRegressor, edge
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTING, DIVIDING, IDLE, OPENING
@@ -26,9 +27,7 @@ def rows(n=N, seed=0):
     rng, last = np.random.default_rng(seed), 0.0
     for t in range(n):
         z = rng.normal(size=4)
-        x = {"a": 3.0 * z[0], "name": float(rng.integers(6)), "time": 1.7e9 + 60.0 * t, "constant": 7.0}
-        if t > n // 3:
-            x["late"] = z[1] if t > n // 2 else float(np.round(z[1]))
+        x = features_of(t, n, z, rng)
         last = (0.8 if x["name"] > 2.0 else -0.5) * last + (z[0] > 0.3) + 0.2 * z[2]
         yield x, 100.0 + 10.0 * last, float(rng.choice([1.0, 0.01, 300.0]))
 
@@ -38,63 +37,30 @@ def few(scaling, **parameters):
     return of_experts(SVMRegressor, *FEW, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
 
 
-def store_of(model):
-    return place_of(model, kinds.FOREST)[0][0]
+class Beside(Pair):
+    """The committee and its twin, of numbers."""
 
-
-class Beside:
-    """A committee and the twin of its forest, which learn the same rows and are compared after each."""
+    rtol = 1e-4
 
     def __init__(self, model):
-        self.model, self.first = model, place_of(model, kinds.FOREST)[1]
-        self.twin = NaiveForestOfNumbers(PLACES, 1 + FEW.index(FEW[-1]), 16)
-
-    def given(self, x):
-        return [x.get(name, 0.0) for name in self.model.feature_names]
+        super().__init__(model, NaiveForestOfNumbers(PLACES, 1 + FEW.index(FEW[-1]), 16))
 
     def compare_answers(self, x):
-        model = self.model
-        model.predict_one(x)
-        last, base = float(model._own[0]["last_target"]), predicted_before(model._store.views, self.first)
-        said = model._store.views.at_hand[0, self.first : self.first + 2]
-        np.testing.assert_allclose(said, self.twin.say(self.given(x), last, base), rtol=1e-6, atol=1e-6)
-        return last, float(store_of(model).views.row[1])
+        self.model.predict_one(x)
+        last, base = float(self.model._own[0]["last_target"]), predicted_before(self.model._store.views, self.first)
+        np.testing.assert_allclose(self.said()[0], self.twin.say(self.given(x), last, base), rtol=1e-6, atol=1e-6)
 
     def learn(self, x, y, weight=1.0):
-        model, twin, before = self.model, self.twin, store_of(self.model).views.anchors.copy()
         # A new feature, and a scale that moves, change what experts say of the row: they are asked once more when it is learned.
         self.compare_answers(x)
-        model.learn_one(x, y, weight)
-        store, after = store_of(model), store_of(model).views.anchors
-        for j in np.flatnonzero(np.pad(before, (0, len(after) - len(before))) != after).tolist():
-            twin.move_anchor(j, float(after[j]))
-        last, base = (float(number) for number in store.views.row[:2])
-        twin.learn(self.given(x), last, base, float(model._own[0]["last_target"]))
+        self.learn_by_model(x, y, weight)
+        last, base = (float(number) for number in store_of(self.model).views.row[:2])
+        self.twin.learn(self.given(x), last, base, float(self.model._own[0]["last_target"]))
         self.compare()
+        np.testing.assert_allclose(store_of(self.model).views.numbers, self.twin.numbers, atol=1e-6)
 
-    def compare(self):
-        store, twin = store_of(self.model), self.twin
-        h, v = store.views.header[0], store.views
-        found = store.learned, store.grown, h["begun"], int(h["random"])
-        assert found == (twin.learned, twin.grown, twin.begun, twin.random.state)
-        np.testing.assert_array_equal(v.rows[:, : twin.width], twin.rows[:, : twin.width])
-        np.testing.assert_allclose(v.numbers, twin.numbers, atol=1e-6)
-        for name in ("errors", "votes", "ages"):
-            np.testing.assert_allclose(getattr(v, name), getattr(twin, name), rtol=1e-4)
-
-    def compare_trees(self):
-        for number, tree in enumerate(self.twin.trees):
-            links, thresholds, leaves = store_of(self.model).tree(number)
-            pairs = [(0, tree)]
-            while pairs:
-                place, node = pairs.pop()
-                if node.feature is not None:
-                    link = int(links[place])
-                    assert (link >> 16 & 0x3FFF, link >> 30, thresholds[place]) == (node.feature, node.equal, node.threshold)
-                    pairs += [(link & 0xFFFF, node.left), ((link & 0xFFFF) + 1, node.right)]
-                    continue
-                assert thresholds[place] == np.inf
-                np.testing.assert_allclose(leaves[place].view(np.float32), (node.mean, node.rows), rtol=1e-4, atol=1e-5)
+    def compare_leaf(self, leaf, node):
+        np.testing.assert_allclose(leaf.view(np.float32), (node.mean, node.rows), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("scaling", first(1, ["auto", None]))

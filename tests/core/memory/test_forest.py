@@ -192,6 +192,16 @@ def of_node(link=None, threshold=None, leaf=None, inner=True):
     return changed
 
 
+def check_refusal(phase, labels, made_by, match):
+    """A snapshot that was valid is refused once it is changed, and the store that refuses it stays as it is."""
+    store, other = of_phase(phase, labels), ForestStore(120, 64, labels)
+    other.restore(store.snapshot())
+    made_by(store)
+    before = other.snapshot()
+    refused(match, other.restore, store._saved.tobytes())
+    assert other.snapshot() == before
+
+
 NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say where the work"
 
 
@@ -264,13 +274,7 @@ NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say
     ],
 )
 def test_snapshots_that_compiled_code_could_not_trust_are_refused(made_by, match):
-    store = of_phase(memory.COUNTING)
-    other = ForestStore(120, 64, 3)
-    other.restore(store.snapshot())
-    made_by(store)
-    before = other.snapshot()
-    refused(match, other.restore, store._saved.tobytes())
-    assert other.snapshot() == before
+    check_refusal(memory.COUNTING, 3, made_by, match)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +302,7 @@ def test_snapshots_that_compiled_code_could_not_trust_are_refused(made_by, match
     ],
 )
 def test_snapshots_of_numbers_that_compiled_code_could_not_trust_are_refused(made_by, match):
-    store = of_phase(memory.COUNTING, labels=0)
-    other = ForestStore(120, 64, 0)
-    other.restore(store.snapshot())
-    made_by(store)
-    before = other.snapshot()
-    refused(match, other.restore, store._saved.tobytes())
-    assert other.snapshot() == before
+    check_refusal(memory.COUNTING, 0, made_by, match)
 
 
 @pytest.mark.parametrize(
@@ -336,11 +334,7 @@ def test_snapshots_of_numbers_that_compiled_code_could_not_trust_are_refused(mad
     ],
 )
 def test_work_that_stands_nowhere_is_refused(phase, made_by):
-    store = of_phase(phase)
-    other = ForestStore(120, 64, 3)
-    other.restore(store.snapshot())
-    made_by(store)
-    refused(f"a tree has|{STANDS}", other.restore, store._saved.tobytes())
+    check_refusal(phase, 3, made_by, f"a tree has|{STANDS}")
 
 
 @pytest.mark.parametrize("labels", [0, 3])
