@@ -178,18 +178,16 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
         else:
             said.append(_add_expert(program, given, model, number, expert, stores))
     joined = program.add("join", *said)
-    rate, voting = (stack.RATE, stack.VOTING_RATE) if labelled else (target_answers.RATE, target_answers.RATE)
     options: dict[str, Any] = {"of": "labels" if labelled else "numbers", "outputs": live}
     prior = label_answers.prior_of(float(model._common[0]["t"])) if labelled else 0.0
     if labelled:
         options |= {"prior": prior, "share": min(float((v.counts[0] + 1.0) / (own["rows"] + 2.0)), 1.0)}
-    mistakes = v.mistakes[FIRST_INPUT:]
     value = program.add(
         "experts",
         joined,
         weights=v.weights.copy(),
-        shares=np.exp(rate * (v.losses.min() - v.losses)),
-        votes=np.exp(voting * (mistakes.min() - mistakes)),
+        shares=np.exp(model._stack.RATE * (v.losses.min() - v.losses)),
+        votes=_votes_of(v.mistakes[FIRST_INPUT:]),
         corrects=corrects,
         best=int(np.argmin(v.errors[FIRST_INPUT:])),
         follows=int(own["choice"]),
@@ -310,27 +308,29 @@ def _add_forest_of_numbers(program: Program, value: int, said: list[int], correc
 
     ``corrects`` has which of their numbers each of them corrects, or -1.
     """
-    v, joined, bound = model._store.views, program.add("join", *said), SAID_NUMBER
+    v, joined = model._store.views, program.add("join", *said)
     n = program.widths[joined]
-    clipped = program.add("clip", joined, bound=bound)
+    clipped = program.add("clip", joined, bound=SAID_NUMBER)
     both = np.hstack([np.eye(n), (corrects[:n, None] == np.arange(n)).astype(np.float64)])
-    inputs = program.add(
-        "clip", program.add("linear", program.add("join", joined, clipped), weights=both, biases=np.zeros(n)), bound=bound
-    )
-    mistakes = v.mistakes[FIRST_INPUT : FIRST_INPUT + n]
-    votes = np.exp(target_answers.RATE * (mistakes.min() - mistakes))
+    corrected = program.add("linear", program.add("join", joined, clipped), weights=both, biases=np.zeros(n))
+    inputs = program.add("clip", corrected, bound=SAID_NUMBER)
+    votes = _votes_of(v.mistakes[FIRST_INPUT : FIRST_INPUT + n])
     shares = 0.5 * votes / votes.sum()
     shares[np.argmin(v.errors[FIRST_INPUT : FIRST_INPUT + n])] += 0.5
     base = program.add("linear", inputs, weights=shares[None], biases=np.zeros(1))
-    last, missed = (
-        _add_numbers(program, value, np.array([float(x)]))
-        for x in (model._own[0]["last_target"], store.views.header[0]["missed"])
-    )
+    said_last = _last_expert(model, kinds.LAST_TARGET), np.array([float(store.views.header[0]["missed"])])
+    last, missed = (_add_numbers(program, value, numbers) for numbers in said_last)
     row, trees = program.add("join", last, base, missed, value), [store.tree(number) for number in range(TREES)]
     target, missing = (add_forest(program, row, trees[kind::2], store.views.votes[kind::2], 0) for kind in (TARGET, MISSING))
     return program.add(
         "join", target, program.add("linear", program.add("join", base, missing), weights=np.ones((1, 2)), biases=np.zeros(1))
     )
+
+
+def _votes_of(mistakes: np.ndarray) -> np.ndarray:
+    """Return the votes of experts' numbers, by their fading mistakes, float64 [n] each."""
+    votes: np.ndarray = np.exp(stack.VOTING_RATE * (mistakes.min() - mistakes))
+    return votes
 
 
 def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray, labels: int) -> int:
