@@ -42,6 +42,10 @@ class DualAscent(BudgetedEstimator):
     def _rule_state(self) -> dict[str, Any]:
         return {**super()._rule_state(), "one_pass": self.averaging > 0}
 
+    def _fixed_numbers(self) -> dict[str, Any]:
+        unused = [] if self.averaging > 0 else ["forgotten", "drifts"]
+        return {**super()._fixed_numbers(), **{name: self._own[0][name].copy() for name in unused}}
+
     @property
     def n_learned(self) -> int:
         """The number of rows learned so far. Rows of weight 0 do not count."""

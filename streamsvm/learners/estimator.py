@@ -18,7 +18,7 @@ from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rule import Rule, learn_many
+from streamsvm.core.steps.rule import Range, Rule, learn_many
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.explained import Explained
@@ -434,7 +434,7 @@ def _runs_of_rows(outputs: np.ndarray) -> list[tuple[slice, int]]:
     return [(slice(start, stop), int(outputs[start])) for start, stop in itertools.pairwise(cuts)]
 
 
-def check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[float, float]]) -> None:
+def check_record(record: np.void, fresh: np.void, learned: Mapping[str, Range]) -> None:
     """Raise a ValueError where a field of a state is out of its range in ``learned``, or not there and not as in a new model."""
     for name in record.dtype.names or ():
         if name not in learned:

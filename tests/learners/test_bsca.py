@@ -102,6 +102,24 @@ def test_what_has_forgotten_is_saved_and_goes_on(classes):
     refused("its forgotten is -1", pickle.loads, pickle.dumps(model))
 
 
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("averaging", "name", "value", "match"),
+    [
+        (3000, "drifts", (9.0, 0.1, np.nan), "its drifts is"),
+        (3000, "drifts", (9.0, -0.1, 0.1), "its drifts is"),
+        (3000, "drifts", (1e30, 0.1, 0.1), "its drifts is"),
+        (3000, "drifts", (9.0, 0.1, 1.5), "its drifts is"),
+        (0, "drifts", (9.0, 0.1, 0.1), "its drifts is .* by its parameters"),
+        (0, "forgotten", 5, "its forgotten is 5, and 0 by its parameters"),
+    ],
+)
+def test_a_chart_that_no_stream_leads_to_is_refused(averaging, name, value, match):
+    model = BSCAClassifier(budget=20, averaging=averaging)
+    model._own[name] = value
+    refused(match, pickle.loads, pickle.dumps(model))
+
+
 @pytest.mark.parametrize(("options", "weight"), [({"averaging": 0}, 1.0), ({}, 2.0), ({"class_weight": "balanced"}, 1.0)])
 def test_without_an_average_or_with_weights_nothing_is_forgotten(options, weight):
     X, y = turned(900, 600)

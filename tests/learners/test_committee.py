@@ -288,6 +288,9 @@ def reread(model, change):
         (SVMRegressor, lambda m: m._store.views.target_moments.__setitem__((0, 0), 1e30), "too many values"),
         (SVMRegressor, lambda m: m._store.views.target_first.__setitem__((0, 0), np.nan), "target_first hold nan"),
         (SVMRegressor, lambda m: m._store.views.errors.__setitem__(3, 30.0), "errors hold 30"),
+        (SVMClassifier, lambda m: m._store.views.drifts.__setitem__((2, 1), 1.5), "drifts hold numbers of no detector"),
+        (SVMClassifier, lambda m: m._store.views.drifts.__setitem__((0, 0), 1.0), "drifts hold numbers of no detector"),
+        (SVMClassifier, lambda m: remembered(m).relevance.__setitem__(0, -2.0), "relevance hold -2"),
         (SVMRegressor, lambda m: m._store.views.damping.__setitem__((1, 0), 0.99), "damping hold 0.99"),
         (SVMRegressor, lambda m: m._store.views.damping.__setitem__((0, 3), 0.5), "damping hold numbers beyond"),
         (SVMRegressor, lambda m: m._store.views.inverses.__setitem__((1, 0, 0), -1.0), "not positive definite"),
@@ -421,6 +424,21 @@ def test_features_that_say_nothing_count_less(kind, scaling):
             np.testing.assert_allclose(norms, np.square(vectors).sum(1), rtol=1e-5)
             assert 0.99999 < h["largest_norm"] / norms.max() < 1.5  # it may be that of one that was merged since
             np.testing.assert_allclose(vectors.std(0), 1.0 - damping, rtol=0.4)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_features_count_in_full_where_there_are_more_than_the_memory_takes(kind):
+    """What was damped before more came has to count again some day, and nothing would say so any more."""
+    rng, model = np.random.default_rng(0), made(kind, effort="normal", max_features=600)
+    X = rng.normal(size=(416, 4))
+    targets = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
+    data = list(zip(dicts(X), (targets if kind is SVMRegressor else targets > 0.0).tolist(), strict=True))
+    learned_by(model, data[:399])
+    assert model._store.views.damping.max() > 0.3
+    data[399][0].update({f"more {number}": 1.0 for number in range(512)})
+    learned_by(model, data[399:])
+    assert not model._store.views.damping.any()
 
 
 @pytest.mark.thorough

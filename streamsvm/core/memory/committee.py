@@ -304,6 +304,8 @@ class CommitteeStore(Store[CommitteeViews]):
         _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
         check_moments(v.moments)
         check_moments(v.target_moments)
+        if v.drifts[v.experts[:, 0] != RESETTING].any() or (v.drifts[:, 1:] > 1.0).any():
+            raise ValueError("the snapshot is corrupt: drifts hold numbers of no detector, or means above 1")
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
             if not _is_positive(matrix):
                 raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")

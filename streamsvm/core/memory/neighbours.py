@@ -21,6 +21,7 @@ NEAREST = 13
 
 _LINE = 16  # numbers of 4 bytes
 _LARGEST_VALUE = 1e30
+_LARGEST_RELEVANCE = 1.01  # of a correlation with differences of at most 1, and rounding
 
 #: The first bytes of a block; ``columns``, ``cells`` and ``rows`` are fixed at construction.
 HEADER = np.dtype(
@@ -47,7 +48,7 @@ class NeighbourViews(NamedTuple):
     targets: Annotated[np.ndarray, Array(np.float32, ("rows",), -_LARGEST_VALUE, _LARGEST_VALUE)]
     """Numbers of their classes (of two labels 0 and 1), or their targets."""
     weights: Annotated[np.ndarray, Array(np.float32, ("rows",), 0.0, LARGEST_WEIGHT)]
-    relevance: Annotated[np.ndarray, Array(np.float64, ("columns",))]
+    relevance: Annotated[np.ndarray, Array(np.float64, ("columns",), -_LARGEST_RELEVANCE, _LARGEST_RELEVANCE)]
     """How much a feature tells rows of unlike targets apart: the mean over rows, which may be below 0."""
     row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """The row at hand."""

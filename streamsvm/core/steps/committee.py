@@ -291,13 +291,13 @@ def _damping_of(relevance: float, largest: float, numbers: bool) -> float:
 @compiled
 def _follow_relevance(block: np.ndarray, memory: np.ndarray) -> None:
     # Let features count by what the memory of rows has learned of them. Where targets are labels, one that was relevant goes on
-    # to count for a while: concepts come back.
+    # to count for a while: concepts come back. Where there are more than the memory takes, all count in full.
     v, s = committee_views(block), neighbour_views(memory)
     used, largest, moved = v.header[0]["used"], 0.0, False
     numbers, t = common(block)["loss"] == EPSILON_INSENSITIVE, np.float64(common(block)["t"])
-    if s.header[0]["told"] <= neighbours.FIRST_TOLD or used > MOST_COLUMNS:
+    if s.header[0]["told"] <= neighbours.FIRST_TOLD:
         return
-    for j in range(used):
+    for j in range(used if used <= MOST_COLUMNS else 0):
         largest = max(largest, s.relevance[j])
     rate = min(_RISE * _EVERY / min(t, _HORIZON), 1.0)
     for j in range(used):

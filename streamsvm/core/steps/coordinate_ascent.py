@@ -14,7 +14,7 @@ from streamsvm.core.steps.decisions import fill_row
 from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common, restart
 from streamsvm.core.steps.rescale import scan_given
-from streamsvm.core.steps.rule import FITTED, rule, state_of
+from streamsvm.core.steps.rule import FITTED, Range, rule, state_of
 from streamsvm.core.steps.step import (
     FIRST_OUTPUT,
     Row,
@@ -45,7 +45,7 @@ STATE = np.dtype(
     ]
 )
 #: Fields of it that learning changes.
-_LEARNED = {**FITTED, "forgotten": (0, 2**62), "drifts": (0.0, 2.0**62)}
+_LEARNED: dict[str, Range] = {**FITTED, "forgotten": (0, 2**62), "drifts": (0.0, (2.0**62, 1.0, 1.0))}
 
 _LONGEST, _SHORTEST = 2.0, 0.1  # the bound where labels are clean, and where they are most noisy
 _CAUTION = 50.0  # by how much it falls with the average's advantage, from row _ROWS_OF_CAUTION on

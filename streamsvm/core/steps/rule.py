@@ -37,6 +37,10 @@ NO_STATE = np.dtype([])
 FITTED = {"fitted": (0, 1)}
 
 
+#: The least and the largest value of a field; of several numbers, the largest of each.
+Range = tuple[float, float | tuple[float, ...]]
+
+
 class Rule(NamedTuple):
     """A compiled rule of support vectors. (That of the linear learners takes a row's columns and values: see `linear_step`.)"""
 
@@ -44,7 +48,7 @@ class Rule(NamedTuple):
     """``(block, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
     state: np.dtype
     """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
-    learned: Mapping[str, tuple[float, float]]
+    learned: Mapping[str, Range]
     """Fields of ``state`` that learning changes, with the least and the largest value that they can have. A saved model in which
     another field differs from that of a new one is corrupt."""
 
@@ -63,7 +67,7 @@ def _do_nothing(block: np.ndarray) -> None:
 def rule(
     state: np.dtype = NO_STATE,
     *,
-    learned: Mapping[str, tuple[float, float]] | None = None,
+    learned: Mapping[str, Range] | None = None,
     prepare: Callable[[np.ndarray], None] = _do_nothing,
     rescaled: Callable[[np.ndarray], None] = _do_nothing,
 ) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:

@@ -350,7 +350,7 @@ _BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.erro
     return smaller(longest, larger($C, 3000.0 / t));"""
 
 
-_WATCH = """    if (drifted(target * f < 0.0 ? 1.0 : 0.0)) {
+_WATCH = """    if (drifted(1.0 - target * f > 1.0 ? 1.0 : 0.0)) {
         forget();
         f *= 0.5;
     }
@@ -386,7 +386,7 @@ static void forget(void) /* half of it; all else begins anew */
     s.t = 1;
 }"""
 
-_CHECK_CHART = """    for (k = 0; k < 3; k++) if (given->drifts[k] < 0.0 || given->drifts[k] > 4e18) return 0;
+_CHECK_CHART = """    for (k = 0; k < 3; k++) if (given->drifts[k] < 0.0 || given->drifts[k] > (k > 0 ? 1.0 : 4e18)) return 0;
     if (given->forgotten >> 62) return 0;
 """
 
