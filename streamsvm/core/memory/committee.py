@@ -131,7 +131,7 @@ class CommitteeViews(NamedTuple):
     calls: Annotated[np.ndarray, Array(np.uint64, (16,), saved=False)]
     """Addresses of compiled functions."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
-    """Whether ``at_hand`` is that of ``given[1]``."""
+    """Whether ``at_hand`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
 
 _LAYOUT = Layout(CommitteeViews, in_lines=())

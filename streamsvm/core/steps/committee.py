@@ -76,6 +76,7 @@ LARGEST_WEIGHT = 1e4
 # Places in `calls`, those of experts and of what combines them, and how what is there is called.
 _ASCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(8)
 _NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS, _FOREST_INPUTS, _ADAPT_FOREST, _LEARN_FOREST = range(8, 14)
+_CONSULTED = 1  # the place in `cache` that says whether there are answers to the row, of which learning needs no others
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
 _ROWS = f"{BLOCK} {BLOCK} i8 f8 f8"
@@ -413,9 +414,10 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
         return REFUSED
     common(block)["t"] += 1
     follow_scale(block)
-    _call_block(v.calls[_CONSULT], block)
+    if v.cache[0] == 0 or v.cache[_CONSULTED] == 0 or differ(v.given[0], v.given[1], v.header[0]["used"]):
+        _call_block(v.calls[_CONSULT], block)
     call_rule(v.calls[_LEARN], block, target, weight)
-    v.cache[0] = 0
+    v.cache[0] = v.cache[_CONSULTED] = 0
     return LEARNED
 
 
@@ -426,6 +428,7 @@ def decide(block: np.ndarray, what: int) -> float:
     if refused(block):
         return np.nan
     _call_block(v.calls[_CONSULT], block)
+    v.cache[_CONSULTED] = 1
     return call_decide(v.calls[_DECIDE], block, what)
 
 

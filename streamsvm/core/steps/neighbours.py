@@ -47,6 +47,7 @@ _TOLD = 2000.0  # rows that relevance remembers
 _KEPT = 10  # one in so many rows that were not missed is kept
 _LIGHTEST = 1e-30  # a weight that float32 has
 _ZERO = np.float32(0.0)
+_CHUNK = 16  # rows among which one is looked for that is near enough
 
 _stride_of = compiled(stride_of)
 
@@ -82,7 +83,12 @@ def add_distances(
     """Compute the distances of a row, float32 [laid], to n rows into ``out`` float32 [n or more]. O(n laid)."""
     for i in range(n):
         out[i] = _ZERO
-    for j in range(laid):
+    for j in range(0, laid - 1, 2):  # two at once, so that sums are loaded and stored half as often
+        x, factor, reach, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
+        y, other, limit, beside = row[j + 1], factors[0, j + 1], factors[1, j + 1], cells[(j + 1) * stride : (j + 1) * stride + n]
+        for i in range(n):
+            out[i] = (out[i] + factor * min(abs(x - column[i]), reach)) + other * min(abs(y - beside[i]), limit)
+    for j in range(laid - laid % 2, laid):
         x, factor, reach, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
         for i in range(n):
             out[i] += factor * min(abs(x - column[i]), reach)
@@ -94,18 +100,22 @@ def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.n
     ``nearest`` int64 [`NEAREST`], distances into ``found`` float64 [`NEAREST`]; how many there are.
     """
     count, limit = 0, np.float32(np.inf)
-    for i in range(n):
-        rounded = distances[i] + ROUNDING
-        if rounded >= limit:
-            continue
-        p = count if count < NEAREST else NEAREST - 1
-        while p > 0 and np.float32(found[p - 1]) + ROUNDING > rounded:
-            found[p], nearest[p] = found[p - 1], nearest[p - 1]
-            p -= 1
-        found[p], nearest[p] = distances[i], i
-        count = min(count + 1, NEAREST)
-        if count == NEAREST:
-            limit = np.float32(found[NEAREST - 1]) + ROUNDING
+    for begin in range(0, n, _CHUNK):
+        some, near = distances[begin : min(begin + _CHUNK, n)], 0
+        for i in range(len(some)):  # in SIMD: few have one
+            near += some[i] + ROUNDING < limit
+        for i in range(len(some) if near > 0 else 0):
+            rounded = some[i] + ROUNDING
+            if rounded >= limit:
+                continue
+            p = count if count < NEAREST else NEAREST - 1
+            while p > 0 and np.float32(found[p - 1]) + ROUNDING > rounded:
+                found[p], nearest[p] = found[p - 1], nearest[p - 1]
+                p -= 1
+            found[p], nearest[p] = some[i], begin + i
+            count = min(count + 1, NEAREST)
+            if count == NEAREST:
+                limit = np.float32(found[NEAREST - 1]) + ROUNDING
     return count
 
 
@@ -164,8 +174,10 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
     h = v.header[0]
     n = v.found[0]
     mean = square = 0.0
+    deviations = v.votes[1]  # the votes have been counted
     for p in range(n):
         error = _target_difference(v.targets[v.nearest[p]], target, numbers)
+        deviations[p] = error
         mean += error
         square += error * error
     if n == 0 or weight <= 0.0:
@@ -177,12 +189,12 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
     h["told"] += 1.0
     rate, stride = share_of(weight, 1.0 / min(h["told"], _TOLD)), _stride_in_use(block)
     size = 1.0 / (n * math.sqrt(variance))
+    for p in range(n):
+        deviations[p] -= mean
     for j in range(h["laid"]):
-        covariance = 0.0
+        x, reach, column, covariance = v.row[j], v.factors[1, j], v.cells[j * stride : (j + 1) * stride], 0.0
         for p in range(n):
-            i = v.nearest[p]
-            difference = min(abs(v.row[j] - v.cells[j * stride + i]), v.factors[1, j])
-            covariance += (_target_difference(v.targets[i], target, numbers) - mean) * np.float64(difference)
+            covariance += deviations[p] * np.float64(min(abs(x - column[v.nearest[p]]), reach))
         unit = np.float64(v.units[j])
         v.relevance[j] += rate * ((size * covariance / unit if unit > 0.0 else 0.0) - v.relevance[j])
 

@@ -84,16 +84,18 @@ def stack_scores(
 ) -> int:
     """Compute the log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer."""
     least, total = losses.min(), 0.0
-    scores[:live] = 0.0
+    for k in range(live):
+        scores[k] = f = g = 0.0
+        for m in range(weights.shape[1]):  # both stacks at once
+            z = _clipped_value(inputs[k, m])
+            f += weights[0, m] * z
+            g += weights[1, m] * z
+        odds[0, k], odds[1, k] = f, g
     for i in range(len(weights)):
         share = math.exp(RATE * (least - losses[i]))
         total += share
         for k in range(live):
-            f = 0.0
-            for m in range(weights.shape[1]):
-                f += weights[i, m] * _clipped_value(inputs[k, m])
-            odds[i, k] = f
-            scores[k] += share * f
+            scores[k] += share * odds[i, k]
     best = 0
     for k in range(live):
         scores[k] /= total

@@ -180,8 +180,9 @@ def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight
     h = v.header[0]
     if v.cache[0] == 0 or v.cache[SCORED] == 0:
         compute_scores(block, n_active, norm)
+    if v.cache[SCORED] == 0:  # nobody asks an expert for errors or probabilities
+        track_errors(common(block), v.scores, h["live"], target)
     v.cache[SCORED] = 0
-    track_errors(common(block), v.scores, h["live"], target)
     return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 

@@ -7,7 +7,7 @@ from streamsvm.core.memory.neighbours import NEAREST
 from streamsvm.core.steps.neighbours import add_distances, fill_factors, find_nearest
 
 
-@pytest.mark.parametrize("n", [0, 1, 12, 13, 14, 60])
+@pytest.mark.parametrize("n", [0, 1, 12, 13, 14, 60, 300])
 @pytest.mark.parametrize("values", [1, 4, 1000])
 def test_the_nearest_rows_in_their_order_and_of_equal_ones_the_first(n, values):
     distances = np.random.default_rng(n).integers(values, size=n + 3).astype(np.float32) / np.float32(8.0)
