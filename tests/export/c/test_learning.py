@@ -11,9 +11,9 @@ from river import preprocessing
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from learners_in_c import KINDS, assert_equal, learner, rows
-from refused import refused
+from refused import raises, refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Removal, SVMClassifier, edge
-from streamsvm.export.c.learning import state_of, with_state, write_learning_c
+from streamsvm.export.c.learning import _row_dtype, state_of, with_state, write_learning_c
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
@@ -84,7 +84,11 @@ def test_it_forgets_as_in_python(tmp_path):
     assert model._own["forgotten"][0] > 250
     assert taken._own == model._own
     assert_equal(model, taken, 1e-3)
-    assert not device.restore(state_of(model)[:-1])
+    wrong = bytearray(state_of(model))
+    np.frombuffer(wrong, _row_dtype(model))["drifts"][0, 1] = 1.5  # a mean of errors, which are at most 1
+    wrong[-4:] = zlib.crc32(wrong[:-4]).to_bytes(4, "little")
+    assert not device.restore(bytes(wrong))
+    raises("its drifts is", with_state, model, bytes(wrong), error=edge.ProgramError)
     assert device.restore(state_of(model))
 
 
