@@ -40,7 +40,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
     the last 500 by more than chance, it halves all coefficients and begins to average anew. What is left over is a start, and
     gives way as rows contradict it. Rows of a weight other than 1, as class weights make them, do not count in this share. On
     streams that drift this gains 2 points of accuracy in the mean. It costs 3.5 where what is new appears beside what still
-    holds, as do the fields of chess.
+    holds, as do the fields of chess, and up to as much where wrong labels come in bursts of ten to forty rows, which look alike.
 
     References
     ----------
