@@ -13,10 +13,13 @@ All dealings with numba's private parts are here, in `streamsvm.core.compiling.s
   the last bit in every process. Names begin with a number of the process, lest two functions from two files share one.
 - **Literals are numbers.** Numba compiles a function anew for each number that a caller writes out.
 - **Nothing is collected.** Python's collector of garbage takes a fifth of the time that numba takes, and finds next to nothing.
+- **What is written out in callers is read once.** Numba reads such a function anew for each call of it, and copies it twice: each
+  time with all variables once more for each of its blocks. And its message on slices of two shapes takes a second to compile.
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 import itertools
@@ -26,17 +29,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from numba import _dynfunc, types
 from numba.core import codegen as numba_codegen
-from numba.core import config, cpu, sigutils
+from numba.core import config, cpu, inline_closurecall, sigutils
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher, _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.targetconfig import TargetConfig
 from numba.extending import overload
+from numba.np import arrayobj
 
 from streamsvm.core.compiling import codegen
 from streamsvm.core.compiling.common import Placed, compilation
@@ -210,6 +215,43 @@ def _defines_name(library: Any, name: str) -> bool:
     return any(function.name == name and not function.is_declaration for function in library._final_module.functions)
 
 
+def _refuse_shapes(source: Any, slices: Any) -> None:
+    raise NotImplementedError  # only compiled code calls it
+
+
+@overload(_refuse_shapes)
+def _compiled_refusal(source, slices):  # type: ignore[no-untyped-def] # numba compares signatures
+    def refuse(source, slices):  # type: ignore[no-untyped-def]
+        raise ValueError("an array is assigned to a slice of another shape")
+
+    return refuse
+
+
+def _read_once() -> None:
+    """Keep what numba reads of functions that are written out in their callers, and copy it once for each call."""
+    worker = inline_closurecall.InlineWorker
+    read, kept = worker.run_untyped_passes, {}
+
+    def untyped(self: Any, function: Any, enable_ssa: bool = False) -> Any:
+        if enable_ssa:  # an implementation of `overload`, made for types of arguments
+            return read(self, function, enable_ssa)
+        if function not in kept:
+            kept[function] = read(self, function)
+        self.flags.enable_ssa = False  # as reading does
+        made = kept[function].copy()
+        made.blocks = copy.deepcopy(made.blocks)
+        for block in made.blocks.values():
+            block.copies = 2  # which numba would make of it
+        return made
+
+    def deepcopy(block: Any) -> Any:
+        block.copies = left = getattr(block, "copies", 0) - 1
+        return copy.deepcopy(block) if left < 0 else block
+
+    worker.run_untyped_passes = untyped
+    inline_closurecall.copy = SimpleNamespace(deepcopy=deepcopy)
+
+
 def _change_numba() -> None:
     library = numba_codegen.JITCodeLibrary
     finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
@@ -268,6 +310,8 @@ def _change_numba() -> None:
     library.get_pointer_to_function = get_pointer_to_function
     cpu.CPUContext.get_executable = executable
     _FunctionCompiler._customize_flags = without_wrappers
+    arrayobj.raise_with_shape_context = _refuse_shapes
+    _read_once()
 
 
 _change_numba()
