@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import linalg, optimize, sparse
 
-from streamsvm.core.kernels import LARGEST_KERNEL, RBF, Kernel, kernel_matrix, values_of_products
+from streamsvm.core.kernels import LARGEST_KERNEL, RBF, Kernel, kernel_matrix, negative_exponentials, values_of_products
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
-_HELD_VALUES = 16_000_000  # kernel values, float32, that are held from the solution to the gradient; more are computed twice
-_MOVED_VALUES = 1_000_000  # of the vectors that are moved: L-BFGS holds 20 times as many numbers in float64
+_HELD_VALUES = 8_000_000  # kernel values, float32, that are held, twice; more are computed in each pass
+_MOVED_VALUES = 1_000_000  # of the vectors that are moved
 _RIDGE, _ROUGH_RIDGE = 1e-7, 1e-5  # relative to the mean of the diagonal: of the result, and of steps in float32
-_ROUGH_EXPONENT = 64.0  # up to this gamma times the largest squared norm, float32 has distances well enough for steps
-_GAIN = 1e-4  # of the first squared error: steps that gain less are the last ones
-_FLAT = 0.01  # of the mean curvature, added to each: a vector that nothing depends on must not fly away
+_ROUGH_EXPONENT = 512.0  # up to this gamma times the largest squared norm, float32 has distances well enough for steps
+_FEW = 100  # vectors that take so little time that they have twice the steps; fewer have more
+_DAMPING = 0.1  # of the first step, relative to the curvature
+_CONJUGATE, _SOLVED = 6, 0.01  # gradients of a step at most, and part of the squared residual at which fewer do
+_GAIN = 0.002  # of the squared error: a step that gains less is the last one
+_FLAT = 0.03  # of the mean curvature, added to each: a vector that nothing depends on must not fly away
 _SHARPNESS = 5.0  # of the softmax: an output that is 1 above the others has a probability of .99
 
 
@@ -56,6 +60,22 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     return np.array(chosen, np.intp)
 
 
+class _Fit(NamedTuple):
+    """Vectors with the coefficients that are best for them."""
+
+    vectors: np.ndarray  # float64 [m, d]
+    products: np.ndarray  # of weighted kernel values, with the ridge, float64 [m, m]
+    coefficients: np.ndarray  # float64 [m, outputs]
+    roots: np.ndarray  # of the weights of rows, [n, 1], in the type of kernel values
+    held: list[np.ndarray]  # kernel values times the roots, of each chunk; empty if they are too many
+    errors: np.ndarray  # times the roots, [n, outputs]
+
+    @property
+    def total(self) -> float:
+        """Half the sum of squares."""
+        return 0.5 * float(np.square(self.errors, dtype=np.float64).sum())
+
+
 class ReducedSet:
     """The least squares problem of an expansion: a weighted sum of squares over rows, of coefficients and vectors.
 
@@ -75,14 +95,13 @@ class ReducedSet:
 
         O(n m (m + d)); O(m^2) numbers in memory.
         """
-        return self._solve(vectors, _RIDGE, np.dtype(np.float64), None)
+        return self._fitted(vectors, _RIDGE, np.dtype(np.float64)).coefficients
 
     def values(self, vectors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Return the values of an expansion, without an intercept, float64 [n, outputs]. O(n m d)."""
-        dtype = self._rough_dtype(vectors)
-        S, values = vectors.astype(dtype), np.empty((self.rows.shape[0], coefficients.shape[1]))
-        for chunk, X in self._chunks(dtype):
-            values[chunk] = kernel_matrix(*self.kernel, X, S) @ coefficients
+        values = np.empty((self.rows.shape[0], coefficients.shape[1]))
+        for chunk, _, K in self._chunks(vectors, self._rough_dtype(vectors)):
+            values[chunk] = K @ coefficients
         return values
 
     def worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -90,37 +109,38 @@ class ReducedSet:
 
         They are drawn as by `choose_vectors`, each with its part of the sum of squares as its weight. O(n m (m + d)).
         """
-        coefficients = self._solve(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors), None)
-        errors = self.weights * np.square(self.values(vectors, coefficients) - self.targets).sum(axis=1)
+        fit = self._fitted(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors))
+        errors = np.square(fit.errors, dtype=np.float64).sum(axis=1)
         return dense_rows(self.rows[choose_vectors(self.kernel, self.rows, errors, count, rng)])
 
     def move(self, vectors: np.ndarray, passes: int) -> np.ndarray:
         """Return vectors, float64 [m, d], moved so that the sum of squares is small where coefficients are solved for.
 
-        Each step is a pass over the rows: it solves for the coefficients, and takes the gradient in the vectors there, which
-        is that of the sum of squares with its coefficients at their best (variable projection). L-BFGS follows it, in
-        coordinates in which each vector has the same curvature at the start. It stops when a step gains next to nothing. Vectors
-        stay as they are where the kernel is not Gaussian, or m d is above 1,000,000.
+        By steps of Gauss and Newton, damped as by Levenberg and Marquardt, with the coefficients at their best (variable
+        projection): what coefficients can change is left out of what vectors change. The equations of a step are solved by
+        conjugate gradients: seven passes for each step, with the kernel values. It stops when a step gains next to nothing.
+        Vectors stay as they are where the kernel is not Gaussian, or m d is above 1,000,000.
 
-        O(n m (m + d)) a pass; O(m^2 + 20 m d) numbers in memory, and 16,000,000 kernel values. `to_budget` names the sources.
+        O(n m d) a pass, and O(n m^2) a step; O(m^2 + 10 m d) numbers in memory, and 16,000,000 kernel values. `to_budget`
+        names the sources.
         """
         if passes == 0 or not self._can_move(vectors):
             return vectors
-        dtype = self._rough_dtype(vectors)
-        error, _ = self._error(vectors, dtype)
-        if not error > 0.0:
-            return vectors
-        scale = self._scale(self._solve(vectors, _ROUGH_RIDGE, dtype, None), vectors, dtype)
-
-        def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self._error(scaled.reshape(vectors.shape) / scale, dtype)
-            return value / error, (gradient / (scale * error)).ravel()
-
-        options = {"maxiter": passes, "maxfun": 2 * passes, "maxcor": 10, "ftol": _GAIN, "gtol": 0.0}
-        with np.errstate(over="ignore", invalid="ignore"):  # far from all rows; L-BFGS then tries a shorter step
-            found = optimize.minimize(objective, (vectors * scale).ravel(), jac=True, method="L-BFGS-B", options=options)
-        moved = found.x.reshape(vectors.shape) / scale
-        return moved if np.isfinite(moved).all() and found.fun <= 1.0 else vectors
+        dtype, damping = self._rough_dtype(vectors), _DAMPING
+        fit = self._fitted(vectors, _ROUGH_RIDGE, dtype)
+        for _ in range(math.ceil(passes / (1 + _CONJUGATE) * (1.0 + _FEW / len(vectors)))):
+            step, promised = self._step(fit, damping)
+            if not promised > 0.0:
+                break
+            with np.errstate(over="ignore", invalid="ignore"):  # far from all rows; the next step is then shorter
+                new = self._fitted(fit.vectors + step, _ROUGH_RIDGE, dtype)
+                gain = fit.total - new.total
+            damping *= 0.2 if gain > 0.7 * promised else 1.0 if gain > 0.4 * promised else 4.0
+            if gain > 0.0:
+                fit = new
+                if gain <= _GAIN * new.total:
+                    break
+        return fit.vectors
 
     def follow(
         self, vectors: np.ndarray, coefficients: np.ndarray, intercept: np.ndarray, passes: int
@@ -137,9 +157,9 @@ class ReducedSet:
             return vectors, coefficients
         dtype, moved = self._rough_dtype(vectors), self._can_move(vectors)
         # Coordinates in which all directions have about the same curvature, by that of the squared error.
-        G, _ = self._normal_equations(vectors, _ROUGH_RIDGE, dtype, None)
-        back = np.linalg.inv(np.linalg.cholesky(G / self.weights.sum())).T
-        scale = self._scale(coefficients, vectors, dtype) / np.sqrt(self.weights.sum()) if moved else None
+        fit = self._fitted(vectors, _ROUGH_RIDGE, dtype)._replace(coefficients=coefficients)
+        back = np.linalg.inv(np.linalg.cholesky(fit.products / self.weights.sum())).T
+        scale = np.sqrt(self._curvature(fit) / self.weights.sum()) if moved else None
         wanted = _softmax(self.targets + intercept)
 
         def parts(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,22 +168,17 @@ class ReducedSet:
 
         def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
             a, Z = parts(point)
-            S, centre, total, of_a = Z.astype(dtype), Z.mean(axis=0), 0.0, np.zeros_like(a)
-            sums, products = np.zeros(m), np.zeros_like(Z)
-            for chunk, X in self._chunks(dtype):
-                K = kernel_matrix(*self.kernel, X, S)
+            total, of_a, sums = 0.0, np.zeros_like(a), np.zeros((m, Z.shape[1] + 1))
+            for chunk, X, K in self._chunks(Z, dtype):
                 p, weights = _softmax(K @ a + intercept), self.weights[chunk] / self.weights.sum()
                 total -= float(weights @ (wanted[chunk] * np.log(np.maximum(p, 1e-30))).sum(axis=1))
-                slopes = _SHARPNESS * weights[:, np.newaxis] * (p - wanted[chunk])
+                slopes = (_SHARPNESS * weights[:, np.newaxis] * (p - wanted[chunk])).astype(dtype)
                 of_a += K.T @ slopes
                 if scale is not None:
-                    of_K = (slopes @ a.T).astype(dtype) * K
-                    sums += of_K.sum(axis=0)
-                    products += of_K.T @ (X - centre.astype(dtype))
+                    sums += _sums_of_slopes(K, X, a.astype(dtype), slopes)
             gradient = [(back.T @ of_a).ravel()]
             if scale is not None:
-                of_Z = -2.0 * self.kernel.gamma * ((Z - centre) * sums[:, np.newaxis] - products)
-                gradient.append((of_Z / scale).ravel())
+                gradient.append((self._in_vectors(Z, sums) / scale).ravel())
             return total, np.concatenate(gradient)
 
         start = [np.linalg.solve(back, coefficients).ravel()] + ([] if scale is None else [(vectors * scale).ravel()])
@@ -175,74 +190,123 @@ class ReducedSet:
     def _can_move(self, vectors: np.ndarray) -> bool:
         return len(vectors) > 0 and self.kernel.kind == RBF and vectors.size <= _MOVED_VALUES
 
-    def _scale(self, coefficients: np.ndarray, vectors: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-        """Return what coordinates of vectors are multiplied by so that all have about the same curvature, float64 [m, 1]."""
-        curvature = self._curvature(vectors, coefficients, dtype)
-        return np.asarray(np.sqrt(curvature + _FLAT * curvature.mean() + np.finfo(np.float64).tiny)[:, np.newaxis])
-
     def _rough_dtype(self, vectors: np.ndarray) -> np.dtype[Any]:
         """Return the type of kernel values for steps: float32 where that is exact enough."""
         norm = float(np.square(vectors - vectors.mean(axis=0)).sum(axis=1).max())
         return np.dtype(np.float32 if self.kernel.gamma * norm < _ROUGH_EXPONENT else np.float64)
 
-    def _chunks(self, dtype: np.dtype[Any]) -> Iterator[tuple[slice, np.ndarray]]:
-        n, d = self.rows.shape
-        size = max(min(_CHUNK, _CHUNK_VALUES // d), 1)
-        for begin in range(0, n, size):
+    def _centre(self, vectors: np.ndarray) -> np.ndarray:
+        """Return what rows and vectors are taken relative to, float64 [d]: distances are most exact from the middle."""
+        return vectors.mean(axis=0) if self.kernel.kind == RBF and len(vectors) else np.zeros(vectors.shape[1])
+
+    def _chunks(
+        self, vectors: np.ndarray, dtype: np.dtype[Any], held: list[np.ndarray] | None = None
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield chunks of rows: which, they relative to the centre with a last column of 1, and kernel values or those held."""
+        (n, d), gaussian, centre = self.rows.shape, self.kernel.kind == RBF, self._centre(vectors)
+        S = (vectors - centre).astype(dtype)
+        if gaussian:
+            S = np.column_stack([-2.0 * S, np.square(S).sum(axis=1), np.ones(len(S), dtype)])
+        size = max(min(_CHUNK, _CHUNK_VALUES // max(d, 1)), 1)
+        for number, begin in enumerate(range(0, n, size)):
             rows = self.rows[begin : begin + size]
-            yield slice(begin, min(begin + size, n)), np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype)
+            rows = rows.toarray() if sparse.issparse(rows) else rows
+            X = np.ones((len(rows), d + 2), dtype)
+            np.subtract(rows, centre.astype(rows.dtype), out=X[:, :d], casting="same_kind")
+            if held:
+                K = held[number]
+            elif gaussian:
+                X[:, -1] = np.square(X[:, :d]).sum(axis=1)
+                distances = X @ S.T
+                K = np.empty_like(distances)
+                negative_exponentials(distances.ravel(), self.kernel.gamma, K.size, K.reshape(-1))
+            else:
+                K = kernel_matrix(*self.kernel, X[:, :d], S)
+            yield slice(begin, begin + len(rows)), X[:, :-1], K
 
-    def _normal_equations(
-        self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any], held: list[np.ndarray] | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weighted products of kernel values, float64 [m, m], and with the targets.
+    def _weighted_chunks(self, fit: _Fit) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield what `_chunks` yields, with kernel values times the roots of the weights."""
+        for chunk, X, K in self._chunks(fit.vectors, fit.roots.dtype, fit.held):
+            if not fit.held:
+                K *= fit.roots[chunk]
+            yield chunk, X, K
 
-        Kernel values times the roots of the weights go to ``held``.
-        """
-        m = len(vectors)
-        S, G, c = vectors.astype(dtype), np.zeros((m, m)), np.zeros((m, self.targets.shape[1]))
-        for chunk, X in self._chunks(dtype):
-            roots = np.sqrt(self.weights[chunk, np.newaxis])
-            K = kernel_matrix(*self.kernel, X, S)
-            K *= roots
-            G += K.T @ K  # of a matrix with itself: NumPy computes half of it
-            c += K.T @ (roots * self.targets[chunk]).astype(dtype)
-            if held is not None:
+    def _fitted(self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any]) -> _Fit:
+        """Return vectors with their best coefficients."""
+        m, roots = len(vectors), np.sqrt(self.weights)[:, np.newaxis].astype(dtype)
+        wanted, products, c = roots * self.targets.astype(dtype), np.zeros((m, m)), np.zeros((m, self.targets.shape[1]))
+        held: list[np.ndarray] = []
+        for chunk, _, K in self._chunks(vectors, dtype):
+            K *= roots[chunk]
+            products += K.T @ K  # of a matrix with itself: NumPy computes half of it
+            c += K.T @ wanted[chunk]
+            if m * len(roots) <= _HELD_VALUES:
                 held.append(K)
-        G[np.diag_indices(m)] += max(ridge * np.trace(G) / max(m, 1), np.finfo(np.float64).tiny)
-        return G, c
+        products[np.diag_indices(m)] += max(ridge * np.trace(products) / max(m, 1), np.finfo(np.float64).tiny)
+        fit = _Fit(vectors, products, np.linalg.solve(products, c), roots, held, -wanted)
+        for chunk, _, K in self._weighted_chunks(fit):
+            fit.errors[chunk] += K @ fit.coefficients.astype(dtype)
+        return fit
 
-    def _solve(self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any], held: list[np.ndarray] | None) -> np.ndarray:
-        return np.asarray(np.linalg.solve(*self._normal_equations(vectors, ridge, dtype, held)))
+    def _step(self, fit: _Fit, damping: float) -> tuple[np.ndarray, float]:
+        """Return a step of the vectors, float64 [m, d], and how much it promises to gain: by conjugate gradients."""
+        dtype, factors = fit.roots.dtype, linalg.lu_factor(fit.products)
+        a, Z = fit.coefficients.astype(dtype), fit.vectors - self._centre(fit.vectors)
 
-    def _error(self, vectors: np.ndarray, dtype: np.dtype[Any]) -> tuple[float, np.ndarray]:
-        """Return half the sum of squares with the best coefficients, and its gradient in the vectors."""
-        held: list[np.ndarray] | None = [] if len(vectors) * self.rows.shape[0] <= _HELD_VALUES else None
-        coefficients = self._solve(vectors, _ROUGH_RIDGE, dtype, held)
-        S, centre = vectors.astype(dtype), vectors.mean(axis=0)
-        total, sums, products = 0.0, np.zeros(len(S)), np.zeros_like(vectors)
-        for number, (chunk, X) in enumerate(self._chunks(dtype)):
-            roots = np.sqrt(self.weights[chunk, np.newaxis])
-            K = held[number] if held else kernel_matrix(*self.kernel, X, S) * roots.astype(dtype)
-            errors = K @ coefficients - roots * self.targets[chunk]
-            total += 0.5 * float(np.square(errors).sum())
-            slopes = errors.astype(dtype) @ coefficients.T.astype(dtype)
-            slopes *= K
-            sums += slopes.sum(axis=0)
-            products += slopes.T @ (X - centre.astype(dtype))
-        return total, -2.0 * self.kernel.gamma * ((vectors - centre) * sums[:, np.newaxis] - products)
+        def products_with(step: np.ndarray) -> np.ndarray:
+            """Return the product of Gauss and Newton's matrix and a step."""
+            V = 2.0 * self.kernel.gamma * np.column_stack([step, -(Z * step).sum(axis=1)]).astype(dtype)
+            changes, of_a = np.empty_like(fit.errors), np.zeros(a.shape)
+            for chunk, X, K in self._weighted_chunks(fit):
+                changes[chunk] = np.einsum("ij,ij->i", K @ (a * V), X)[:, np.newaxis] if a.shape[1] == 1 else (X @ V.T * K) @ a
+                of_a += K.T @ changes[chunk]
+            return self._gradient(fit, changes, linalg.lu_solve(factors, of_a))
 
-    def _curvature(self, vectors: np.ndarray, coefficients: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-        """Return the curvature of half the sum of squares in each vector, float64 [m].
+        curvature, gradient = self._curvature(fit), self._gradient(fit, fit.errors, np.zeros(a.shape))
+        step, left, direction, size = np.zeros_like(Z), -gradient, np.zeros_like(Z), np.inf
+        least = _SOLVED * float((gradient * gradient / curvature).sum())
+        for _ in range(_CONJUGATE):
+            before, size = size, float((left * left / curvature).sum())
+            if size <= least:
+                break
+            direction = left / curvature + size / before * direction
+            products = products_with(direction) + damping * curvature * direction
+            length = size / float((products * direction).sum())
+            step += length * direction
+            left -= length * products
+        return step, 0.5 * float((step * (damping * curvature * step - gradient)).sum())
+
+    def _gradient(self, fit: _Fit, errors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Return the gradient in the vectors, float64 [m, d], of half the squared errors less an expansion."""
+        a, others = fit.coefficients.astype(errors.dtype), coefficients.astype(errors.dtype)
+        sums = np.zeros((len(a), fit.vectors.shape[1] + 1))
+        for chunk, X, K in self._weighted_chunks(fit):
+            sums += _sums_of_slopes(K, X, a, errors[chunk] - K @ others)
+        return self._in_vectors(fit.vectors, sums)
+
+    def _in_vectors(self, vectors: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        """Return a gradient in the vectors from the sums of slopes times rows, and of slopes, float64 [m, d + 1]."""
+        return np.asarray(2.0 * self.kernel.gamma * (sums[:, :-1] - (vectors - self._centre(vectors)) * sums[:, -1:]))
+
+    def _curvature(self, fit: _Fit) -> np.ndarray:
+        """Return the curvature of half the sum of squares in each vector, float64 [m, 1], and a part of the mean curvature.
 
         It is the mean over the features of the diagonal of Gauss and Newton's matrix.
         """
-        squares = np.zeros(len(vectors))
-        for chunk, X in self._chunks(dtype):
-            K = kernel_matrix(*self.kernel, X, vectors.astype(dtype))
-            # minus the logarithm of a kernel value is gamma times the squared distance
-            squares -= self.weights[chunk] @ (np.square(K) * np.log(np.maximum(K, np.finfo(dtype).tiny)))
-        return np.asarray(4.0 * self.kernel.gamma * squares * np.square(coefficients).sum(axis=1) / vectors.shape[1])
+        m, d = fit.vectors.shape
+        Z, sums, squares = fit.vectors - self._centre(fit.vectors), np.zeros((m, d + 1)), np.zeros(m)
+        for _, X, K in self._weighted_chunks(fit):
+            K = np.square(K)
+            sums += K.T @ X
+            squares += np.square(X[:, :-1]).sum(axis=1) @ K
+        squares += np.square(Z).sum(axis=1) * sums[:, -1] - 2.0 * (Z * sums[:, :-1]).sum(axis=1)
+        curvature = 4.0 * self.kernel.gamma**2 * np.maximum(squares, 0.0) * np.square(fit.coefficients).sum(axis=1) / d
+        return np.asarray(curvature + _FLAT * curvature.mean() + np.finfo(np.float64).tiny)[:, np.newaxis]
+
+
+def _sums_of_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Return the sums over rows of kernel values times slopes, the errors times a, times X: [m, d + 1]."""
+    return np.asarray(a * (K.T @ (errors * X)) if a.shape[1] == 1 else (errors @ a.T * K).T @ X)
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:

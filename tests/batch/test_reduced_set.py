@@ -45,24 +45,35 @@ def test_coefficients_are_those_of_a_slow_twin(kernel):
     np.testing.assert_allclose(K @ found, K @ expected, atol=1e-6)
 
 
-def test_the_gradient_is_that_of_differences():
-    reduced, vectors = problem()
-    dtype, h = np.dtype(np.float64), 1e-5
-    _, gradient = reduced._error(vectors, dtype)
-    for i, j in ((0, 0), (3, 1), (7, 2)):
-        step = np.zeros_like(vectors)
-        step[i, j] = h
-        difference = reduced._error(vectors + step, dtype)[0] - reduced._error(vectors - step, dtype)[0]
-        # the ridge is no part of the error, which is why the two are not quite equal
-        assert gradient[i, j] == pytest.approx(difference / (2.0 * h), rel=0.02, abs=1e-3)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch):
+    monkeypatch.setattr("streamsvm.batch.reduced_set._CONJUGATE", 60)
+    monkeypatch.setattr("streamsvm.batch.reduced_set._SOLVED", 1e-20)
+    reduced, vectors = problem(outputs=outputs)
+    fit = reduced._fitted(vectors, 1e-9, np.dtype(np.float64))
+    step, promised = reduced._step(fit, 0.5)
+    roots, h = np.sqrt(reduced.weights)[:, np.newaxis], 1e-6
+
+    def errors(Z):
+        """With the coefficients that are best for the first vectors."""
+        return (roots * (kernel_matrix(*GAUSS, reduced.rows, Z) @ fit.coefficients - reduced.targets)).T.ravel()
+
+    moves = h * np.eye(vectors.size).reshape(-1, *vectors.shape)
+    J = np.column_stack([(errors(vectors + move) - errors(vectors - move)) / (2.0 * h) for move in moves])
+    Q, _ = np.linalg.qr(np.kron(np.eye(outputs), roots * kernel_matrix(*GAUSS, reduced.rows, vectors)))
+    gradient, P = J.T @ errors(vectors), J - Q @ (Q.T @ J)  # without what coefficients can change
+    curvature = np.square(J).sum(axis=0).reshape(vectors.shape).mean(axis=1, keepdims=True)
+    D = 0.5 * np.diag(np.broadcast_to(curvature + 0.03 * curvature.mean(), vectors.shape).ravel())
+    expected = np.linalg.solve(P.T @ P + D, -gradient)
+    np.testing.assert_allclose(step.ravel(), expected, rtol=1e-3, atol=1e-5)
+    assert promised == pytest.approx(-gradient @ expected - 0.5 * expected @ P.T @ P @ expected, rel=1e-3)
 
 
 def test_kernel_values_that_are_not_held_give_the_same(monkeypatch):
     reduced, vectors = problem(n=1500)
-    held = reduced._error(vectors, np.dtype(np.float64))
+    held = reduced.move(vectors, 3)
     monkeypatch.setattr("streamsvm.batch.reduced_set._HELD_VALUES", 0)
-    for one, two in zip(held, reduced._error(vectors, np.dtype(np.float64)), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-12)
+    np.testing.assert_allclose(reduced.move(vectors, 3), held, rtol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0.0, 1e4])
