@@ -17,7 +17,7 @@ _MOVED_VALUES = 1_000_000  # of the vectors that are moved
 _RIDGE, _ROUGH_RIDGE = 1e-7, 1e-5  # relative to the mean of the diagonal: of the result, and of steps in float32
 _ROUGH_EXPONENT = 512.0  # up to this gamma times the largest squared norm, float32 has distances well enough for steps
 _FEW = 50  # vectors that take so little time that they have twice the steps; fewer have more
-_DAMPING = 0.05  # of the first step, relative to the curvature
+_DAMPING, _LEAST_DAMPING = 0.05, 1e-5  # of the first step, relative to the curvature; the latter is as exact as float32 is
 _CONJUGATE, _SOLVED = 6, 0.01  # gradients of a step at most, and part of the squared residual at which fewer do
 _GAIN = 0.002  # of the squared error: a step that gains less is the last one
 _FLAT = 0.03  # of the mean curvature, added to each: a vector that nothing depends on must not fly away
@@ -136,6 +136,7 @@ class ReducedSet:
                 new = self._fitted(fit.vectors + step, _ROUGH_RIDGE, dtype)
                 gain = fit.total - new.total
             damping *= 0.2 if gain > 0.7 * promised else 1.0 if gain > 0.4 * promised else 4.0
+            damping = max(damping, _LEAST_DAMPING)
             if gain > 0.0:
                 fit = new
                 if gain <= _GAIN * new.total:
@@ -271,9 +272,11 @@ class ReducedSet:
                 break
             direction = left / curvature + size / before * direction
             products = products_with(direction) + damping * curvature * direction
-            length = size / float((products * direction).sum())
-            step += length * direction
-            left -= length * products
+            curved = float((products * direction).sum())
+            if not curved > 0.0:  # by rounding
+                break
+            step += size / curved * direction
+            left -= size / curved * products
         return step, 0.5 * float((step * (damping * curvature * step - gradient)).sum())
 
     def _gradient(self, fit: _Fit, errors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
