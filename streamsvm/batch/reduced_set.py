@@ -16,7 +16,7 @@ _HELD_VALUES = 8_000_000  # kernel values, float32, that are held, twice; more a
 _MOVED_VALUES = 1_000_000  # of the vectors that are moved
 _RIDGE, _ROUGH_RIDGE = 1e-7, 1e-5  # relative to the mean of the diagonal: of the result, and of steps in float32
 _ROUGH_EXPONENT = 512.0  # up to this gamma times the largest squared norm, float32 has distances well enough for steps
-_FEW = 50  # vectors that take so little time that they have twice the steps; fewer have more
+_FEW = 50  # vectors and features that take so little time that they have twice the steps; fewer have more
 _DAMPING, _LEAST_DAMPING = 0.05, 1e-5  # of the first step, relative to the curvature; the latter is as exact as float32 is
 _CONJUGATE, _SOLVED = 6, 0.01  # gradients of a step at most, and part of the squared residual at which fewer do
 _GAIN = 0.002  # of the squared error: a step that gains less is the last one
@@ -128,7 +128,7 @@ class ReducedSet:
             return vectors
         dtype, damping = self._rough_dtype(vectors), _DAMPING
         fit = self._fitted(vectors, _ROUGH_RIDGE, dtype)
-        for _ in range(math.ceil(passes / (1 + _CONJUGATE) * (1.0 + _FEW / len(vectors)))):
+        for _ in range(math.ceil(passes / (1 + _CONJUGATE) * (1.0 + _FEW / max(vectors.shape)))):
             step, promised = self._step(fit, damping)
             if not promised > 0.0:
                 break
