@@ -16,6 +16,9 @@ import numpy as np
 from streamsvm.batch.csmo.columns import same_rows
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.threads import Each, each_alone
+
+_COPIED = 1000  # rows that are copied at a time
 
 
 class Bounds(NamedTuple):
@@ -39,9 +42,9 @@ class Groups:
     ``targets`` is None for classification. ``first`` int64 [m] has a row of each group, ``places`` int64 [n] each row's group.
     """
 
-    def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None) -> None:
-        self._X = X[which] if len(which) < X.shape[0] else X
-        self.places: np.ndarray = self._X.same_rows() if isinstance(self._X, GivenRows) else same_rows(self._X, targets)
+    def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None, each: Each = each_alone) -> None:
+        self._X, self._each = X[which] if len(which) < X.shape[0] else X, each
+        self.places: np.ndarray = self._X.same_rows() if isinstance(self._X, GivenRows) else same_rows(self._X, targets, each)
         self.first: np.ndarray = np.empty(int(self.places.max()) + 1, np.int64)
         self.first[self.places] = np.arange(len(which))
         self.targets: np.ndarray = np.zeros(len(self)) if targets is None else targets[self.first]
@@ -51,7 +54,15 @@ class Groups:
 
     def rows(self) -> Any:
         """Return a row of each group, [m, d]: a copy of a dense X (each sparse row is a group)."""
-        return self._X[self.first] if isinstance(self._X, np.ndarray | GivenRows) else self._X
+        if not isinstance(self._X, np.ndarray):
+            return self._X[self.first] if isinstance(self._X, GivenRows) else self._X
+        X = np.empty((len(self), self._X.shape[1]))
+
+        def copy(begin: int) -> None:
+            X[begin : begin + _COPIED] = self._X[self.first[begin : begin + _COPIED]]
+
+        self._each(copy, range(0, len(self), _COPIED))
+        return X
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values float64 [n] in each group, float64 [m]."""

@@ -59,13 +59,22 @@ def thread_count(n_jobs: int | None) -> int:
 
 T = TypeVar("T")
 
+#: A loop: ``each(do, begins)`` calls a function for each number, as `Workers.each` does.
+Each = Callable[[Callable[[int], None], Iterable[int]], None]
+
+
+def each_alone(do: Callable[[int], None], items: Iterable[int]) -> None:
+    """Call a function for each number, without threads."""
+    for item in items:
+        do(item)
+
 
 class Workers(AbstractContextManager["Workers"]):
     """Threads that share the items of a loop; one is the caller's own."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads: int = threads
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
@@ -77,8 +86,20 @@ class Workers(AbstractContextManager["Workers"]):
             for item in items:
                 do(item)
             return
-        futures = [self._pool.submit(copy_context().run, do, item) for item in items]
+        items = list(items)
+        queue = iter(items)
+
+        def work() -> None:
+            try:
+                for item in queue:
+                    do(item)
+            finally:
+                for _ in queue:  # after an exception, no call begins
+                    pass
+
+        futures = [self._pool.submit(copy_context().run, work) for _ in range(min(self.threads, len(items)) - 1)]
         try:
+            work()
             for future in futures:
                 future.result()
         except BaseException:

@@ -6,6 +6,7 @@ Distances of dense rows are sums of squared differences, which do not cancel for
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, RBF, Kernel, dot, exp64, value_of_product
+from streamsvm.core.threads import Each, each_alone
 
 DENSE, SPARSE = 0, 1
 
@@ -100,7 +102,7 @@ def value_cost(rows: Rows) -> float:
     return 4.0 + rows.features
 
 
-def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
+def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone) -> np.ndarray:
     """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
     Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not
@@ -114,8 +116,11 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     if values is not None:
         hashes += _mixed_bits(values.view(np.uint64)) * factors[-1]
     size = max(_HASHED // max(X.shape[1], 1), 1)
-    for begin in range(0, len(X), size):
+
+    def add_hashes(begin: int) -> None:
         hashes[begin : begin + size] += _mixed_bits(bits[begin : begin + size]) @ factors[:-1]
+
+    each(add_hashes, range(0, len(X), size))
     order = np.argsort(hashes, kind="stable")
     new, hashes = np.ones(len(order), bool), hashes[order]
     new[1:] = hashes[1:] != hashes[:-1]
@@ -284,9 +289,17 @@ class ColumnCache:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.slots)
 
-    def put(self, which: np.ndarray, values: np.ndarray) -> None:
-        """Write some columns, values float32 [m, n], over those that were used longest ago."""
-        _put_columns(self.slots, which, values)
+    def put(self, which: np.ndarray, write: Callable[[np.ndarray, np.ndarray], None]) -> None:
+        """Let ``write(columns, out)`` write some columns, float32 [m, n], over those that were used longest ago."""
+        places, m, n = _claimed_slots(self.slots, which), len(which), len(self.slots.slot_of)
+        order, first = np.argsort(places), int(places.min())
+        if places.max() - first == m - 1:  # side by side, as they are in a cache that was empty
+            write(which[order], self.buffer[n * first : n * (first + m)].reshape(m, n))
+            return
+        values = np.empty((m, n), np.float32)
+        write(which, values)
+        for place, column_values in zip(places, values, strict=True):
+            self.buffer[n * place : n * (place + 1)] = column_values
 
     @property
     def has_room_for_all(self) -> bool:
@@ -351,10 +364,9 @@ def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.nd
 
 
 @compiled(nogil=True)
-def _put_columns(slots: Slots, which: np.ndarray, values: np.ndarray) -> None:
-    """Write columns, float32 [m, n], into the slots of their numbers, int64 [m]."""
-    m, n = values.shape
-    for t in range(m):
-        slot, _ = find(slots.slot_of, slots.owner, slots.newer, slots.older, which[t])
-        for k in range(n):
-            slots.buffer[n * slot + k] = values[t, k]
+def _claimed_slots(slots: Slots, which: np.ndarray) -> np.ndarray:
+    """Return the slots that columns of some numbers, int64 [m], are to be written into."""
+    places = np.empty(len(which), np.int64)
+    for t in range(len(which)):
+        places[t], _ = find(slots.slot_of, slots.owner, slots.newer, slots.older, which[t])
+    return places

@@ -237,10 +237,10 @@ class CSMO(KernelMachine):
 
         def solve_part(k: int, buffer: np.ndarray, workers: Workers) -> Solution:
             which, positive = parts[k]
-            groups = Groups(rows, which, None if training.targets is None else training.targets[which])
+            groups = Groups(rows, which, None if training.targets is None else training.targets[which], workers.each)
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
             few = is_few(len(groups), self.cache_size)
-            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
+            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few, workers.each)
             solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers, look)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution

@@ -23,6 +23,7 @@ from streamsvm.core.threads import stop_if_asked
 _MOST = 3000  # variables whose equations are solved
 _MEMORY = 0.2  # of that of the cache, which their matrix may take, too
 _STOPS = 300  # variables that may reach a bound in one Newton step
+_TOGETHER = 32  # of those that may be next
 _SHARE = 0.25  # of the variables between bounds: so many of the others may move, too
 _WORST = 0.5  # of the worst violation, above which one of them does
 _NEAR = 100.0  # times the tolerance, which the gap has to be below
@@ -147,12 +148,12 @@ def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
     """
     m = len(room.which)
     most = min(_STOPS, m - 1)
-    x, stopped = np.zeros(m), np.empty(most, np.int64)
+    x, stopped, absent = np.zeros(m), np.empty(most, np.int64), np.ones(m, bool)
+    inverse: dict[int, np.ndarray] = {}  # columns of H^-1, which are solved for together
     z = cho_solve(factor, room.slopes, check_finite=False)
     P, BP = np.empty((m, most + 1), order="F"), np.empty((most + 1, most + 1))
-    column_of_B = np.ones(m)
+    P[:, 0] = cho_solve(factor, np.ones(m), check_finite=False)
     for k in range(most + 1):
-        P[:, k] = cho_solve(factor, column_of_B, check_finite=False)
         BP[0, k] = BP[k, 0] = P[:, k].sum()
         BP[1 : k + 1, k] = BP[k, 1 : k + 1] = P[stopped[:k], k]
         d = -z - P[:, : k + 1] @ np.linalg.solve(BP[: k + 1, : k + 1], np.append(-z.sum(), -z[stopped[:k]]))
@@ -169,8 +170,14 @@ def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
         i = moves[steps.argmin()]
         x[i] = room.up[i] if d[i] > 0.0 else room.down[i]
         stopped[k] = i
-        column_of_B = np.zeros(m)
-        column_of_B[i] = 1.0
+        if absent[i]:
+            some = moves[np.argsort(steps)]
+            some = some[absent[some]][:_TOGETHER]
+            units, absent[some] = np.zeros((m, len(some)), order="F"), False
+            units[some, np.arange(len(some))] = 1.0
+            columns = cho_solve(factor, units, overwrite_b=True, check_finite=False)
+            inverse |= dict(zip(some.tolist(), columns.T, strict=True))
+        P[:, k + 1] = inverse[int(i)]
     return x
 
 

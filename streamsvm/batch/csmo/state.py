@@ -21,7 +21,7 @@ from streamsvm.batch.csmo.columns import (
     store_sparse,
     value_cost,
 )
-from streamsvm.batch.csmo.given import GivenRows
+from streamsvm.batch.csmo.given import GivenRows, add_rows, gather
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
 from streamsvm.batch.csmo.tiles import (
     Tiles,
@@ -35,7 +35,7 @@ from streamsvm.batch.csmo.tiles import (
 )
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
-from streamsvm.core.threads import Workers, stop_if_asked
+from streamsvm.core.threads import Each, Workers, each_alone, stop_if_asked
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
 _FEW_DENSE = 250_000  # values of few rows, which are dense however many of them are 0
@@ -66,7 +66,13 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, few: bool = False
+    groups: Groups,
+    bounds: Bounds,
+    kernel: Kernel,
+    epsilon: float | None,
+    total: float = 0.0,
+    few: bool = False,
+    each: Each = each_alone,
 ) -> Problem:
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum.
 
@@ -77,7 +83,7 @@ def problem_of(
         X = few_rows(X, kernel)
     given, rows, tiles = X if isinstance(X, GivenRows) else None, None, None
     if given is None:
-        rows, tiles, kernel = _training_rows(X, kernel)
+        rows, tiles, kernel = _training_rows(X, kernel, each)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
@@ -102,12 +108,12 @@ def _has_one_value(values: np.ndarray) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Tiles | None, Kernel]:
+def _training_rows(X: Any, kernel: Kernel, each: Each) -> tuple[Rows, Tiles | None, Kernel]:
     """Return X in float64, as tiles take it, and the kernel for these; ValueError if too large. Destroys a dense X."""
     n, values = X.shape[0], X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
     if not sparse.issparse(X):
-        rows, kernel = as_indicators(X, kernel)
+        rows, kernel = as_indicators(X, kernel, each)
         if rows is X and kernel.kind == RBF:
             X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and have more digits
         X = rows
@@ -232,7 +238,14 @@ class State:
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
+        self.values: np.ndarray | None = None
         self.unshrink()
+
+    def compute_values(self) -> None:
+        """Compute the kernel values of all rows, which no others are computed beside; they must be in the working set."""
+        values, everything = np.empty((len(self.b), len(self.b)), np.float32), np.arange(len(self.b))
+        self.matrix(everything, values, everything)
+        self.values = values
 
     @property
     def precise(self) -> bool:
@@ -263,6 +276,9 @@ class State:
         The rows are given by their places in the working set.
         """
         p, of, to = self.problem, self.which[some], self.which if others is None else self.which[others]
+        if self.values is not None:
+            gather(self.values, of, to, out)
+            return
         if p.given is not None:
             p.given.write(of, to, out)
             return
@@ -270,7 +286,8 @@ class State:
             self._write_exactly(of, to, out)
             return
         here: Any = self._tiles
-        block(here.take(some), here if others is None else here.take(others), out, self.workers.each)
+        left = here.take(some)
+        block(left, here if others is None else left if others is some else here.take(others), out, self.workers.each)
         for values, rows, columns in ((out, of, to), (out.T, to, of)):
             if len(far := np.flatnonzero(~p.tiles.near[rows])):
                 values[far] = self._exact_values(rows[far], columns)
@@ -303,12 +320,7 @@ class State:
         ascents, descents, _ = self.derivatives()
         free = np.flatnonzero((ascents == descents) & (slots.slot_of < 0))
         for begin in range(0, len(free) if len(free) < len(slots.owner) else 0, _FILLED):
-            self._put(free[begin : begin + _FILLED])
-
-    def _put(self, some: np.ndarray) -> None:
-        values = np.empty((len(some), len(self.which)), np.float32)
-        self.matrix(some, values)
-        self.cache.put(some, values)
+            self.cache.put(free[begin : begin + _FILLED], self.matrix)
 
     def provide_columns(self, wanted: int) -> None:
         """Write the column that steps wait for, and with it those that they are about to want."""
@@ -320,7 +332,7 @@ class State:
             for values in (ascents, -descents):
                 others = np.flatnonzero(absent & (values < np.inf))
                 some = np.union1d(some, others[_least_places(values[others], size // 2)])
-        self._put(some)
+        self.cache.put(some, self.matrix)
 
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
@@ -328,6 +340,9 @@ class State:
         if not len(moved):
             return
         change, columns = change[moved], columns[moved]
+        if self.values is not None:
+            add_rows(self.values, columns, change, which, gradient)
+            return
         if p.tiles is None:
             self.add_exactly(change, columns, which, gradient)
             return

@@ -9,7 +9,7 @@ it is for rows that lie near their mean, measured by gamma, or that have small i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +18,17 @@ from scipy import sparse
 from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr, column
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d, exp64, value_of_product
-
-Each = Callable[[Callable[[int], None], Iterable[int]], None]
+from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
+_WIDER = 4  # tiles with a quarter of the rows have so many times the columns
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
-_SHARE = 4 * ROWS  # of a thread
+_PARTS, _LEAST, _VALUES = 32, (16, 128), 2**16  # items of a loop; rows of one at least, dense and sparse, and values
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
 _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
+_AT_ONCE = 2**17  # values that are compared
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _MIRRORED = 64  # rows of a matrix that are mirrored at once
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
@@ -72,23 +73,44 @@ class Tiles(NamedTuple):
     whole: bool  # whether products are exact: they are those of small integers
 
 
-def as_indicators(X: np.ndarray, kernel: Kernel) -> tuple[Any, Kernel]:
+def as_indicators(X: np.ndarray, kernel: Kernel, each: Each = each_alone) -> tuple[Any, Kernel]:
     """Return rows X [n, d] as indicators of the rarer value of each feature, and the kernel that has the same values for these.
 
     They are an array, or CSR where that is quicker. X and the kernel stay as they are if that is not Gaussian, or unless each
     feature has two values, with the same gap between them, or one.
     """
-    low, high = X.min(axis=0), X.max(axis=0)
+    n, d = X.shape
+    size = max(_AT_ONCE // max(d, 1), 1)
+    begins = range(0, n, size)
+    extremes, strange = np.empty((2, len(begins), d)), []
+
+    def find_extremes(begin: int) -> None:
+        part = X[begin : begin + size]
+        part.min(axis=0, out=extremes[0, begin // size])
+        part.max(axis=0, out=extremes[1, begin // size])
+
+    each(find_extremes, begins)
+    low, high = extremes[0].min(axis=0), extremes[1].max(axis=0)
     gaps = np.unique((high - low)[high > low])
     first = X[:100]  # most data with other features are recognised by these
     if kernel.kind != RBF or len(gaps) != 1 or not ((first == low) | (first == high)).all():
         return X, kernel
-    upper = high == X
-    if not (upper | (low == X)).all():
+    two, gap = np.flatnonzero(high > low), float(gaps[0])
+    rarer, counts = np.empty((n, len(two)), bool), np.empty((len(begins), len(two)))
+
+    def compare(begin: int) -> None:
+        part = X[begin : begin + size]
+        upper = high == part
+        if not (upper | (low == part)).all():
+            strange.append(begin)
+        rarer[begin : begin + size] = upper[:, two]
+        counts[begin // size] = np.count_nonzero(rarer[begin : begin + size], axis=0)
+
+    each(compare, begins)
+    if strange:
         return X, kernel
-    upper = upper[:, high > low]
-    rarer, gap = upper ^ (upper.mean(axis=0) > 0.5), float(gaps[0])
-    few = np.count_nonzero(rarer) < len(X) * (rarer.shape[1] - _SPARE)
+    rarer ^= counts.sum(axis=0) > 0.5 * n
+    few = np.count_nonzero(rarer) < n * (rarer.shape[1] - _SPARE)
     return csr_of(rarer) if few else rarer.astype(np.float64), kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
 
 
@@ -137,38 +159,35 @@ def csr_of(X: np.ndarray) -> Any:
     return sparse.csr_array((X.ravel()[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
 
 
-def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each | None = None) -> None:
+def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alone) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
-    others = other_side(right)
+    others, size = other_side(right), _rows_of_item(left, right)
 
     def write(start: int) -> None:
-        for rows, first, tile in product_tiles(left, others, start, start + _SHARE):
+        for rows, first, tile in product_tiles(left, others, start, start + size, wide=True):
             _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), rows.start, first, out)
 
-    (each or _each_alone)(write, range(0, left.n, _SHARE))
+    each(write, range(0, left.n, size))
 
 
-def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each | None = None) -> None:
-    """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles.
-
-    ``each(add, begins)`` calls the function ``add`` for each number.
-    """
-    others, c = other_side(right), coefficients.astype(right.values.dtype)
+def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each = each_alone) -> None:
+    """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles."""
+    others, c, size = other_side(right), coefficients.astype(right.values.dtype), _rows_of_item(left, right)
 
     def add(start: int) -> None:
         scratch = np.empty(COLUMNS)
-        for rows, first, tile in product_tiles(left, others, start, start + _SHARE):
+        for rows, first, tile in product_tiles(left, others, start, start + size, wide=True):
             if tile.dtype == np.float32:
                 _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
             else:
                 _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[rows])
 
-    (each or _each_alone)(add, range(0, left.n, _SHARE))
+    each(add, range(0, left.n, size))
 
 
-def _each_alone(do: Callable[[int], None], items: Iterable[int]) -> None:
-    for item in items:
-        do(item)
+def _rows_of_item(left: Vectors, right: Vectors) -> int:
+    """Return how many rows of one, with all of the other, are an item of a loop: however many threads there are."""
+    return max(-(-left.n // _PARTS), _VALUES // max(right.n, 1), _LEAST[not left.dense.shape[1]])
 
 
 def other_side(rows: Vectors) -> Vectors:
@@ -182,39 +201,44 @@ def other_side(rows: Vectors) -> Vectors:
     return rows._replace(dense=dense)
 
 
-def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
-    """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these."""
-    for begin in range(start, min(stop, left.n), ROWS):
-        rows = slice(begin, min(begin + ROWS, stop, left.n))
-        for first, tile in _tile_products(left, right, rows.start, rows.stop):
-            yield rows, first, tile
+def product_tiles(
+    left: Vectors, right: Vectors, start: int, stop: int, *, wide: bool = False
+) -> Iterator[tuple[slice, int, np.ndarray]]:
+    """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these.
 
-
-def _tile_products(left: Vectors, right: Vectors, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number of the first of some other rows, and their products with the rows from ``begin`` to ``end``."""
-    dtype = left.values.dtype
+    Where ``wide``, tiles of dense rows have fewer rows and more columns.
+    """
+    stop, dtype = min(stop, left.n), left.values.dtype
     if left.dense.shape[1]:
-        rows, memory = left.dense[begin:end], np.empty(ROWS * COLUMNS, dtype)
-        for first in range(0, right.n, COLUMNS):
-            others = right.dense[first : first + COLUMNS]
-            tile = memory[: len(rows) * len(others)].reshape(len(rows), len(others))
-            np.matmul(rows, others.T, out=tile)
-            yield first, tile
+        memory, height = np.empty(ROWS * COLUMNS, dtype), ROWS // _WIDER if wide else ROWS
+        columns = _WIDER * COLUMNS if wide else COLUMNS
+        for begin in range(start, stop, height):
+            rows = slice(begin, min(begin + height, stop))
+            some = left.dense[rows]
+            for first in range(0, right.n, columns):
+                others = right.dense[first : first + columns]
+                tile = memory[: len(some) * len(others)].reshape(len(some), len(others))
+                np.matmul(some, others.T, out=tile)
+                yield rows, first, tile
         return
     lanes = left.lanes
-    places, tile = np.zeros(left.features, np.int32), np.empty((end - begin, lanes), dtype)
-    longest = int(np.diff(left.starts[begin : end + 1]).max(initial=0))
+    places, tile = np.zeros(left.features, np.int32), np.empty((min(stop - start, ROWS), lanes), dtype)
+    longest = int(np.diff(left.starts[start : stop + 1]).max(initial=0))
     hits, weights, squares = np.empty(longest + 1, np.int32), np.empty(longest + 1, dtype), np.zeros(lanes, dtype)
-    own = left.squares[begin:end] if left.kernel.kind == RBF else np.zeros(end - begin, dtype)
+    own = left.squares if left.kernel.kind == RBF else np.zeros(left.n, dtype)
     for first in range(0, right.n, lanes):
         last = min(first + lanes, right.n)
         panel = np.zeros((min(int(right.starts[last] - right.starts[first]), left.features) + 1, lanes), dtype)
         if left.kernel.kind == RBF:
             squares[: last - first] = right.squares[first:last]
         _lay_out(right.starts, right.indices, right.values, first, last, places, panel)
-        _sparse_products(left.starts, left.indices, left.values, own, begin, end, squares, places, panel, hits, weights, tile)
+        for begin in range(start, stop, ROWS):
+            rows = slice(begin, min(begin + ROWS, stop))
+            _sparse_products(
+                left.starts, left.indices, left.values, own[rows], begin, rows.stop, squares, places, panel, hits, weights, tile
+            )
+            yield rows, first, tile[: rows.stop - begin]
         places[right.indices[right.starts[first] : right.starts[last]]] = 0
-        yield first, tile
 
 
 def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:
@@ -318,14 +342,16 @@ def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, 
     """Add K c of a tile [m, at least n] with c float32 [n]."""
     scale, n = np.float32(-kernel.gamma * LOG2E), len(coefficients)
     for i in range(len(products)):
-        row, total = products[i], np.float32(0.0)
-        if kernel.kind == RBF:
-            for j in range(np.uint64(n)):
-                total += exp2(scale * row[j]) * coefficients[j]
-        else:
-            for j in range(n):
-                total += np.float32(value_of_product(kernel, np.float64(row[j]))) * coefficients[j]
-        out[i] += total
+        row = products[i]
+        for first in range(0, n, COLUMNS):
+            last, total = np.uint64(min(first + COLUMNS, n)), np.float32(0.0)
+            if kernel.kind == RBF:
+                for j in range(np.uint64(first), last):
+                    total += exp2(scale * row[j]) * coefficients[j]
+            else:
+                for j in range(np.uint64(first), last):
+                    total += np.float32(value_of_product(kernel, np.float64(row[j]))) * coefficients[j]
+            out[i] += total
 
 
 @compiled(nogil=True, fastmath=FAST)
@@ -333,13 +359,13 @@ def _add_exact_values(
     gamma: float, distances: np.ndarray, coefficients: np.ndarray, scratch: np.ndarray, out: np.ndarray
 ) -> None:
     """Add K c of a tile of squared distances [m, at least n] with c float64 [n], for the Gaussian kernel."""
-    n = len(coefficients)
     for i in range(len(distances)):
-        total = 0.0
-        exp64(distances[i], -gamma, n, scratch)
-        for j in range(np.uint64(n)):
-            total += scratch[j] * coefficients[j]
-        out[i] += total
+        for first in range(0, len(coefficients), COLUMNS):
+            some, total = coefficients[first : first + COLUMNS], 0.0
+            exp64(distances[i, first : first + COLUMNS], -gamma, len(some), scratch)
+            for j in range(np.uint64(len(some))):
+                total += scratch[j] * some[j]
+            out[i] += total
 
 
 @compiled(nogil=True, fastmath=FAST)
