@@ -125,10 +125,15 @@ def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone)
     new, hashes = np.ones(len(order), bool), hashes[order]
     new[1:] = hashes[1:] != hashes[:-1]
     alike = np.flatnonzero(~new)
-    if len(alike):
-        new[alike] |= (bits[order[alike]] != bits[order[alike - 1]]).any(axis=1)
+
+    def compare(begin: int) -> None:
+        some = alike[begin : begin + size]
+        rows, others = order[some], order[some - 1]
+        new[some] |= (bits[rows] != bits[others]).any(axis=1)
         if values is not None:
-            new[alike] |= values[order[alike]] != values[order[alike - 1]]
+            new[some] |= values[rows] != values[others]
+
+    each(compare, range(0, len(alike), size))
     groups = np.empty(len(order), np.int64)
     groups[order] = np.cumsum(new) - 1
     return groups

@@ -107,7 +107,7 @@ class GivenRows:
         """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
         support = np.flatnonzero(b)
         if self.matrix is not None:
-            add_rows(self.matrix, self._which[columns[support]], b[support], self._which[which], out)
+            _add_rows(self.matrix, self._which[columns[support]], b[support], self._which[which], out)
             return out
         size = max(_VALUES // max(len(support), 1), 1)
         for begin in range(0, len(which) if len(support) else 0, size):
@@ -172,7 +172,7 @@ def gather(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray)
 
 
 @compiled(nogil=True)
-def add_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
+def _add_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
     """Add b_s K[which, s] to ``out`` for each of some rows s; these lie in one piece, and are columns, too."""
     for k in range(len(rows)):
         row, factor = K[rows[k]], b[k]

@@ -21,7 +21,7 @@ from streamsvm.batch.csmo.columns import (
     store_sparse,
     value_cost,
 )
-from streamsvm.batch.csmo.given import GivenRows, add_rows, gather
+from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
 from streamsvm.batch.csmo.tiles import (
     Tiles,
@@ -238,14 +238,7 @@ class State:
         self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
-        self.values: np.ndarray | None = None
         self.unshrink()
-
-    def compute_values(self) -> None:
-        """Compute the kernel values of all rows, which no others are computed beside; they must be in the working set."""
-        values, everything = np.empty((len(self.b), len(self.b)), np.float32), np.arange(len(self.b))
-        self.matrix(everything, values, everything)
-        self.values = values
 
     @property
     def precise(self) -> bool:
@@ -276,9 +269,6 @@ class State:
         The rows are given by their places in the working set.
         """
         p, of, to = self.problem, self.which[some], self.which if others is None else self.which[others]
-        if self.values is not None:
-            gather(self.values, of, to, out)
-            return
         if p.given is not None:
             p.given.write(of, to, out)
             return
@@ -340,9 +330,6 @@ class State:
         if not len(moved):
             return
         change, columns = change[moved], columns[moved]
-        if self.values is not None:
-            add_rows(self.values, columns, change, which, gradient)
-            return
         if p.tiles is None:
             self.add_exactly(change, columns, which, gradient)
             return

@@ -28,6 +28,7 @@ _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its 
 _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
+_SHARED = 8  # items that rows are enough for, or else columns are shared
 _AT_ONCE = 2**17  # values that are compared
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _MIRRORED = 64  # rows of a matrix that are mirrored at once
@@ -62,6 +63,12 @@ class Vectors(NamedTuple):
         return self._replace(
             squares=self.squares[which], dense=self.dense[which], starts=X.indptr.astype(np.int64),
             indices=X.indices.astype(np.int32, copy=False), values=X.data,
+        )  # fmt: skip
+
+    def part(self, begin: int, end: int) -> Vectors:
+        """Return the rows from ``begin`` to ``end``, which share the memory."""
+        return self._replace(
+            squares=self.squares[begin:end], dense=self.dense[begin:end], starts=self.starts[begin : end + 1]
         )  # fmt: skip
 
 
@@ -161,13 +168,15 @@ def csr_of(X: np.ndarray) -> Any:
 
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alone) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
-    others, size = other_side(right), _rows_of_item(left, right)
+    others, by_rows = other_side(right), left.n >= min(right.n, _SHARED * _LEAST[not left.dense.shape[1]])
+    size = _rows_of_item(left, right) if by_rows else _rows_of_item(right, left)
 
     def write(start: int) -> None:
-        for rows, first, tile in product_tiles(left, others, start, start + size, wide=True):
-            _store_values(left.kernel, tile, min(tile.shape[1], right.n - first), rows.start, first, out)
+        column, some = (0, others) if by_rows else (start, others.part(start, start + size))
+        for rows, first, tile in product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n)), wide=True):
+            _store_values(left.kernel, tile, min(tile.shape[1], some.n - first), rows.start, column + first, out)
 
-    each(write, range(0, left.n, size))
+    each(write, range(0, left.n if by_rows else right.n, size))
 
 
 def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each = each_alone) -> None:
