@@ -296,7 +296,8 @@ class ColumnCache:
 
     def put(self, which: np.ndarray, write: Callable[[np.ndarray, np.ndarray], None]) -> None:
         """Let ``write(columns, out)`` write some columns, float32 [m, n], over those that were used longest ago."""
-        places, m, n = _claimed_slots(self.slots, which), len(which), len(self.slots.slot_of)
+        m, n, places = len(which), len(self.slots.slot_of), np.empty(len(which), np.int64)
+        _claim_slots(self.slots, which, places)
         order, first = np.argsort(places), int(places.min())
         if places.max() - first == m - 1:  # side by side, as they are in a cache that was empty
             write(which[order], self.buffer[n * first : n * (first + m)].reshape(m, n))
@@ -369,9 +370,7 @@ def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.nd
 
 
 @compiled(nogil=True)
-def _claimed_slots(slots: Slots, which: np.ndarray) -> np.ndarray:
-    """Return the slots that columns of some numbers, int64 [m], are to be written into."""
-    places = np.empty(len(which), np.int64)
+def _claim_slots(slots: Slots, which: np.ndarray, places: np.ndarray) -> None:
+    """Write into ``places``, int64 [m], the slots that columns of some numbers, int64 [m], are to be written into."""
     for t in range(len(which)):
         places[t], _ = find(slots.slot_of, slots.owner, slots.newer, slots.older, which[t])
-    return places

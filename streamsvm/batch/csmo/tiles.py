@@ -21,9 +21,9 @@ from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d
 from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
-_WIDER = 4  # tiles with a quarter of the rows have so many times the columns
+_WIDER = 4  # times the columns, where there are a quarter of the rows
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
-_PARTS, _LEAST, _VALUES = 32, (16, 128), 2**16  # items of a loop; rows of one at least, dense and sparse, and values
+_PARTS, _LEAST, _VALUES = 32, (32, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
 _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
@@ -215,12 +215,15 @@ def product_tiles(
 ) -> Iterator[tuple[slice, int, np.ndarray]]:
     """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these.
 
-    Where ``wide``, tiles of dense rows have fewer rows and more columns.
+    Where ``wide``, tiles of few dense rows have more columns.
     """
     stop, dtype = min(stop, left.n), left.values.dtype
     if left.dense.shape[1]:
-        memory, height = np.empty(ROWS * COLUMNS, dtype), ROWS // _WIDER if wide else ROWS
-        columns = _WIDER * COLUMNS if wide else COLUMNS
+        memory = np.empty(ROWS * COLUMNS, dtype)
+        height, columns = ROWS, COLUMNS
+        if wide and stop > start:
+            height = -(-(stop - start) // -(-(stop - start) // ROWS))  # they are about equally high
+            columns *= min(ROWS // height, _WIDER)
         for begin in range(start, stop, height):
             rows = slice(begin, min(begin + height, stop))
             some = left.dense[rows]
