@@ -61,8 +61,8 @@ class _Form(NamedTuple):
     vectors: Vectors
     farthest: float  # gamma times the squared norm of a row that is near enough
     steep: float  # 2 gamma (p + 4)
-    #: Of each tile, the machines that have coefficients there, and these, [machines, vectors]. In float32, rows c and c |s|^2
-    #: follow, where c is the largest |c| of a vector.
+    #: Of each tile, the machines that have coefficients there, and these, [machines, vectors]. In float32, those of one machine
+    #: are [blocks, vectors], and rows c and c |s|^2 follow, where c is the largest |c| of a vector.
     tiles: list[tuple[Any, np.ndarray]]
     has: np.ndarray  # float64 [tiles, machines]: 1 where a machine has coefficients
 
@@ -179,6 +179,9 @@ class KernelSums:
             machines = np.flatnonzero(self._coefficients[:, part].any(axis=1))
             factors = self._coefficients[machines, part]
             if dtype is np.float32:
+                if len(self._coefficients) == 1:  # a row for each block: 0 beside it rounds nothing
+                    of_block = np.arange(factors.shape[1]) // _BLOCK
+                    factors = np.where(of_block == np.arange(COLUMNS // _BLOCK)[:, np.newaxis], factors, 0.0)
                 factors = np.vstack([factors, size[part], size[part] * squares[part]])
             tiles.append((machines, factors.astype(dtype)))
         has = np.zeros((len(tiles), len(self._coefficients)))
@@ -203,12 +206,10 @@ class KernelSums:
             number = first // form.vectors.lanes
             machines, factors = form.tiles[number]
             values = _kernel_values(self._kernel, products, memory)[:, : factors.shape[1]]
-            if sizes is None:
-                out[machines, rows] += factors @ values.T
-                continue
-            sums = _sums_of_one(values, factors) if len(factors) == 3 else factors @ values.T
-            out[machines, rows] += sums[:-2]
-            sizes[:, number, rows] = sums[-2:]
+            sums = factors @ values.T
+            if sizes is not None:
+                sums, sizes[:, number, rows] = sums[:-2], sums[-2:]
+            out[machines, rows] += sums.sum(axis=0, dtype=np.float64) if len(out) == 1 else sums
         return out
 
 
@@ -216,17 +217,6 @@ def _relative_rows(X: Any, centre: Any) -> np.ndarray:
     """Return rows as an array, relative to a centre [d]; None: to 0."""
     X = X.toarray() if sparse.issparse(X) else X
     return X if centre is None else X - centre
-
-
-def _sums_of_one(values: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Return the product for one machine, float64 [3, rows]; the first sum is one in float64 of those of blocks."""
-    n, out = factors.shape[1] - factors.shape[1] % _BLOCK, np.empty((3, len(values)))
-    blocks = values[:, :n].reshape(len(values), n // _BLOCK, _BLOCK).swapaxes(0, 1)
-    out[0] = (blocks @ factors[0, :n].reshape(n // _BLOCK, _BLOCK, 1)).sum(axis=0, dtype=np.float64)[:, 0]
-    out[0] += values[:, n:] @ factors[0, n:]
-    for k in (1, 2):
-        out[k] = values @ factors[k]
-    return out
 
 
 def _kernel_values(kernel: Kernel, products: np.ndarray, memory: np.ndarray) -> np.ndarray:
