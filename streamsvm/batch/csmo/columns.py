@@ -259,6 +259,7 @@ def expand(
 
 
 _ROW_BYTES = 16  # of bookkeeping for a row and its slot
+_AT_ONCE = 64  # columns that are computed before they are moved to their slots
 
 
 class Slots(NamedTuple):
@@ -302,10 +303,12 @@ class ColumnCache:
         if places.max() - first == m - 1:  # side by side, as they are in a cache that was empty
             write(which[order], self.buffer[n * first : n * (first + m)].reshape(m, n))
             return
-        values = np.empty((m, n), np.float32)
-        write(which, values)
-        for place, column_values in zip(places, values, strict=True):
-            self.buffer[n * place : n * (place + 1)] = column_values
+        for begin in range(0, m, _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            values = np.empty((len(which[some]), n), np.float32)
+            write(which[some], values)
+            for place, column_values in zip(places[some], values, strict=True):
+                self.buffer[n * place : n * (place + 1)] = column_values
 
     @property
     def has_room_for_all(self) -> bool:

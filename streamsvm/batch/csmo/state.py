@@ -164,7 +164,7 @@ def feasible_point(problem: Problem, b: np.ndarray) -> np.ndarray:
 PAUSE = 1e9
 
 _ROUNDED = 1e-5  # thrice what products in float32 round of a kernel value: times the largest bound, it must be below ``tol``
-_BATCH, _FILLED = 64, 512  # columns that are computed together: those that steps want, and those that are sure to be used
+_BATCH = 64  # columns that are computed together, where steps want some
 _SHARES = 4  # of a thread in the rows of an expansion
 
 
@@ -309,8 +309,8 @@ class State:
             return
         ascents, descents, _ = self.derivatives()
         free = np.flatnonzero((ascents == descents) & (slots.slot_of < 0))
-        for begin in range(0, len(free) if len(free) < len(slots.owner) else 0, _FILLED):
-            self.cache.put(free[begin : begin + _FILLED], self.matrix)
+        if 0 < len(free) < len(slots.owner):
+            self.cache.put(free, self.matrix)
 
     def provide_columns(self, wanted: int) -> None:
         """Write the column that steps wait for, and with it those that they are about to want."""

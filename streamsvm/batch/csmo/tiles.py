@@ -21,7 +21,6 @@ from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d
 from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
-_WIDER = 4  # times the columns, where there are a quarter of the rows
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
 _PARTS, _LEAST, _VALUES = 32, (32, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
@@ -173,7 +172,7 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alon
 
     def write(start: int) -> None:
         column, some = (0, others) if by_rows else (start, others.part(start, start + size))
-        for rows, first, tile in product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n)), wide=True):
+        for rows, first, tile in product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n))):
             _store_values(left.kernel, tile, min(tile.shape[1], some.n - first), rows.start, column + first, out)
 
     each(write, range(0, left.n if by_rows else right.n, size))
@@ -185,7 +184,7 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
     def add(start: int) -> None:
         scratch = np.empty(COLUMNS)
-        for rows, first, tile in product_tiles(left, others, start, start + size, wide=True):
+        for rows, first, tile in product_tiles(left, others, start, start + size):
             if tile.dtype == np.float32:
                 _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
             else:
@@ -196,7 +195,8 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
 def _rows_of_item(left: Vectors, right: Vectors) -> int:
     """Return how many rows of one, with all of the other, are an item of a loop: however many threads there are."""
-    return max(-(-left.n // _PARTS), _VALUES // max(right.n, 1), _LEAST[not left.dense.shape[1]])
+    least = _LEAST[not left.dense.shape[1]]
+    return -(-max(-(-left.n // _PARTS), _VALUES // max(right.n, 1), 1) // least) * least
 
 
 def other_side(rows: Vectors) -> Vectors:
@@ -210,25 +210,15 @@ def other_side(rows: Vectors) -> Vectors:
     return rows._replace(dense=dense)
 
 
-def product_tiles(
-    left: Vectors, right: Vectors, start: int, stop: int, *, wide: bool = False
-) -> Iterator[tuple[slice, int, np.ndarray]]:
-    """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these.
-
-    Where ``wide``, tiles of few dense rows have more columns.
-    """
+def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
+    """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these."""
     stop, dtype = min(stop, left.n), left.values.dtype
     if left.dense.shape[1]:
         memory = np.empty(ROWS * COLUMNS, dtype)
-        height, columns = ROWS, COLUMNS
-        if wide and stop > start:
-            height = -(-(stop - start) // -(-(stop - start) // ROWS))  # they are about equally high
-            columns *= min(ROWS // height, _WIDER)
-        for begin in range(start, stop, height):
-            rows = slice(begin, min(begin + height, stop))
-            some = left.dense[rows]
-            for first in range(0, right.n, columns):
-                others = right.dense[first : first + columns]
+        for begin in range(start, stop, ROWS):
+            rows = slice(begin, min(begin + ROWS, stop))
+            for first in range(0, right.n, COLUMNS):
+                some, others = left.dense[rows], right.dense[first : first + COLUMNS]
                 tile = memory[: len(some) * len(others)].reshape(len(some), len(others))
                 np.matmul(some, others.T, out=tile)
                 yield rows, first, tile
@@ -354,16 +344,14 @@ def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, 
     """Add K c of a tile [m, at least n] with c float32 [n]."""
     scale, n = np.float32(-kernel.gamma * LOG2E), len(coefficients)
     for i in range(len(products)):
-        row = products[i]
-        for first in range(0, n, COLUMNS):
-            last, total = np.uint64(min(first + COLUMNS, n)), np.float32(0.0)
-            if kernel.kind == RBF:
-                for j in range(np.uint64(first), last):
-                    total += exp2(scale * row[j]) * coefficients[j]
-            else:
-                for j in range(np.uint64(first), last):
-                    total += np.float32(value_of_product(kernel, np.float64(row[j]))) * coefficients[j]
-            out[i] += total
+        row, total = products[i], np.float32(0.0)
+        if kernel.kind == RBF:
+            for j in range(np.uint64(n)):
+                total += exp2(scale * row[j]) * coefficients[j]
+        else:
+            for j in range(n):
+                total += np.float32(value_of_product(kernel, np.float64(row[j]))) * coefficients[j]
+        out[i] += total
 
 
 @compiled(nogil=True, fastmath=FAST)
@@ -371,13 +359,13 @@ def _add_exact_values(
     gamma: float, distances: np.ndarray, coefficients: np.ndarray, scratch: np.ndarray, out: np.ndarray
 ) -> None:
     """Add K c of a tile of squared distances [m, at least n] with c float64 [n], for the Gaussian kernel."""
+    n = len(coefficients)
     for i in range(len(distances)):
-        for first in range(0, len(coefficients), COLUMNS):
-            some, total = coefficients[first : first + COLUMNS], 0.0
-            exp64(distances[i, first : first + COLUMNS], -gamma, len(some), scratch)
-            for j in range(np.uint64(len(some))):
-                total += scratch[j] * some[j]
-            out[i] += total
+        total = 0.0
+        exp64(distances[i], -gamma, n, scratch)
+        for j in range(np.uint64(n)):
+            total += scratch[j] * coefficients[j]
+        out[i] += total
 
 
 @compiled(nogil=True, fastmath=FAST)
