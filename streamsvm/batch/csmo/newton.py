@@ -171,8 +171,8 @@ def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
         x[i] = room.up[i] if d[i] > 0.0 else room.down[i]
         stopped[k] = i
         if absent[i]:
-            some = moves[np.argsort(steps)]
-            some = some[absent[some]][:_TOGETHER]
+            absent[i], others = False, moves[np.argsort(steps)]
+            some = np.append(i, others[absent[others]][: _TOGETHER - 1])
             units, absent[some] = np.zeros((m, len(some)), order="F"), False
             units[some, np.arange(len(some))] = 1.0
             columns = cho_solve(factor, units, overwrite_b=True, check_finite=False)
