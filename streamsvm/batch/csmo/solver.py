@@ -79,9 +79,12 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         free = np.flatnonzero(ascents == descents)
         new = min(_NEW, largest - len(free))
         middle = _middle_slope(ascents, descents, free)
-        wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
-        if new < _LEAST or (len(free) > _FREE * n and _ROOM * wanted < len(buffer) / n):
+        if new < _LEAST:
             break
+        if len(free) > _FREE * n:
+            wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
+            if _ROOM * wanted < len(buffer) / n:
+                break
         which = _block_variables(
             ascents, descents, middle, free, _places_of(before, state.which), new, min(_BLOCK, largest), number
         )

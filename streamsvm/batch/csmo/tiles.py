@@ -22,12 +22,12 @@ from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
-_PARTS, _LEAST, _VALUES = 32, (32, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
+_PARTS, _LEAST, _VALUES = 32, (64, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
 _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
-_SHARED = 8  # items that rows are enough for, or else columns are shared
+_SHARED = 4  # items that rows are enough for, or else columns are shared
 _AT_ONCE = 2**17  # values that are compared
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _MIRRORED = 64  # rows of a matrix that are mirrored at once
@@ -58,7 +58,8 @@ class Vectors(NamedTuple):
         """Return a copy of some rows, int64 [m]."""
         if self.dense.shape[1]:
             return self._replace(squares=self.squares[which], dense=self.dense[which])
-        X = sparse.csr_array((self.values, self.indices, self.starts), (len(self.squares), self.features))[which]
+        starts = self.starts.astype(np.int32) if self.starts[-1] < 2**31 else self.starts  # else all indices are converted
+        X = sparse.csr_array((self.values, self.indices, starts), (len(self.squares), self.features))[which]
         return self._replace(
             squares=self.squares[which], dense=self.dense[which], starts=X.indptr.astype(np.int64),
             indices=X.indices.astype(np.int32, copy=False), values=X.data,
@@ -195,8 +196,8 @@ def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: n
 
 def _rows_of_item(left: Vectors, right: Vectors) -> int:
     """Return how many rows of one, with all of the other, are an item of a loop: however many threads there are."""
-    least = _LEAST[not left.dense.shape[1]]
-    return -(-max(-(-left.n // _PARTS), _VALUES // max(right.n, 1), 1) // least) * least
+    least, size = _LEAST[not left.dense.shape[1]], max(left.n // _PARTS, _VALUES // max(right.n, 1))
+    return max(size - size % _LEAST[0], least)
 
 
 def other_side(rows: Vectors) -> Vectors:
