@@ -22,7 +22,7 @@ from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
-_PARTS, _LEAST, _VALUES = 32, (64, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
+_PARTS, _LEAST, _VALUES = 16, (64, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
 _FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
