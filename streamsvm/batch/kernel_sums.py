@@ -179,7 +179,7 @@ class KernelSums:
             machines = np.flatnonzero(self._coefficients[:, part].any(axis=1))
             factors = self._coefficients[machines, part]
             if dtype is np.float32:
-                if len(self._coefficients) == 1:  # a row for each block: 0 beside it rounds nothing
+                if len(machines) == len(self._coefficients) == 1:  # a row for each block: 0 beside it rounds nothing
                     of_block = np.arange(factors.shape[1]) // _BLOCK
                     factors = np.where(of_block == np.arange(COLUMNS // _BLOCK)[:, np.newaxis], factors, 0.0)
                 factors = np.vstack([factors, size[part], size[part] * squares[part]])
