@@ -5,8 +5,9 @@ from __future__ import annotations
 import concurrent.futures.thread
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
@@ -81,35 +82,45 @@ class Workers(AbstractContextManager["Workers"]):
             self._pool.shutdown(cancel_futures=True)
 
     def each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
-        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all have ended."""
+        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all have ended: the first is raised."""
         if self._pool is None:
             for item in items:
                 do(item)
             return
-        items = list(items)
-        queue = iter(items)
+        queue: deque[T] = deque(items)
+        errors: list[BaseException] = []
+        futures: list[Future[None]] = []
 
         def work() -> None:
             try:
-                for item in queue:
+                while queue:
+                    try:
+                        item = queue.popleft()
+                    except IndexError:  # another thread has taken the last one
+                        return
                     do(item)
-            finally:
-                for _ in queue:  # after an exception, no call begins
-                    pass
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                errors.append(error)
+                queue.clear()
+                if stop is not None:
+                    stop.set()
 
-        futures = [self._pool.submit(copy_context().run, work) for _ in range(min(self.threads, len(items)) - 1)]
         try:
+            for _ in range(min(self.threads, len(queue)) - 1):
+                futures.append(self._pool.submit(copy_context().run, work))
             work()
             for future in futures:
-                future.result()
-        except BaseException:
+                if not future.cancel():  # it has begun
+                    future.result()
+        except BaseException:  # an interrupt between calls
             if stop is not None:
                 stop.set()
             raise
         finally:
-            for future in futures:
-                future.cancel()
-            concurrent.futures.wait(futures)
+            queue.clear()
+            concurrent.futures.wait([future for future in futures if not future.cancel()])
+        if errors:
+            raise errors.pop(0)  # which must not be held by its own traceback
 
 
 _asked: ContextVar[tuple[threading.Event, ...]] = ContextVar("_asked", default=())

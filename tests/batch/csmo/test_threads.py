@@ -149,6 +149,20 @@ def test_an_error_of_one_thread_ends_the_others():
         assert stop.is_set() == (threads > 1)
 
 
+def test_the_first_error_is_raised_and_asks_the_others_to_stop():
+    stop, begun, caller = threading.Event(), threading.Barrier(2), threading.get_ident()
+
+    def do(_):
+        begun.wait(PATIENCE)
+        if threading.get_ident() != caller:
+            raise ValueError("one")
+        assert stop.wait(PATIENCE)
+        raise KeyboardInterrupt  # as `stop_if_asked` does
+
+    with Workers(2) as some, pytest.raises(ValueError, match="one"):
+        some.each(do, range(2), stop)
+
+
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])
 def test_number_of_threads(n_jobs, expected):
     assert thread_count(n_jobs) == expected
