@@ -206,6 +206,11 @@ def _copies_of_callees(library: Any) -> list[Any]:
     return [function for function in functions if function.linkage.name == "linkonce_odr"]
 
 
+def _is_ours(function: Any, *others: str) -> bool:
+    """Return whether a function is one of the library, or of other packages that are named."""
+    return (function.__module__ or "").partition(".")[0] in {"streamsvm", *others}
+
+
 def _is_called_by_python(function: Any) -> bool:
     """Return whether a module has a function under its name as one that is compiled. Others are implementations for callers."""
     return isinstance(getattr(sys.modules.get(function.__module__), function.__name__, None), Dispatcher)
@@ -228,28 +233,34 @@ def _compiled_refusal(source, slices):  # type: ignore[no-untyped-def] # numba c
 
 
 def _read_once() -> None:
-    """Keep what numba reads of functions that are written out in their callers, and copy it once for each call."""
-    worker = inline_closurecall.InlineWorker
-    read, kept = worker.run_untyped_passes, {}
+    """Keep what numba reads of the library's functions that are written out in callers, and copy it once for each call.
 
-    def untyped(self: Any, function: Any, enable_ssa: bool = False) -> Any:
-        if enable_ssa:  # an implementation of `overload`, made for types of arguments
-            return read(self, function, enable_ssa)
+    Functions of users are read anew for each call, as numba does: a number that they take from their module may have changed.
+    """
+    worker = inline_closurecall.InlineWorker
+    read, inline, kept = worker.run_untyped_passes, worker.inline_function, {}
+
+    def inline_function(self: Any, caller: Any, block: Any, i: int, function: Any, arg_typs: Any = None) -> Any:
+        if not _is_ours(function) or function.__closure__:
+            return inline(self, caller, block, i, function, arg_typs)
         if function not in kept:
             kept[function] = read(self, function)
         self.flags.enable_ssa = False  # as reading does
         made = kept[function].copy()
         made.blocks = copy.deepcopy(made.blocks)
-        for block in made.blocks.values():
-            block.copies = 2  # which numba would make of it
-        return made
+        for of_function in made.blocks.values():
+            of_function.copies = 2  # which numba would make of it
+        return self.inline_ir(caller, block, i, made, function.__code__.co_freevars, arg_typs=arg_typs)
 
-    def deepcopy(block: Any) -> Any:
-        block.copies = left = getattr(block, "copies", 0) - 1
-        return copy.deepcopy(block) if left < 0 else block
+    def deepcopy(value: Any) -> Any:
+        left = getattr(value, "copies", 0)
+        if left == 0:
+            return copy.deepcopy(value)
+        value.copies = left - 1
+        return value
 
-    worker.run_untyped_passes = untyped
-    inline_closurecall.copy = SimpleNamespace(deepcopy=deepcopy)
+    worker.inline_function = inline_function
+    inline_closurecall.copy = SimpleNamespace(**{**vars(copy), "deepcopy": deepcopy})
 
 
 def _change_numba() -> None:
@@ -292,7 +303,7 @@ def _change_numba() -> None:
 
     def without_wrappers(self: Any, flags: Any) -> Any:
         # Numba's own functions, and implementations of `overload`: nobody calls them from Python.
-        ours = (self.py_func.__module__ or "").partition(".")[0] in {"numba", "streamsvm"}
+        ours = _is_ours(self.py_func, "numba")
         if _state.depth and ours and not _is_called_by_python(self.py_func):
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return customize(self, flags)
