@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, optimize, sparse
 
-from streamsvm.core.kernels import LARGEST_KERNEL, RBF, Kernel, kernel_matrix, negative_exponentials, values_of_products
+from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel, kernel_matrix, negative_exponentials, values_of_products
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
 _HELD_VALUES = 8_000_000  # kernel values, float32, that are held, twice; more are computed in each pass
@@ -21,6 +21,7 @@ _DAMPING, _LEAST_DAMPING = 0.05, 1e-5  # of the first step, relative to the curv
 _CONJUGATE, _SOLVED = 6, 0.01  # gradients of a step at most, and part of the squared residual at which fewer do
 _GAIN = 0.002  # of the squared error: a step that gains less is the last one
 _FLAT = 0.03  # of the mean curvature, added to each: a vector that nothing depends on must not fly away
+_LEAST = 2.0**-126  # of a sum of squares, as of a kernel value in float32: where no row is near, nothing is divided by 0
 _SHARPNESS = 5.0  # of the softmax: an output that is 1 above the others has a probability of .99
 
 
@@ -126,14 +127,14 @@ class ReducedSet:
         """
         if passes == 0 or not self._can_move(vectors):
             return vectors
-        dtype, damping = self._rough_dtype(vectors), _DAMPING
-        fit = self._fitted(vectors, _ROUGH_RIDGE, dtype)
+        fit, damping = self._fitted(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors)), _DAMPING
         for _ in range(math.ceil(passes / (1 + _CONJUGATE) * (1.0 + _FEW / max(vectors.shape)))):
             step, promised = self._step(fit, damping)
             if not promised > 0.0:
                 break
-            with np.errstate(over="ignore", invalid="ignore"):  # far from all rows; the next step is then shorter
-                new = self._fitted(fit.vectors + step, _ROUGH_RIDGE, dtype)
+            moved, gain = fit.vectors + step, -math.inf
+            if np.abs(moved).max() <= LARGEST_FEATURE:  # else the next step is shorter
+                new = self._fitted(moved, _ROUGH_RIDGE, fit.roots.dtype)
                 gain = fit.total - new.total
             damping *= 0.2 if gain > 0.7 * promised else 1.0 if gain > 0.4 * promised else 4.0
             damping = max(damping, _LEAST_DAMPING)
@@ -141,6 +142,8 @@ class ReducedSet:
                 fit = new
                 if gain <= _GAIN * new.total:
                     break
+            elif promised <= _GAIN * fit.total:  # shorter steps gain less
+                break
         return fit.vectors
 
     def follow(
@@ -165,7 +168,9 @@ class ReducedSet:
 
         def parts(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             a = back @ point[: m * outputs].reshape(m, outputs)
-            return a, vectors if scale is None else point[m * outputs :].reshape(vectors.shape) / scale
+            if scale is None:
+                return a, vectors
+            return a, np.clip(point[m * outputs :].reshape(vectors.shape) / scale, -LARGEST_FEATURE, LARGEST_FEATURE)
 
         def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
             a, Z = parts(point)
@@ -219,6 +224,7 @@ class ReducedSet:
             elif gaussian:
                 X[:, -1] = np.square(X[:, :d]).sum(axis=1)
                 distances = X @ S.T
+                np.maximum(distances, 0.0, out=distances)  # they round
                 K = np.empty_like(distances)
                 negative_exponentials(distances.ravel(), self.kernel.gamma, K.size, K.reshape(-1))
             else:
@@ -243,15 +249,16 @@ class ReducedSet:
             c += K.T @ wanted[chunk]
             if m * len(roots) <= _HELD_VALUES:
                 held.append(K)
-        products[np.diag_indices(m)] += max(ridge * np.trace(products) / max(m, 1), np.finfo(np.float64).tiny)
+        products[np.diag_indices(m)] += max(ridge * np.trace(products) / max(m, 1), _LEAST)
         fit = _Fit(vectors, products, np.linalg.solve(products, c), roots, held, -wanted)
         for chunk, _, K in self._weighted_chunks(fit):
             fit.errors[chunk] += K @ fit.coefficients.astype(dtype)
         return fit
 
+    @np.errstate(over="ignore", invalid="ignore")  # where no row is near a vector: then nothing is promised
     def _step(self, fit: _Fit, damping: float) -> tuple[np.ndarray, float]:
         """Return a step of the vectors, float64 [m, d], and how much it promises to gain: by conjugate gradients."""
-        dtype, factors = fit.roots.dtype, linalg.lu_factor(fit.products)
+        dtype, factors = fit.roots.dtype, linalg.lu_factor(fit.products, check_finite=False)
         a, Z = fit.coefficients.astype(dtype), fit.vectors - self._centre(fit.vectors)
 
         def products_with(step: np.ndarray) -> np.ndarray:
@@ -261,7 +268,7 @@ class ReducedSet:
             for chunk, X, K in self._weighted_chunks(fit):
                 changes[chunk] = np.einsum("ij,ij->i", K @ (a * V), X)[:, np.newaxis] if a.shape[1] == 1 else (X @ V.T * K) @ a
                 of_a += K.T @ changes[chunk]
-            return self._gradient(fit, changes, linalg.lu_solve(factors, of_a))
+            return self._gradient(fit, changes, linalg.lu_solve(factors, of_a, check_finite=False))
 
         curvature, gradient = self._curvature(fit), self._gradient(fit, fit.errors, np.zeros(a.shape))
         step, left, direction, size = np.zeros_like(Z), -gradient, np.zeros_like(Z), np.inf
@@ -304,7 +311,7 @@ class ReducedSet:
             squares += np.square(X[:, :-1]).sum(axis=1) @ K
         squares += np.square(Z).sum(axis=1) * sums[:, -1] - 2.0 * (Z * sums[:, :-1]).sum(axis=1)
         curvature = 4.0 * self.kernel.gamma**2 * np.maximum(squares, 0.0) * np.square(fit.coefficients).sum(axis=1) / d
-        return np.asarray(curvature + _FLAT * curvature.mean() + np.finfo(np.float64).tiny)[:, np.newaxis]
+        return np.asarray(curvature + _FLAT * curvature.mean() + _LEAST)[:, np.newaxis]
 
 
 def _sums_of_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray) -> np.ndarray:

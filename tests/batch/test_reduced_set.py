@@ -1,5 +1,6 @@
 """Few vectors for a function: their choice, coefficients against a slow twin, gradients against differences."""
 
+import itertools
 import math
 
 import numpy as np
@@ -96,6 +97,14 @@ def test_vectors_stay_where_they_cannot_move(monkeypatch):
     assert perfect.move(vectors, 5) is vectors
     monkeypatch.setattr("streamsvm.batch.reduced_set._MOVED_VALUES", 23)
     assert reduced.move(vectors, 5) is vectors
+
+
+def test_vectors_that_no_row_is_near_stay_finite():
+    for gamma, size in itertools.product((1e-30, 50.0, 1e37), (1, 8)):
+        reduced, vectors = problem(Kernel(RBF, gamma, 0.0, 3), outputs=3)
+        moved = reduced.move(vectors[:size] + 10.0, 40)
+        followed = reduced.follow(moved, reduced.solve(moved), np.zeros(3), 10)
+        assert all(np.isfinite(numbers).all() for numbers in (moved, *followed))
 
 
 @pytest.mark.parametrize("kernel", [GAUSS, Kernel(LINEAR, 1.0, 0.0, 1)], ids=["moves", "stays"])
