@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, optimize, sparse
 
-from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel, kernel_matrix, negative_exponentials, values_of_products
+from streamsvm.core.kernels import (
+    LARGEST_FEATURE,
+    LARGEST_KERNEL,
+    RBF,
+    Kernel,
+    kernel_matrix,
+    negative_exponentials,
+    values_of_products,
+)
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
 _HELD_VALUES = 8_000_000  # kernel values, float32, that are held, twice; more are computed in each pass

@@ -82,7 +82,7 @@ class Workers(AbstractContextManager["Workers"]):
             self._pool.shutdown(cancel_futures=True)
 
     def each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
-        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all have ended: the first is raised."""
+        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all end; the first one is raised."""
         if self._pool is None:
             for item in items:
                 do(item)
@@ -106,8 +106,7 @@ class Workers(AbstractContextManager["Workers"]):
                     stop.set()
 
         try:
-            for _ in range(min(self.threads, len(queue)) - 1):
-                futures.append(self._pool.submit(copy_context().run, work))
+            futures.extend(self._pool.submit(copy_context().run, work) for _ in range(min(self.threads, len(queue)) - 1))
             work()
             for future in futures:
                 if not future.cancel():  # it has begun
