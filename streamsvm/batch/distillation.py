@@ -113,9 +113,9 @@ def to_budget(
     With m support vectors of the machine and a budget of B, it costs O(m B d) to choose vectors, O(r m d) for the machine's
     decision values on r rows, and O(r B (B + d)) for each step: 2 seconds for B = 500 and 10 features, .2 for B = 50. r is 30
     B, and at least 5,000 if there are that many; from B = 667 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
-    for the rows, O(B^2 + 10 B d) for the fit, and 64 MB of kernel values, or 128 MB where vectors are too far from each other for
-    float32, measured by gamma. Vectors are moved if the kernel is Gaussian and B d is at most 1,000,000. Sparse rows stay sparse, and none are added between them, if they would take more than 64 MB as an
-    array.
+    for the rows, O(B^2 + 10 B d) for the fit, and 64 MB of kernel values, or 128 MB where vectors are too far from each other
+    for float32, measured by gamma. Vectors are moved if the kernel is Gaussian and B d is at most 1,000,000. Sparse rows stay
+    sparse, and none are added between them, if they would take more than 64 MB as an array.
 
     A search for a loss tries 25 vectors, 50, 100 and so on, then two numbers between the last that was too few and the first
     that was enough, so that the budget is within a fifth of the smallest; it takes two to three times as long as its last

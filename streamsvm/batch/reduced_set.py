@@ -150,7 +150,7 @@ class ReducedSet:
                 fit = new
                 if gain <= _GAIN * new.total:
                     break
-            elif promised <= _GAIN * fit.total:  # shorter steps gain less
+            elif promised <= _GAIN**2 * fit.total:  # shorter steps gain less
                 break
         return fit.vectors
 
