@@ -40,10 +40,12 @@ class Groups:
 
     Grouped are the n rows ``which`` of X, an array float64 [N, d], CSR without duplicates, or rows whose kernel values are given;
     ``targets`` is None for classification. ``first`` int64 [m] has a row of each group, ``places`` int64 [n] each row's group.
+    ``each`` is the loop in which threads may share what is done with rows.
     """
 
     def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None, each: Each = each_alone) -> None:
-        self._X, self._each = X[which] if len(which) < X.shape[0] else X, each
+        self._X = X[which] if len(which) < X.shape[0] else X
+        self.each: Each = each
         self.places: np.ndarray = self._X.same_rows() if isinstance(self._X, GivenRows) else same_rows(self._X, targets, each)
         self.first: np.ndarray = np.empty(int(self.places.max()) + 1, np.int64)
         self.first[self.places] = np.arange(len(which))
@@ -61,7 +63,7 @@ class Groups:
         def copy(begin: int) -> None:
             X[begin : begin + _COPIED] = self._X[self.first[begin : begin + _COPIED]]
 
-        self._each(copy, range(0, len(self), _COPIED))
+        self.each(copy, range(0, len(self), _COPIED))
         return X
 
     def sums(self, values: np.ndarray) -> np.ndarray:

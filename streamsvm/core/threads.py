@@ -64,8 +64,8 @@ T = TypeVar("T")
 Each = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
-def each_alone(do: Callable[[int], None], items: Iterable[int]) -> None:
-    """Call a function for each number, without threads."""
+def each_alone(do: Callable[[T], Any], items: Iterable[T]) -> None:
+    """Call a function for each item, without threads."""
     for item in items:
         do(item)
 
@@ -84,8 +84,7 @@ class Workers(AbstractContextManager["Workers"]):
     def each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
         """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all end; the first one is raised."""
         if self._pool is None:
-            for item in items:
-                do(item)
+            each_alone(do, items)
             return
         queue: deque[T] = deque(items)
         errors: list[BaseException] = []

@@ -240,7 +240,7 @@ class CSMO(KernelMachine):
             groups = Groups(rows, which, None if training.targets is None else training.targets[which], workers.each)
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
             few = is_few(len(groups), self.cache_size)
-            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few, workers.each)
+            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
             solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers, look)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution

@@ -35,7 +35,7 @@ from streamsvm.batch.csmo.tiles import (
 )
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
-from streamsvm.core.threads import Each, Workers, each_alone, stop_if_asked
+from streamsvm.core.threads import Each, Workers, stop_if_asked
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
 _FEW_DENSE = 250_000  # values of few rows, which are dense however many of them are 0
@@ -66,13 +66,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    groups: Groups,
-    bounds: Bounds,
-    kernel: Kernel,
-    epsilon: float | None,
-    total: float = 0.0,
-    few: bool = False,
-    each: Each = each_alone,
+    groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, few: bool = False
 ) -> Problem:
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum.
 
@@ -83,7 +77,7 @@ def problem_of(
         X = few_rows(X, kernel)
     given, rows, tiles = X if isinstance(X, GivenRows) else None, None, None
     if given is None:
-        rows, tiles, kernel = _training_rows(X, kernel, each)
+        rows, tiles, kernel = _training_rows(X, kernel, groups.each)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
