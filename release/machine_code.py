@@ -35,7 +35,7 @@ from streamsvm.core.compiling.machine_code import ABOUT, LIBRARY, sources_digest
 from streamsvm.core.compiling.signatures import Array, Group, Number, numba_types, parse
 
 #: What numba calls scipy's matrix products and decompositions.
-LINEAR_ALGEBRA = re.compile(rb"numba_(ez_)?xx\w+")
+LINEAR_ALGEBRA = re.compile(r"numba_(ez_)?xx\w+")
 #: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
 FOREIGN = re.compile(
     r"_?Py\w+|_ITM_\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len|str)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
@@ -51,23 +51,37 @@ TO_PYTHON = {
 }
 
 
-def object_of(function: Any, arguments: tuple[Any, ...], name: str, machine: Any) -> bytes:
-    """Return an object file with a function, as ``name``, and as ``name_c`` for calls by address."""
+def module_of(function: Any, arguments: tuple[Any, ...], name: str) -> Any:
+    """Return the LLVM code of a function and all that it calls. It is named ``name``, and ``name_c`` for calls by address."""
     result = function.compile_entry(arguments)
     module = binding.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     names = {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"}
     for value in (*module.functions, *module.global_variables):
-        if value.is_declaration:
-            continue
         if value.name in names:
             value.linkage, value.name = "external", names[value.name]
-        else:
+        elif value.linkage == binding.Linkage.external and not value.is_declaration:
             value.linkage = "internal"
+    return module
+
+
+def object_of(modules: Iterator[Any], names: set[str]) -> bytes:
+    """Return an object file with the functions of modules that have these names. What several modules call is in it once."""
+    whole = next(modules)
+    for module in modules:
+        whole.link_in(module)
+    for value in (*whole.functions, *whole.global_variables):
+        if not value.is_declaration and value.name not in names:
+            value.linkage = "internal"
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
+        cpu=PROCESSOR, features="", opt=3, reloc="pic", codemodel="default"
+    )
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=0))
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, builder)
-    return bytes(machine.emit_object(module))
+    passes.run(whole, builder)
+    return bytes(machine.emit_object(whole))
 
 
 class Wrapper:
@@ -152,25 +166,23 @@ def main(folder: Path) -> None:
     """Write the machine code."""
     folder.mkdir(parents=True, exist_ok=True)
     library, about = folder / LIBRARY.name, folder / ABOUT.name
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    triple = binding.get_process_triple()
-    machine = binding.Target.from_triple(triple).create_target_machine(
-        cpu=PROCESSOR, features="", opt=3, reloc="pic", codemodel="default"
-    )
     table = json.loads(TARGET.read_text())["entries"]
     entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
-    with tempfile.TemporaryDirectory() as work:
-        wrappers, objects = [], []
+    wrappers: list[Wrapper] = []
+
+    def modules() -> Iterator[Any]:
         for number, (place, signature) in enumerate(entries):
+            if sys.stdout.isatty():
+                print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
             function, name = find(place), f"streamsvm_{number}"
-            path = Path(work, f"{name}.o")
-            content = object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine)
-            path.write_bytes(content)
-            objects.append(str(path))
-            needs_scipy = LINEAR_ALGEBRA.search(content) is not None
+            module = module_of(function, numba_types(signature.partition(" -> ")[0]), name)
+            needs_scipy = any(LINEAR_ALGEBRA.fullmatch(called.name) for called in module.functions)
             wrappers.append(Wrapper(name, place, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
-            print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
+            yield module
+
+    with tempfile.TemporaryDirectory() as work:
+        path = Path(work, "streamsvm.o")
+        path.write_bytes(object_of(modules(), {f"streamsvm_{n}{end}" for n in range(len(entries)) for end in ("", "_c")}))
         source = Path(work, "machine_code.c")
         rows = [
             f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c, {w.needs_scipy:d}}},'
@@ -193,7 +205,7 @@ def main(folder: Path) -> None:
             "-Wl,-Bsymbolic",
             *([f'-DLEVEL="{PROCESSOR}"'] if PROCESSOR.startswith("x86-64-") else []),
         ]
-        command = [*shlex.split(os.environ.get("CC", "cc")), *flags, *includes, str(source), *objects, "-o", str(library), "-lm"]
+        command = [*shlex.split(os.environ.get("CC", "cc")), *flags, *includes, str(source), str(path), "-o", str(library), "-lm"]
         subprocess.run(command, check=True)
     undefined = subprocess.run(["nm", "-D", "--undefined-only", str(library)], check=True, capture_output=True, text=True).stdout
     unknown = [
