@@ -26,8 +26,8 @@ def of_each_kind(values, kind_of=type):
 def checks_of_river(models):
     """Return each model with river's checks of it, those that are marked alike together, as parameters.
 
-    The growth of memory only shows after many rows, so the thorough list has it. Features that come and go lead to other indexes
-    in compiled code; what else river asks is not asked again without compiling.
+    The growth of memory only shows after many rows, so the thorough list has it, of the first model of a kind. Features that
+    come and go lead to other indexes in compiled code; what else river asks is not asked again without compiling.
     """
     found = {}
     for number, of_kind in enumerate(of_each_kind(models)):
@@ -35,6 +35,8 @@ def checks_of_river(models):
         for check in checks.yield_checks(model):
             marks = list(of_kind.marks)
             if check.__name__ == "check_bounded_memory_growth":
+                if marks:
+                    continue
                 marks.append(pytest.mark.thorough)
             if check.__name__ not in ("check_emerging_features", "check_disappearing_features"):
                 marks.append(pytest.mark.once)

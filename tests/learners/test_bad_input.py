@@ -1,5 +1,6 @@
 """Input that is refused: by name, and without a trace in the model; also by `check_one`, which changes nothing."""
 
+import math
 import os
 import pickle
 import subprocess
@@ -11,31 +12,113 @@ import numpy as np
 import pandas as pd
 import pytest
 from numba import config
+from river import base
 
 from problems import learned_by, snapshot
 from refused import refused
-from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, learners
+from streamsvm import (
+    BSCAClassifier,
+    BSCARegressor,
+    BSGDClassifier,
+    BSGDRegressor,
+    KernelRLSClassifier,
+    OneClassBSGD,
+    SVMClassifier,
+    SVMRegressor,
+    learners,
+)
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.steps.descent import step
 from streamsvm.core.steps.rule import learn_rows
-from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.labels import Labels
 
+#: Learners with room for three features, of which the rows that they have learned have two.
+MADE = {
+    "bsgd": lambda: BSGDClassifier(budget=5, max_features=3, seed=1),
+    "without scaling": lambda: BSGDClassifier(budget=5, max_features=3, scaling=None, seed=1),
+    "bsca": lambda: BSCAClassifier(budget=5, max_features=3, replay=4, class_weight="balanced", seed=0),
+    "linear": lambda: OnlineLinearSVC(max_features=3),
+    "least squares": lambda: KernelRLSClassifier(budget=5, max_features=3),
+    "committee": lambda: SVMClassifier("low", max_features=3, seed=0),
+    "bsgd of numbers": lambda: BSGDRegressor(budget=5, max_features=3),
+    "bsca of numbers": lambda: BSCARegressor(budget=5, max_features=3),
+    "linear of numbers": lambda: OnlineLinearSVR(max_features=3),
+    "committee of numbers": lambda: SVMRegressor("low", max_features=3, seed=0),
+    "one class": lambda: OneClassBSGD(budget=5, max_features=3),
+}
+ROWS_ARE_NO_MAPPINGS = [(x, "a row must be a mapping") for x in (None, [1.0], "ab", pd.Series({"a": 1.0}))]
+WRONG_ROWS = [
+    *(
+        ({**row, name: value}, f"feature {name!r} is")
+        for value in ("1.5", None, 1 + 2j, [1.0], {}, math.nan, math.inf, -math.inf, 1e39, 10**400)
+        for name in ("a", "new", 7)
+        for row in ({}, {"a": 1.0, "b": 2.0})
+    ),
+    *ROWS_ARE_NO_MAPPINGS,
+    ({"a": 1.0, **{f"g{i}": 1.0 for i in range(3)}}, "has no column left: max_features=3.*overflow='hash'"),
+    *(({name: 1.0}, "2,0.. characters") for name in ("n" * 2000, ("n" * 1996,))),
+]
+WRONG_LABELS = [None, math.nan, [1], {"a": 1}, pd.NA, pd.NaT, np.float32("inf")]
+WRONG_TARGETS = [None, math.nan, [1.0], math.inf, -1e300, 10**400, "1.0"]
+WRONG_WEIGHTS = [-1.0, math.nan, math.inf, "2", None, True]
 
+
+def learned(name, n):
+    """A learner of this name that has learned rows, and whether it predicts labels or numbers."""
+    model = MADE[name]()
+    labels, numbers = isinstance(model, base.Classifier), isinstance(model, base.Regressor)
+    for i in range(n):
+        model.learn_one({"a": float(i), "b": -1.0}, *([i % 2 == 0] if labels else [i / 3.0] if numbers else []))
+    return model, labels, numbers
+
+
+@pytest.mark.parametrize("n", [0, 5])
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_refused_leaves_no_trace(name, n):
+    model, labels, numbers = learned(name, n)
+    y = [1.0] if numbers else [] if not labels else ["new"] if not n or model.max_classes > 2 else [True]
+    for x, match in WRONG_ROWS:
+        refused(match, model.learn_one, x, *y)
+    ask = model.predict_one if y else model.score_one
+    for x, match in ROWS_ARE_NO_MAPPINGS:
+        refused(match, ask, x)
+    if n:
+        refused("feature 'a' is", ask, {"a": math.nan, "b": 1.0})
+        refused("row 1", model.predict_many if y else model.score_many, pd.DataFrame({"a": [1.0, np.inf], "b": 0.0}))
+    for value in (1e19, 1e30) if model.__dict__.get("scaling", getattr(model, "scaling", None)) is None else ():
+        refused("too large", model.learn_one, {"a": value, "new": 1.0}, *y)
+    X = pd.DataFrame({"a": [1.0, 2.0], "c": [0.0, 1.0]})
+    for value in (np.nan, np.inf):
+        refused("row 1: feature 'c' is", model.learn_many, X.assign(c=[1.0, value]), *([y * 2] if y else []))
+    refused("max_features=3", model.learn_many, X.assign(d=1.0, e=2.0), *([y * 2] if y else []))
+    if not y:
+        return
+    for wrong in WRONG_LABELS if labels else WRONG_TARGETS:
+        match = "label" if labels else "target .* is not a finite number"
+        refused(match, model.learn_one, {"a": 1.0, "new": 1.0}, wrong)
+        refused(f"row 1: {match}", model.learn_many, X, [*y, wrong])
+    for w in WRONG_WEIGHTS:
+        refused("w must be", model.learn_one, {"a": 1.0, "new": 1.0}, *y, w)
+        if w is not True:
+            refused(None, model.learn_many, X, y * 2, [1.0, w], error=(ValueError, TypeError))
+    before = snapshot(model)
+    model.learn_one({"a": 1.0, "new": 1.0}, *y, 0.0)
+    model.learn_many(X, y * 2, 0)
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e30])
 @pytest.mark.parametrize(
-    "value", ["1.5", None, 1 + 2j, [1.0], {}, float("nan"), float("inf"), -float("inf"), 1e39, np.nan, 10**400]
+    "make", [lambda **more: BSGDClassifier(budget=3, seed=0, **more), OnlineLinearSVC], ids=["bsgd", "linear"]
 )
-@pytest.mark.parametrize("name", ["a", "new", 7])
-def test_features(model, value, name):
-    for x in ({name: value}, {"a": 1.0, "b": 2.0, name: value}):
-        refused(f"feature {name!r} is", model.learn_one, x, True)
-    if name == "a" and model.n_support:
-        refused("feature 'a' is", model.predict_one, {"a": value, "b": 1.0})
-
-
-@pytest.mark.parametrize("y", [None, float("nan"), [1], {"a": 1}, pd.NA, pd.NaT, np.float32("inf")])
-def test_labels(model, y):
-    refused("label", model.learn_one, {"a": 1.0}, y)
+def test_features_that_are_ignored_are_not_looked_at(make, value):
+    one, many = (make(max_features=1, overflow="ignore") for _ in range(2))
+    for model in (one, many):
+        model.learn_one({"a": 1.0}, True)
+    one.learn_one({"a": 2.0, "b": value}, False)
+    many.learn_many(pd.DataFrame({"a": [2.0], "b": [value]}), [False])
+    assert snapshot(one) == snapshot(many)
 
 
 @pytest.mark.parametrize("kind", [str, str.encode, np.str_], ids=["str", "bytes", "numpy"])
@@ -69,34 +152,6 @@ def test_rows_of_a_label_too_many_are_ignored_and_counted_with_one_warning(weigh
     assert one.clone().n_ignored == 0
 
 
-def test_a_batch_that_is_refused_ignores_no_row():
-    model = BSGDClassifier(budget=5, max_classes=2)
-    refused("row 3: label None", model.learn_many, np.ones((4, 1)), ["x", "y", "z", None])
-    refused("row 3: label .* is a list", model.learn_many, np.ones((4, 1)), ["x", "y", "z", []])
-    refused("row 0: feature 0 is nan", model.learn_many, np.array([[np.nan], [1.0], [1.0]]), ["x", "y", "z"])
-    assert (model.n_ignored, model.labels) == (0, [])
-
-
-@pytest.mark.parametrize("wrong", [-1, 1.5, "2", True])
-def test_a_count_of_ignored_rows_that_is_none_is_refused(wrong):
-    state = BSGDClassifier(budget=5).__getstate__()
-    refused("number of rows that it ignored is", BSGDClassifier.__new__(BSGDClassifier).__setstate__, {**state, "ignored": wrong})
-
-
-@pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf"), "2", None])
-def test_weights(model, w):
-    refused("w must be", model.learn_one, {"a": 1.0}, True, w)
-    refused("w must be a finite number .*, not True", model.learn_one, {"a": 1.0}, True, True)
-    refused(None, model.learn_many, np.ones((2, 1)), [True, False], [1.0, w], error=(ValueError, TypeError))
-
-
-def test_weight_zero_changes_nothing(model):
-    before = snapshot(model)
-    model.learn_one({"a": 1.0, "z": 1.0}, "x", 0.0)
-    model.learn_many(np.ones((2, 7)), ["x", "y"], 0)
-    assert snapshot(model) == before
-
-
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_nothing_is_compiled_anew_for_another_kind_of_number():
     model = BSGDClassifier(budget=3, max_features=3)
@@ -114,14 +169,10 @@ def test_nothing_is_compiled_anew_for_another_kind_of_number():
 
 
 def test_frames(model):
-    before = snapshot(model)
-    good = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
+    before, good = snapshot(model), pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
     for X, y, match in (
         (good.assign(b=["x", "y"]), [True, False], "feature 'b' is of type"),
-        (good.assign(b=[1.0, None]), [True, False], "row 1: feature 'b' is nan"),
-        (good.assign(b=[np.inf, 0.0]), [True, False], "row 0: feature 'b' is inf"),
         (good, [True], "X has 2 rows, y 1"),
-        (good.assign(c=1.0, d=2.0), [True, False], "max_features=3"),
         (np.ones(3), [True], "2-D"),
         (np.array([["a"]]), [True], "2-D array of numbers"),
         ([[1.0]], [True], "must be an eager frame"),
@@ -149,33 +200,12 @@ def test_empty_rows_are_rows_of_zeros():
     assert model.predict_one({}) is True
 
 
-def test_rows_that_are_refused_use_up_no_name():
-    for overflow in ("raise", "hash", "ignore"):
-        model = BSGDClassifier(budget=3, max_features=2, overflow=overflow, scaling=None)
-        model.learn_one({"a": 1.0}, True)
-        for value in (1e19, 1e39, "x"):
-            refused(r"feature 'b'|too large", model.learn_one, {"a": 1.0, "b": value}, False)
-        for x in (None, [1.0], "ab", pd.Series({"a": 1.0})):
-            refused("a row must be a mapping", model.learn_one, x, "new")
-            refused("a row must be a mapping", model.predict_one, x)
-
-
 def test_rows_whose_hashed_values_add_up_to_too_much():
     for scaling, value in ((None, 6e17), ("auto", 3e38)):
         model = BSGDClassifier(budget=3, max_features=1, overflow="hash", scaling=scaling)
         model.learn_one({"a": 1.0}, True)
         X = pd.DataFrame({"a": [0.0, value], "b": [1.0, value]})
         refused("row 1: the row is too large", model.learn_many, X, [True, False])
-
-
-@pytest.mark.parametrize("value", [float("nan"), 1e30])
-def test_features_that_are_ignored_are_ignored(value):
-    one, many = (BSGDClassifier(budget=3, max_features=1, overflow="ignore", seed=0) for _ in range(2))
-    for model in (one, many):
-        model.learn_one({"a": 1.0}, True)
-    one.learn_one({"a": 2.0, "b": value}, False)
-    many.learn_many(pd.DataFrame({"a": [2.0], "b": [value]}), [False])
-    assert snapshot(one) == snapshot(many)
 
 
 def test_rows_that_invent_values_are_read_as_they_are():
@@ -217,7 +247,7 @@ def test_columns_do_not_depend_on_key_order_or_hash_seed():
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
         ).stdout
-        for seed in ("1", "2", "3")
+        for seed in "12"
     }
     assert len(outputs) == 1
     assert outputs.pop().startswith("['a', 'b', 'c', 'd']")
@@ -244,23 +274,6 @@ def test_a_row_that_is_huge_leaves_a_model_that_answers():
     refused("the row is too large", model.learn_one, {"a": 1e19}, False)
 
 
-@pytest.mark.parametrize("scale", [1e30, 1e-30])
-def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
-    model = BSGDClassifier(budget=5, scaling=None)
-    for i in range(20):
-        model.learn_one({"a": float(np.float32(min(scale, 1e17) * (i % 3)))}, i % 2 == 0)
-    assert 0.0 < model.effective_gamma <= 1e15
-    assert np.isfinite(model.decision_function_one({"a": 0.0}))
-
-
-def test_rows_are_named_by_their_place_in_what_was_given():
-    model = BSCAClassifier(budget=5, max_classes=2)
-    X = np.array([[1.0], [2.0], [3.0], [4.0]])
-    refused("row 3: label None is no label", model.learn_many, X, ["x", "a", "b", None], [0.0, 1.0, 1.0, 1.0])
-    refused("row 2: feature 0 is nan", model.learn_many, np.array([[1.0], [2.0], [np.nan]]), [True, False, True], [0.0, 1.0, 1.0])
-    assert model.labels == []
-
-
 @pytest.mark.parametrize("rule", ["KernelPerceptron", "Stoptron", "RBP", "Forgetron", "BOGD", "NOGD", "BPAS", "Projectron"])
 def test_rows_of_zeros_take_no_room_under_the_linear_kernel(rule):
     model = getattr(learners, rule)(budget=4, kernel="linear")
@@ -273,36 +286,12 @@ def test_rows_of_zeros_take_no_room_under_the_linear_kernel(rule):
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSGDRegressor, OneClassBSGD, OnlineLinearSVC])
-def test_none_is_no_row(kind):
-    model = kind()
-    before = pickle.dumps(model)
-    labels = () if kind is OneClassBSGD else (1,)
-    answer = model.score_one if kind is OneClassBSGD else model.predict_one
-    for call in (lambda: model.learn_one(None, *labels), lambda: answer(None)):
-        refused(r"a row must be a mapping of feature names to numbers, not None: .* is \{\}", call)
-    assert pickle.dumps(model) == before
-
-
-@pytest.mark.parametrize("kind", [BSGDClassifier, BSGDRegressor, OneClassBSGD, OnlineLinearSVC])
 def test_mutate_says_that_parameters_are_fixed(kind):
     model = kind()
     for name in model._get_params():
         refused(rf"{name} cannot be mutated, nor any other parameter of {kind.__name__}.*clone", model.mutate, {name: 1})
     refused("'lambda' is not an attribute", model.mutate, {"lambda": 1})
     model.mutate({})
-
-
-def test_what_a_subclass_names_as_mutable_can_be_mutated():
-    class Threshold(BSGDClassifier):
-        threshold = 0.5
-
-        @property
-        def _mutable_attributes(self):
-            return {"threshold"}
-
-    model = Threshold()
-    model.mutate({"threshold": 0.7})
-    assert model.threshold == 0.7
 
 
 def test_columns_that_a_model_does_not_know_are_warned_of():

@@ -4,20 +4,11 @@ import pickle
 
 import numpy as np
 import pytest
-from numba import config
-from river import datasets
 
 import naive
-from problems import accuracy
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor
 from streamsvm.core.steps import coordinate_ascent
-
-ROWS = 150 if config.DISABLE_JIT else 1000
-
-
-def bananas(rows=ROWS):
-    return [({"a": x["1"], "b": x["2"]}, y) for x, y in datasets.Bananas().take(rows)]
 
 
 @pytest.mark.parametrize("C", [0.01, 0.5, 1000.0])
@@ -40,16 +31,6 @@ def test_without_an_average_steps_are_as_long_as_asked():
     model = BSCAClassifier(budget=2, C=7.0, averaging=0)
     model._common["t"], model._common["error"] = 10, (0.3, 0.1)
     assert coordinate_ascent.largest_step(model._block, 1.0) == 7.0
-
-
-@pytest.mark.skipif(config.DISABLE_JIT, reason="the twin's tests say what the code does")
-def test_one_pass_is_no_lottery():
-    rows = bananas(2500)
-    rng = np.random.default_rng(0)
-    noisy = [(x, y != (rng.random() < 0.15)) for x, y in rows]
-    Cs = (0.01, 0.1, 1.0, 10.0, 1000.0)
-    accuracies = [100.0 * accuracy(BSCAClassifier(budget=50, C=C, gamma=1.0, seed=0), noisy) for C in Cs]
-    assert max(accuracies) - min(accuracies) < 1.0
 
 
 def turned(n, at, seed=0):
@@ -98,26 +79,6 @@ def test_what_has_forgotten_is_saved_and_goes_on(classes):
         each.learn_many(X[900:], y[900:])
     assert again._store.snapshot() == model._store.snapshot()
     assert np.mean(model.predict_many(X[900:]) == y[900:]) > 0.9
-    model._own["forgotten"] = -1
-    refused("its forgotten is -1", pickle.loads, pickle.dumps(model))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("averaging", "name", "value", "match"),
-    [
-        (3000, "drifts", (9.0, 0.1, np.nan), "its drifts is"),
-        (3000, "drifts", (9.0, -0.1, 0.1), "its drifts is"),
-        (3000, "drifts", (1e30, 0.1, 0.1), "its drifts is"),
-        (3000, "drifts", (9.0, 0.1, 1.5), "its drifts is"),
-        (0, "drifts", (9.0, 0.1, 0.1), "its drifts is .* by its parameters"),
-        (0, "forgotten", 5, "its forgotten is 5, and 0 by its parameters"),
-    ],
-)
-def test_a_chart_that_no_stream_leads_to_is_refused(averaging, name, value, match):
-    model = BSCAClassifier(budget=20, averaging=averaging)
-    model._own[name] = value
-    refused(match, pickle.loads, pickle.dumps(model))
 
 
 @pytest.mark.parametrize(("options", "weight"), [({"averaging": 0}, 1.0), ({}, 2.0), ({"class_weight": "balanced"}, 1.0)])
@@ -253,24 +214,6 @@ def test_replay_of_the_one_row_there_is_equals_learning_it_again():
     light.learn_one({"a": 1.0}, True, 0.5)
     np.testing.assert_allclose(light.coefficients, [[0.4]])  # the window keeps the weight
     refused("is nan", model.learn_one, {"a": float("nan")}, True)
-
-
-def test_a_label_that_was_refused_leaves_the_window_as_it_was():
-    model = BSCAClassifier(budget=5, replay=4, gamma=1.0, scaling=None, seed=0)
-    model.learn_one({"a": 1.0}, "x")
-    model.learn_one({"a": 2.0}, "y")
-    refused("is nan", model.learn_one, {"a": float("nan")}, "z")
-    model.learn_one({"a": 3.0}, "z")
-    assert model._store.views.window_targets[:3].tolist() == [0.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize("value", [0.5, 7.0, -3.0, np.nan])
-def test_pickles_with_targets_that_are_none_are_refused(value):
-    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
-    model = BSCAClassifier(budget=5, replay=4)
-    model.learn_many(X, y)
-    model._store.views.window_targets[2] = value
-    refused("labels that it does not know|no learning leads to|corrupt", pickle.loads, pickle.dumps(model))
 
 
 def test_the_tolerance_and_the_weights_bound_what_is_learned():

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numba import config
-from river import datasets, preprocessing
 
 import naive
 from problems import snapshot
@@ -73,31 +72,6 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
             assert share + weight * (0.5 - share) == pytest.approx(p[positive], abs=1e-9)
 
 
-def test_a_label_that_was_refused_leaves_no_trace():
-    X, y = blobs(50, classes=2)
-    model = BSGDClassifier(budget=10, gamma=0.5, scaling=None)
-    model.learn_many(X, y)
-    refused("feature 1 is nan", model.learn_one, {0: 1.0, 1: float("nan")}, 2)
-    refused("row 2: feature 1 is nan", model.learn_many, np.array([[0.0, 1.0], [1.0, 1.0], [0.0, np.nan]]), [0, 2, 3])
-    assert model.predict_one({0: 1.0, 1: 1.0}) in (0, 1)
-
-
-@pytest.mark.once
-def test_probabilities_agree_with_predictions():
-    model = preprocessing.StandardScaler() | BSGDClassifier(budget=50)
-    right = 0
-    for x, y in datasets.ImageSegments().take(ROWS * 2):
-        p = model.predict_proba_one(x)
-        best = model.predict_one(x)
-        assert (p, best) == ({}, None) if not model["BSGDClassifier"].labels else sum(p.values()) == pytest.approx(1.0)
-        if len(p) > 2:
-            assert p[best] == max(p.values())
-        right += best == y
-        model.learn_one(x, y)
-    if not config.DISABLE_JIT:
-        assert right > 0.75 * 2 * ROWS
-
-
 LEARNERS = [
     BSGDClassifier(budget=15, seed=0),
     BSGDClassifier(budget=15, kernel="linear", fit_intercept=True, class_weight="balanced", seed=0),
@@ -131,23 +105,6 @@ def test_labels_that_come_late_give_the_same_bytes_however_they_are_learned(kind
     again = pickle.loads(pickle.dumps(one))
     assert again.nbytes == one.nbytes
     assert (again.predict_many(X) == one.predict_many(X)).all()
-
-
-@pytest.mark.once
-def test_models_with_different_labels_become_one():
-    X, y = blobs(300, classes=20)
-    models = [BSGDClassifier(budget=30, seed=0) for _ in range(2)]
-    models[0].learn_many(X[y < 2], y[y < 2])
-    models[1].learn_many(X[y > 0], y[y > 0])
-    models[0].merge_with(models[1])
-    assert (len(models[0].labels), models[0].nbytes) == (20, formula(models[0]))
-    models[0].learn_many(X[:20], np.arange(20, 40))
-    assert snapshot(pickle.loads(pickle.dumps(models[0]))) == snapshot(models[0])
-    small = BSGDClassifier(budget=30, max_classes=19, seed=0)
-    other = small.clone()
-    small.learn_many(X[y < 2], y[y < 2])
-    other.learn_many(X[y > 0], y[y > 0])
-    refused("one too many", small.merge_with, other)
 
 
 def test_an_interrupt_while_a_label_takes_its_room_leaves_the_model_as_it_was(monkeypatch):

@@ -150,18 +150,6 @@ def test_units_and_origins_of_features_do_not_matter(kind):
     assert moved == pytest.approx(plain(kind), **({"abs": 0.02} if kind is SVMClassifier else {"rel": 0.05}))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_refused_leave_nothing(kind):
-    model, new = whole(kind), "a third" if kind is SVMClassifier else 1.0
-    for x in ({"f0": float("nan")}, {"f0": 1e39, "new": 1.0}, {"f0": "1"}, {f"f{j}": 1.0 for j in range(9)}):
-        refused("feature|too large", model.learn_one, x, new)
-    for y in (None,) if kind is SVMClassifier else (None, float("nan"), float("inf"), "1"):
-        refused("label|target", model.learn_one, {"f0": 1.0, "new": 1.0}, y)
-        refused("row 1", model.learn_many, np.array([[1.0], [2.0]]), [new, y])
-    refused("row 1", model.learn_many, np.array([[1.0], [np.inf]]), [new, new])
-    refused("feature 'f0' is nan", model.predict_one, {"f0": float("nan")})
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_that_are_constant_for_long_or_come_late(kind):

@@ -32,8 +32,7 @@ def parts(kind, n=3, classes=2, of=rows, **parameters):
 
 @pytest.mark.once
 @pytest.mark.skipif(DISABLE_JIT, reason="too few rows for a tree of models")
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
+@pytest.mark.parametrize(("kind", "classes"), [(BSGDClassifier, 2), (BSCAClassifier, 3)])
 def test_merged_models_merge_again(kind, classes):
     X, y = sectors(6400, classes=classes)
     noise = np.random.default_rng(1).random(len(y)) < 0.15
@@ -174,23 +173,8 @@ def test_hashed_columns_are_those_of_one_model():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kind", [BSCAClassifier, BSGDClassifier])
-def test_rows_help(kind, classes):
-    models, others = (parts(kind, n=4, classes=classes) for _ in range(2))
-    models[0].merge_with(*models[1:])
-    others[0].merge_with(*others[1:], rows=rows(400, seed=2, classes=classes))
-    X, y = rows(2000, seed=5, classes=classes)
-    right, other_right = (np.mean(np.array(model.predict_many(X)) == y) for model in (models[0], others[0]))
-    assert other_right >= right - 0.005
-    assert other_right > 0.9
-    for model in (models[0], others[0]):
-        model.learn_many(*rows(20, seed=8, classes=classes))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("classes", [3, 5])
-def test_noisy_rows_of_several_classes_help(classes):
+def test_noisy_rows_of_several_classes_help():
+    classes = 3
     X, y = rows(8 * EACH, classes=classes)
     noise = np.random.default_rng(1).random(len(y)) < 0.2
     y = np.where(noise, np.random.default_rng(2).integers(classes, size=len(y)), y)
@@ -211,6 +195,7 @@ def test_noisy_rows_of_several_classes_help(classes):
     T, t = rows(2000, seed=5, classes=classes)
     without, with_rows = (np.mean(np.array(model.predict_many(T)) == t) for model in (models[0], others[0]))
     assert with_rows > without
+    others[0].learn_many(*rows(20, seed=8, classes=classes))
 
 
 @pytest.mark.once

@@ -12,7 +12,7 @@ from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory import neighbours
 from streamsvm.learners.committee import _ADDITIVE, _NEIGHBOURS, _ascent_expert, _regression_expert
 
-N = 90 if config.DISABLE_JIT else 600
+N = 90 if config.DISABLE_JIT else 400
 FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
 FEW_NUMBERS = (_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
 LABELS = [False, True, "a third", *range(2, 11)]
@@ -142,7 +142,7 @@ def test_rows_that_are_remembered_and_what_they_say(labels, scaling, monkeypatch
 def test_committees_remember_rows_as_their_twin(labels, scaling):
     model = (SVMClassifier if labels else SVMRegressor)(max_features=9, scaling=scaling, seed=1)
     pair = Beside(model)
-    for x, y, weight in rows(labels, 60 if config.DISABLE_JIT else 200):
+    for x, y, weight in rows(labels, 60 if config.DISABLE_JIT else 120):
         pair.learn(x, y, weight)
     for x, _, _ in rows(labels, 20, seed=1):
         pair.probe(x)

@@ -10,12 +10,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba.core.config import DISABLE_JIT
-from river import checks, datasets, evaluate, linear_model, metrics, preprocessing
+from river import checks, linear_model, preprocessing
 
 from refused import refused
 from saved import dumps
-from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm import BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 
 
@@ -81,8 +80,8 @@ def test_clean_rows_are_not_bounded():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("at", [0, 1, 5, 20, 31, 32, 33, 500, 2999])
-@pytest.mark.parametrize("value", [1e10, -1e10, 3e38, 100.0])
+@pytest.mark.parametrize("at", [0, 5, 31, 32, 500])
+@pytest.mark.parametrize("value", [-1e10, 3e38, 100.0])
 def test_one_absurd_value_moves_no_other_by_much(at, value):
     rows = normal_rows(3000)
     expected = learned(rows)
@@ -144,22 +143,6 @@ def test_deviations_out_of_range(deviations):
     refused("at least 2", BoundedScaler, deviations)
 
 
-@pytest.mark.once
-def test_one_outlier_does_not_ruin_a_model():
-    def accuracy(scaler, outlier=None):
-        rows = list(datasets.Bananas().take(1200 if DISABLE_JIT else 5300))
-        if outlier:
-            rows[500] = (outlier, rows[500][1])
-        model = scaler | BSGDClassifier(budget=50, seed=1)
-        return evaluate.progressive_val_score(rows, model, metrics.Accuracy()).get()
-
-    outlier = {"1": 1e10, "2": 0.0}
-    clean = accuracy(preprocessing.StandardScaler())
-    assert accuracy(preprocessing.StandardScaler(), outlier) < clean - 0.1
-    assert accuracy(BoundedScaler()) == pytest.approx(clean, abs=1e-3)
-    assert accuracy(BoundedScaler(), outlier) > clean - 0.01
-
-
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, lambda columns: np.array(list(columns.values())).T])
 def test_frames_are_learned_as_their_rows(frame):
     rows = normal_rows(200)
@@ -185,15 +168,6 @@ def test_frames_are_learned_as_their_rows(frame):
         with pytest.raises(ValueError, match="row 3: feature 'f1' is inf: features must be finite float32"):
             many.learn_many(given.assign(new=2.0, f1=[*[1.0] * 3, math.inf, *[1.0] * 196]))
         assert dumps(many) == dumps(single)
-
-
-@pytest.mark.once
-def test_pipelines_learn_frames():
-    rows = [(x, y) for x, y in datasets.Bananas().take(600)]
-    X, y = pd.DataFrame([x for x, _ in rows]), pd.Series([y for _, y in rows])
-    model = BoundedScaler() | BSGDClassifier(budget=50, seed=0)
-    model.learn_many(X, y)
-    assert (model.predict_many(X) == y).mean() > 0.8
 
 
 def test_targets_that_are_scaled_are_not_warned_of():

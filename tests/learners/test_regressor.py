@@ -4,7 +4,6 @@ import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from numba import config
 from river import datasets, evaluate, linear_model, metrics, preprocessing
@@ -12,7 +11,6 @@ from sklearn.svm import OneClassSVM
 
 import naive
 from problems import dicts, waves
-from refused import refused
 from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
 
@@ -30,15 +28,6 @@ def test_a_bias_that_is_not_fitted_stays():
     assert model.intercept.tolist() == [50.0]
 
 
-@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
-@pytest.mark.parametrize("target", [float("nan"), float("inf"), -1e300, 10**400, "1.0", None, [1.0]])
-def test_targets_that_are_no_finite_numbers(kind, target):
-    model = kind(budget=5)
-    model.learn_one({"a": 1.0}, 1.0)
-    refused("target .* is not a finite number", model.learn_one, {"a": 2.0, "b": 1.0}, target)
-    refused("row 1: target .* is not a finite number", model.learn_many, pd.DataFrame({"a": [1.0, 2.0]}), [0.0, target])
-
-
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
 @pytest.mark.parametrize(("kind", "options"), [(BSGDRegressor, {}), (BSCARegressor, {"relaxation": 1.0})], ids=["bsgd", "bsca"])
 def test_curves_are_learned_that_lines_cannot_follow(kind, options):
@@ -54,7 +43,7 @@ def test_curves_are_learned_that_lines_cannot_follow(kind, options):
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
-@pytest.mark.parametrize("nu", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("nu", [0.05, 0.5])
 def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu):
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) * 0.5 + 4.0])[rng.permutation(6000)]

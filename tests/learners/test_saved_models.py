@@ -8,31 +8,142 @@ import pytest
 
 from problems import snapshot
 from refused import refused
-from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, OneClassBSGD
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
+from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("loss", 2),
-        ("l2", 2.0),
-        ("scale", np.nan),
-        ("scale", 0.0),
-        ("scale", 1e-310),
-        ("average_v", 0.0),
-        ("t", -1),
-        ("t", 2**63 - 1),
-        ("slope", 1e300),
-        ("size", -1.0),
-        ("gamma_rows", -1),
-        ("gamma_rows", 10**6),
-        ("error", -1.0),
-    ],
-)
-def test_pickles_whose_state_compiled_code_could_not_trust_are_refused(model, field, value):
-    state = model._common if field in model._common.dtype.names else model._own
-    state[field] = value
-    refused(f"corrupt: its {field} is", pickle.loads, pickle.dumps(model))
+def changed(model, field, value):
+    """The model with another number in its state: in a field of a name, or in an array of a name at a place."""
+    views, own = model._store.views, model._own
+    if isinstance(field, tuple):
+        name, place = field
+        with np.errstate(over="ignore"):
+            getattr(views, name)[place] = value
+    else:
+        parts = (views.header, own, model._common)
+        next(part for part in parts if field in (part.dtype.names or ()))[field] = value
+    return model
+
+
+ROWS = np.random.default_rng(0).normal(size=(600, 3))
+#: Models, how many rows they learn, and numbers that no learning leads to.
+STATES = {
+    "bsgd": (
+        lambda: BSGDClassifier(budget=5, max_features=10, seed=1),
+        50,
+        {
+            "loss": [2],
+            "l2": [2.0],
+            "scale": [np.nan, 0.0, 1e-310],
+            "average_v": [0.0],
+            "t": [-1, 2**63 - 1],
+            "slope": [1e300],
+            "size": [-1.0],
+            "gamma_rows": [-1, 10**6],
+            "error": [-1.0],
+            "live": [0],
+            ("moments", (0, 0)): [-1e6, np.nan],
+            ("moments", (0, 2)): [-1.0],
+            ("spread", 0): [-1.0],
+            ("location", 3): [1.0],
+            ("first", (0, 0)): [np.inf],
+        },
+    ),
+    "bsca": (
+        lambda: BSCAClassifier(budget=5, replay=4),
+        30,
+        {
+            "drifts": [(9.0, 0.1, np.nan), (9.0, -0.1, 0.1), (1e30, 0.1, 0.1), (9.0, 0.1, 1.5)],
+            "forgotten": [-1],
+            ("window_weights", 1): [-1.0, 1e10, np.nan],
+            ("window_targets", 2): [0.5, 7.0, -3.0, np.nan],
+        },
+    ),
+    "bsca without an average": (
+        lambda: BSCAClassifier(budget=20, averaging=0),
+        0,
+        {"drifts": [(9.0, 0.1, 0.1)], "forgotten": [5]},
+    ),
+    "bsca of numbers": (lambda: BSCARegressor(budget=5), 1, {"live": [0]}),
+    "one class": (lambda: OneClassBSGD(budget=5), 1, {"live": [0]}),
+    "linear": (
+        lambda: OnlineLinearSVC(max_features=40),
+        100,
+        {
+            "t": [-1],
+            "scale": [0.0],
+            "average_v": [-1.0],
+            "horizon": [1.0],
+            "loss": [1],
+            "slope": [[99.0, 0.0]],
+            "epsilon": [1.0],
+        },
+    ),
+    "least squares": (
+        lambda: KernelRLSClassifier(10),
+        530,
+        {
+            "size": [3],
+            "held": [10**6],
+            "replayed": [600],
+            "next_refit": [10**6],
+            "making": [11],
+            "place": [1, -1],
+            "pending": [5],
+            "stage": [3, 7],
+            "gathered": [64],
+            "in_use": [2],
+            "half": [-1],
+            "refitting": [1],
+            "jitter": [0.0, np.nan],
+            "ridge": [1.0],
+            "max_swaps": [4],
+            ("norms", 0): [5.0],
+            ("norms", 12): [1.0],
+            ("weights", (0, 12)): [1.0],
+            ("weights", (0, 1)): [np.nan],
+            ("moments", 0): [np.inf],
+            ("factors", (0, 0)): [1e39],
+            ("factors", (..., 0)): [0.0],
+            ("usage", 0): [-1.0],
+            ("vectors", (0, 12)): [1.0],
+            ("window_weights", 0): [-1.0],
+            ("window_targets", 3): [0.5],
+            ("targets", (..., 0)): [3.0],
+            ("products", (0, 12)): [1.0],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_that_compiled_code_could_not_trust_are_refused(name):
+    make, n, wrong = STATES[name]
+    model = make()
+    if n:
+        y = np.arange(n) % (3 if name == "bsca" else 2)
+        model.learn_many(ROWS[:n], *([] if isinstance(model, OneClassBSGD) else [y]))
+    saved = pickle.dumps(model)
+    for field, values in wrong.items():
+        words = f"{field[0]} hold|corrupt" if isinstance(field, tuple) else f"its {field} is"
+        for value in values:
+            match = "corrupt|outputs|beyond the part in use" if name == "least squares" or field == "live" else words
+            refused(match, pickle.loads, pickle.dumps(changed(pickle.loads(saved), field, value)))
+
+
+def test_wrong_counts_are_refused():
+    for weights, wrong in (("balanced", [[1], [1, -1], [1.0, 2], None, [True, 2]]), ({0: 2.0}, [[1, 2]])):
+        model = BSGDClassifier(budget=10, class_weight=weights)
+        model.learn_many(np.eye(2), [0, 1])
+
+        def take(model=model, **change):
+            BSGDClassifier.__new__(BSGDClassifier).__setstate__({**model.__getstate__(), **change})
+
+        take()
+        for counts in wrong:
+            refused("corrupt", take, label_counts=counts)
+        for ignored in (-1, 1.5, "2", True):
+            refused("number of rows that it ignored is", take, ignored=ignored)
 
 
 def test_pickles_with_other_parameters_or_names_are_refused(model):
@@ -87,19 +198,3 @@ def test_a_store_that_does_not_fit_names_what_makes_it_large():
         ({"kernel": "linear", "budget": 10**8}, r"budget=100000000, .* and a Gram matrix \(budget squared\) need"),
     ):
         refused(named, BSCAClassifier, **options)
-
-
-@pytest.mark.parametrize("weight", [-1.0, 1e10, np.nan])
-def test_window_weights_that_no_row_can_have_are_refused(weight):
-    model = BSCAClassifier(budget=5, replay=4)
-    model.learn_many(np.eye(3), [0, 1, 0])
-    model._store.views.window_weights[1] = weight
-    refused("corrupt: window_weights hold", pickle.loads, pickle.dumps(model))
-
-
-@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor, OneClassBSGD])
-def test_models_of_one_output_have_one(kind):
-    model = kind(budget=5)
-    model.learn_many(np.ones((1, 1)), *([[1.0]] if kind is not OneClassBSGD else []))
-    model._store.live = 0
-    refused("0 rows of coefficients|beyond the part in use", pickle.loads, pickle.dumps(model))

@@ -292,7 +292,7 @@ def test_a_class_that_vanishes_and_returns():
 @pytest.mark.once
 def test_one_class_for_long_before_the_second_comes():
     model = SVMClassifier(max_features=4, seed=0)
-    X = TABLE[:N, :4] if config.DISABLE_JIT else np.tile(TABLE[:, :4], (50, 1))
+    X = TABLE[:N, :4] if config.DISABLE_JIT else np.tile(TABLE[:, :4], (8, 1))
     model.learn_many(X, ["ham"] * len(X))
     assert model.predict_proba_one({0: 1.0}) == {"ham": 1.0}
     rows = [(x, "spam" if label > 0 else "ham") for x, label in zip(dicts(TABLE[:N, :4]), TABLE[:N, 4], strict=True)]
