@@ -16,7 +16,7 @@ from streamsvm.core.memory.forest import COUNTING, DIVIDING, IDLE, OPENING
 from streamsvm.export.describe import program_of
 from streamsvm.learners.committee import _ADDITIVE, _FOREST_OF_NUMBERS, _NEIGHBOURS, _regression_expert
 
-N = 70 if config.DISABLE_JIT else 600
+N = 70 if config.DISABLE_JIT else 450
 PLACES = 120
 CORRECTING = _regression_expert(1.0, 1.0, kinds.RESETTING, budget=10, corrects=kinds.ADDITIVE)
 FEW = (_ADDITIVE, CORRECTING, _NEIGHBOURS._replace(budget=64), _FOREST_OF_NUMBERS._replace(budget=PLACES))

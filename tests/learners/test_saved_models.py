@@ -8,22 +8,9 @@ import pytest
 
 from problems import snapshot
 from refused import refused
+from spoilt import spoil
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
-
-
-def changed(model, field, value):
-    """The model with another number in its state: in a field of a name, or in an array of a name at a place."""
-    views, own = model._store.views, model._own
-    if isinstance(field, tuple):
-        name, place = field
-        with np.errstate(over="ignore"):
-            getattr(views, name)[place] = value
-    else:
-        parts = (views.header, own, model._common)
-        next(part for part in parts if field in (part.dtype.names or ()))[field] = value
-    return model
-
 
 ROWS = np.random.default_rng(0).normal(size=(600, 3))
 #: Models, how many rows they learn, and numbers that no learning leads to.
@@ -128,7 +115,9 @@ def test_states_that_compiled_code_could_not_trust_are_refused(name):
         words = f"{field[0]} hold|corrupt" if isinstance(field, tuple) else f"its {field} is"
         for value in values:
             match = "corrupt|outputs|beyond the part in use" if name == "least squares" or field == "live" else words
-            refused(match, pickle.loads, pickle.dumps(changed(pickle.loads(saved), field, value)))
+            model = pickle.loads(saved)
+            spoil(model._store.views, field, value, model._own, model._common)
+            refused(match, pickle.loads, pickle.dumps(model))
 
 
 def test_wrong_counts_are_refused():

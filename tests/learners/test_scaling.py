@@ -59,7 +59,7 @@ def test_it_is_the_twin_with_lists(drift):
     model = BSGDClassifier(budget=15, l2=1e-3, seed=0, scaling="auto", max_features=3)
     naive, scale = NaiveBSGD(15, 1.0 / 3.0, 1e-3), NaiveScale(3)
     moves = 0
-    for x, y in stream(250, drift=drift):
+    for x, y in stream(180, drift=drift):
         row, before = np.array(list(x.values())), scale.spread
         scale.learn(row, naive)
         moves += before is not scale.spread

@@ -111,7 +111,7 @@ def test_the_stacks_as_their_twin():
     errors_of, sums, choices, answers, scratch = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros(3), np.zeros((2, n))
     for i in range(2):
         target_answers.first_weights(weights[i])
-    for t in range(1, 150 if config.DISABLE_JIT else 700):
+    for t in range(1, 150 if config.DISABLE_JIT else 300):
         if t == 100:
             noise[2:] = noise[:1:-1]
         target, weight = (

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from refused import refused
+from spoilt import check_spoilt
 from streamsvm.core.memory import neighbours as memory
 from streamsvm.core.memory.neighbours import HEADER, NeighbourStore
 from streamsvm.core.steps import neighbours
@@ -91,8 +92,8 @@ def test_rows_are_laid_out_anew_where_features_come_and_the_newest_stay(n, rows,
     assert weights(store)[0 if kept == stride else kept] == 99.0
 
 
-@pytest.mark.parametrize("n", [0, 7, 32, 40])
-@pytest.mark.parametrize(("here", "there"), [(2, 16), (16, 2), (4, 8)])
+@pytest.mark.parametrize("n", [0, 40])
+@pytest.mark.parametrize(("here", "there"), [(2, 16), (16, 2)])
 def test_a_store_with_other_columns_has_the_same_rows_in_the_same_places(n, here, there):
     store = grown(NeighbourStore(32, 5, columns=here), 2)
     for i in range(n):
@@ -142,64 +143,40 @@ def test_a_store_that_is_restored_goes_on_as_the_other(n):
     assert other.views.header[0]["told"] > 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "match"),
-    [
-        ("columns", 32, "the snapshot's columns is 32, the store's 16"),
-        ("cells", 528, "the snapshot's cells is 528, the store's 512"),
-        ("rows", 16, "the snapshot's rows is 16, the store's 32"),
-        ("used", -1, "of -1 features"),
-        ("used", 6, "of 6 features"),
-        ("used", 1, "2 of 1 features"),
-        ("laid", -1, "-1 of 2 features"),
-        ("laid", 3, "3 of 2 features"),
-        ("laid", 1, "hold numbers beyond"),
-        ("held", -1, "-1 rows"),
-        ("held", 33, "33 rows"),
-        ("held", 31, "31 rows, where there is room for 32"),
-        ("next", -1, "32 rows, where there is room for 32"),
-        ("next", 32, "32 rows, where there is room for 32"),
-        ("passed", -1, "32 rows, where"),
-        ("passed", 2**62, "32 rows, where"),
-        ("told", -1.0, "32 rows, where"),
-        ("told", np.nan, "32 rows, where"),
-        ("told", 2.0**62, "32 rows, where"),
-    ],
-)
-def test_snapshots_whose_header_no_store_wrote_are_refused(name, value, match):
-    store, other = filled(40), filled(5)
-    before = other.snapshot()
-    store.views.header[name] = value
-    refused(match, other.restore, store._saved.tobytes())
-    assert other.snapshot() == before
+HEADERS = {
+    "the snapshot's .* is .*, the store's": {"columns": [32], "cells": [528], "rows": [16]},
+    "of -?[16] features": {"used": [-1, 6]},
+    "2 of 1 features": {"used": [1]},
+    "(-1|3) of 2 features": {"laid": [-1, 3]},
+    "hold numbers beyond": {"laid": [1]},
+    "(-1|33) rows": {"held": [-1, 33]},
+    "(31|32) rows, where there is room for 32": {
+        "held": [31],
+        "next": [-1, 32],
+        "passed": [-1, 2**62],
+        "told": [-1.0, np.nan, 2.0**62],
+    },
+}
+NUMBERS = {
+    "corrupt: .* hold numbers beyond": {
+        ("cells", 7): [1.0],
+        ("cells", 64): [1.0],
+        ("targets", 7): [1.0],
+        ("weights", 7): [1.0],
+        ("relevance", 2): [1.0],
+    },
+    "corrupt: .* hold (nan|-?inf|-?2|-1)": {
+        ("cells", 0): [np.nan, -np.inf, 2e30],
+        ("targets", 0): [np.nan, -2e30],
+        ("weights", 0): [-1.0, 2e9, np.nan],
+        ("relevance", 0): [np.nan, -2e100],
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("array", "place", "value", "match"),
-    [
-        ("cells", 0, np.nan, "corrupt: cells hold nan"),
-        ("cells", 3, -np.inf, "corrupt: cells hold -inf"),
-        ("cells", 3, 2e30, "corrupt: cells hold 2"),
-        ("cells", 7, 1.0, "corrupt: cells hold numbers beyond the rows"),
-        ("cells", 64, 1.0, "corrupt: cells hold numbers beyond the rows"),
-        ("targets", 0, np.nan, "corrupt: targets hold nan"),
-        ("targets", 0, -2e30, "corrupt: targets hold -2"),
-        ("targets", 7, 1.0, "corrupt: targets hold numbers beyond"),
-        ("weights", 0, -1.0, "corrupt: weights hold -1.0, out of 0 .. 1e\\+09"),
-        ("weights", 0, 2e9, "corrupt: weights hold 2"),
-        ("weights", 0, np.nan, "corrupt: weights hold nan"),
-        ("weights", 7, 1.0, "corrupt: weights hold numbers beyond"),
-        ("relevance", 0, np.nan, "corrupt: relevance hold nan"),
-        ("relevance", 0, -2e100, "corrupt: relevance hold -2"),
-        ("relevance", 2, 1.0, "corrupt: relevance hold numbers beyond"),
-    ],
-)
-def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place, value, match):
-    store, other = filled(7), filled(5)
-    before = other.snapshot()
-    getattr(store.views, array)[place] = value
-    refused(match, other.restore, store.snapshot())
-    assert other.snapshot() == before
+@pytest.mark.parametrize(("n", "wrong"), [(40, HEADERS), (7, NUMBERS)])
+def test_snapshots_that_compiled_code_could_not_trust_are_refused(n, wrong):
+    check_spoilt(filled(n), filled(5), wrong)
 
 
 def test_other_bytes_are_refused():
