@@ -15,9 +15,8 @@ from naive_committee import said_by
 from problems import answers, dicts, learned_by, place_of, sine_classes, sine_curve, snapshot
 from refused import refused
 from spoilt import spoil
-from streamsvm import SVMClassifier, SVMRegressor, edge, load, save
+from streamsvm import SVMClassifier, SVMRegressor, load, save
 from streamsvm.core.memory import committee as kinds
-from streamsvm.export.describe import program_of
 from streamsvm.learners.committee import states
 
 N = 60 if config.DISABLE_JIT else 600
@@ -410,19 +409,6 @@ def test_features_count_in_full_where_there_are_more_than_the_memory_takes(kind)
     data[399][0].update({f"more {number}": 1.0 for number in range(512)})
     learned_by(model, data[399:])
     assert not model._store.views.damping.any()
-
-
-@pytest.mark.thorough
-def test_experts_with_landmarks_say_what_they_think_of_each_label():
-    """With three labels: the model answers as its program, which computes each expert's values apart."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(900, 4))
-    y = np.digitize(X[:, 0] * X[:, 1] + np.sin(2.0 * X[:, 2]), [-0.6, 0.6]).tolist()
-    rows = dicts(X)
-    model = learned_by(SVMClassifier(effort="high", seed=0), zip(rows[:700], y, strict=False))
-    program = edge.Predictor(program_of(model))
-    for x in rows[700:]:
-        assert model.predict_proba_one(x) == pytest.approx(program.predict_proba_one(x), abs=1e-4)
 
 
 @pytest.mark.parametrize("scaling", ["auto", None])

@@ -1,7 +1,6 @@
 """Intervals and sets hold the truth as often as they say, also after changes; and what wraps a model leaves it as it is."""
 
 import math
-import pickle
 import random
 from collections import deque
 
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from river import checks, conf, linear_model, preprocessing
+from river import conf, linear_model, preprocessing
 
 from refused import raises
-from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, load, save
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor, _Calibration
 from streamsvm.stream.tables import TableEncoder
 
@@ -79,36 +78,6 @@ def test_sets_hold_as_many_labels_as_they_say():
     assert found == sorted(probabilities, key=probabilities.get, reverse=True)[: len(found)]
 
 
-@pytest.mark.parametrize("kind", [ConformalRegressor, ConformalClassifier])
-def test_a_model_that_was_saved_goes_on_the_same(kind, tmp_path):
-    of_numbers = kind is ConformalRegressor
-    model = kind((BSGDRegressor if of_numbers else BSGDClassifier)(budget=20), window=50)
-    rows = [(x, y if of_numbers else y > 0.0) for x, y in numbers(200)]
-    for x, y in rows[:120]:
-        model.learn_one(x, y)
-    save(model, tmp_path / "model")
-    others = [load(tmp_path / "model"), pickle.loads(pickle.dumps(model))]
-    for x, y in rows[120:]:
-        for each in (model, *others):
-            each.learn_one(x, y)
-    method = "predict_interval_one" if of_numbers else "predict_set_one"
-    assert len({str(getattr(each, method)(rows[0][0])) for each in (model, *others)}) == 1
-    state = model.__getstate__()
-    for scores in (
-        np.full(51, 1.0),
-        np.array([np.nan]),
-        np.array([-1.0]),
-        np.zeros((2, 2)),
-        np.array(["a"]),
-        np.array([], object),
-    ):
-        raises("corrupt", kind.__new__(kind).__setstate__, state | {"_calibration": (0.1, scores)})
-    raises("corrupt", kind.__new__(kind).__setstate__, state | {"_calibration": (math.nan, np.zeros(3))})
-    if of_numbers:
-        for name, value in (("_mean", -1.0), ("_mean", math.nan), ("_expected", None), ("_rows", -1)):
-            raises("corrupt", kind.__new__(kind).__setstate__, state | {name: value})
-
-
 def test_behind_scalers_and_with_weights():
     model = ConformalRegressor(preprocessing.StandardScaler() | linear_model.LinearRegression())
     for x, y in numbers(300):
@@ -143,13 +112,6 @@ def test_parameters():
         raises("level", ConformalRegressor, BSGDRegressor(), level, error=(ValueError, TypeError))
     for window in (5, 1e9, "many"):
         raises("window", ConformalClassifier, BSGDClassifier(), window=window, error=(ValueError, TypeError))
-
-
-@pytest.mark.parametrize("kind", [ConformalRegressor, ConformalClassifier])
-def test_river(kind):
-    made = kind(**next(iter(kind._unit_test_params())))
-    for check in checks.yield_checks(made):
-        check(made.clone())
 
 
 def test_tables_have_both():

@@ -1,7 +1,5 @@
 """The linear learners against a slow twin, river's own passive-aggressive models, and rows that should change nothing."""
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
 from numba import config
@@ -219,13 +217,3 @@ def test_names_are_not_hashed_before_all_columns_have_one():
     model = OnlineLinearSVC(max_features=8, overflow="hash")
     model.learn_one({"a": 1.0}, True)
     assert model.decision_function_one({"b": 5.0}) == model.intercept
-
-
-def test_mappings_that_invent_names_are_not_asked_for_them():
-    model = learned_by(OnlineLinearSVC(), [({"a": 1.0, "b": 2.0}, True), ({"a": -1.0, "b": 1.0}, False)])
-    x = defaultdict(float, {"a": 1.0, "c": 1.0})
-    model.predict_one(x)
-    assert set(x) == {"a", "c"}
-    refused("leave out new_params", model.clone, {"C": 2.0}, include_attributes=True)
-    with pytest.raises(AttributeError, match="fixed when a model is made"):
-        model.C = 3.0

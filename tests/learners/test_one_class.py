@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
-from river import anomaly, metrics, preprocessing
+from river import metrics, preprocessing
 from sklearn.metrics import roc_auc_score
 
 from problems import snapshot
@@ -44,21 +44,6 @@ def test_the_area_under_the_curve_by_river_is_the_exact_one():
     assert coarse.get() == pytest.approx(exact, abs=0.01)
     assert rolling.get() == pytest.approx(exact, abs=1e-6)
     assert 0.0 < min(scores[2:]) < max(scores) < 1.0
-
-
-@pytest.mark.once
-def test_filters_of_river_take_the_scores():
-    detector = anomaly.QuantileFilter(OneClassBSGD(50), q=0.9)
-    model = preprocessing.StandardScaler() | detector
-    found = []
-    for x, y in stream(600):
-        score = model.score_one(x)
-        if detector.classify(score):
-            found.append(y)
-        model.learn_one(x)
-    assert 10 < len(found) < 150
-    assert np.mean(found) > 0.1  # one in twenty is odd
-    assert anomaly.ThresholdFilter(OneClassBSGD(), threshold=0.9).classify(0.95)
 
 
 @pytest.mark.once

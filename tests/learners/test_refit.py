@@ -98,29 +98,11 @@ def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("kind", "classes"), CASES)
-def test_equations_have_the_gradient_of_the_loss(kind, classes):
-    model, X, y = fitted(kind, classes)
-    w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
-    a, loss = model.coefficients, loss_of(model, X, y, w, 0.0)
-    gradient = optimize.approx_fprime(a.ravel(), lambda b: loss(b.reshape(a.shape)), 1e-7)
-    np.testing.assert_allclose(Equations.of(model, X, y, w).g.ravel(), -gradient, rtol=1e-4, atol=1e-2)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("kind", "classes"), CASES)
 def test_parts_make_the_step_of_all(kind, classes):
     model, X, y = fitted(kind, classes)
     one, five = (step_by_parts(model, X, y, np.ones(len(y)), parts) for parts in (1, 5))
     np.testing.assert_allclose(five[0], one[0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(five[1].sums, one[1].sums, rtol=1e-6)
-
-
-def test_a_weight_is_so_many_rows():
-    model, X, y = fitted(BSCAClassifier, 2)
-    w = np.arange(len(y)) % 3
-    weighted, repeated = Equations.of(model, X, y, w), Equations.of(model, np.repeat(X, w, axis=0), np.repeat(y, w))
-    np.testing.assert_allclose(weighted.A, repeated.A, rtol=1e-9)
-    np.testing.assert_allclose(weighted.g, repeated.g, rtol=1e-9)
 
 
 def test_weights_of_classes_count():

@@ -11,7 +11,6 @@ from naive import NaiveBSGD, rbf
 from problems import accuracy, learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD, SVMClassifier
-from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.learners import FOGD, NOGD, Projectron
 
 NAMES = ("a", "b", "c")
@@ -119,16 +118,6 @@ def test_a_feature_whose_level_changes_for_good_goes_on_counting(start):
     clean = accuracy(learned_by(clean, rows[:1500]), rows[1500:])
     assert accuracy(learned_by(model, changed[:1500]), changed[1500:]) > clean - 0.03
     assert 0.8 < model.scale_in_use.spread[1] < 1.3
-
-
-@pytest.mark.once
-def test_a_late_feature_counts():
-    rng = np.random.default_rng(1)
-    rows = [({"a": a}, a > 0.0) for a in rng.normal(size=500).tolist()]
-    rows += [({"a": a, "b": 1e4 + 100.0 * b}, a * b > 0.0) for a, b in rng.normal(size=(3000, 2)).tolist()]
-    model = learned_by(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:2500])
-    assert model.effective_gamma == 0.5
-    assert accuracy(model, rows[2500:]) > 0.85
 
 
 @compiled
@@ -322,22 +311,7 @@ def test_anomalies_and_numbers_are_scaled_too():
     assert np.mean(errors[-500:]) < 0.2
 
 
-def test_memory_is_told():
-    for features in (16, 32, 256):
-        plain, scaled = (BSGDClassifier(budget=40, scaling=of) for of in (None, "auto"))
-        for model in (plain, scaled):
-            model.learn_one(dict.fromkeys(range(features), 1.0), True)
-        assert scaled.nbytes - plain.nbytes == 376 * features
-    assert plain.nbytes == SupportVectorStore(40, 256, 2).nbytes
-
-
 def test_without_scaling_there_is_no_scale():
     model = learned_by(BSGDClassifier(budget=20, scaling=None), stream(50))
     assert model.scale_in_use is None
     assert model._store.views.moments.size == 0
-
-
-def test_a_given_model_has_no_scale_inside():
-    with pytest.raises(ValueError, match="start_from needs scaling=None"):
-        BSGDClassifier(gamma=1.0, scaling="auto").start_from(np.zeros((2, 2)), [1.0, -1.0], labels=[False, True])
-    refused("scaling must be one of 'auto', None", BSGDClassifier, scaling="robust")

@@ -6,10 +6,9 @@ import pickle
 import numpy as np
 import pytest
 from numba import config
-from river import datasets
 
 from naive import NaiveNewton
-from problems import accuracy, blobs, dicts, functions_of, learned_by, sine_classes, snapshot
+from problems import accuracy, dicts, functions_of, learned_by, sine_classes, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
@@ -118,22 +117,6 @@ def test_probabilities_begin_at_equal_ones_and_agree_with_predictions():
         wrong -= np.log(p[y])
         model.learn_one(x, y)
     assert wrong / N < 0.6
-
-
-@pytest.mark.once
-def test_several_classes():
-    X, y = blobs(4, N)
-    model, right = SVMClassifier(max_features=2, seed=0), []
-    for values, label in zip(X, y.tolist(), strict=True):
-        x = dict(enumerate(values.tolist()))
-        p = model.predict_proba_one(x)
-        if p:
-            assert sum(p.values()) == pytest.approx(1.0)
-            assert max(p, key=p.get) == model.predict_one(x)
-            right.append(model.predict_one(x) == label)
-        model.learn_one(x, label)
-    assert np.mean(right) > (0.5 if config.DISABLE_JIT else 0.6)
-    assert model.labels == list(dict.fromkeys(y.tolist()))
 
 
 @pytest.mark.once
@@ -279,17 +262,6 @@ def test_inspect_shows_the_experts(model, tmp_path, capsys):
 
 
 @pytest.mark.once
-def test_a_class_that_vanishes_and_returns():
-    model = learned(rows(100))
-    for x, _ in rows(300):
-        model.learn_one(x, "ham")
-    assert model.predict_one({"f0": 0.1}) == "ham"
-    data = list(rows())
-    learned_by(model, data)
-    assert np.mean([model.predict_one(x) == y for x, y in data[-100:]]) > 0.7
-
-
-@pytest.mark.once
 def test_one_class_for_long_before_the_second_comes():
     model = SVMClassifier(max_features=4, seed=0)
     X = TABLE[:N, :4] if config.DISABLE_JIT else np.tile(TABLE[:, :4], (8, 1))
@@ -297,12 +269,6 @@ def test_one_class_for_long_before_the_second_comes():
     assert model.predict_proba_one({0: 1.0}) == {"ham": 1.0}
     rows = [(x, "spam" if label > 0 else "ham") for x, label in zip(dicts(TABLE[:N, :4]), TABLE[:N, 4], strict=True)]
     assert accuracy(model, rows, N // 2) > 0.65
-
-
-@pytest.mark.once
-def test_ahead_of_its_experts_on_a_stream_of_river():
-    data = list(datasets.Phishing())[: 150 if config.DISABLE_JIT else None]
-    assert accuracy(SVMClassifier(max_features=9, seed=3), data, len(data) // 2) > 0.85
 
 
 def test_first_weights_count_all_experts_alike():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from numba import config
-from river import datasets
 
 import naive
 from problems import answers, functions_of, learned_by, sine_curve
@@ -14,7 +13,6 @@ from streamsvm.learners import OnlineLinearSVR
 
 N = 60 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_curve(1000, 3, 0.1))
-EFFORTS = ["low"] if config.DISABLE_JIT else ["low", "normal", "high"]
 
 
 def rows(n=N, factor=1.0, origin=0.0):
@@ -255,30 +253,10 @@ def test_before_the_first_row_and_after_it():
 
 
 @pytest.mark.once
-def test_reports(model, plain):
-    assert min(report.error for report in model.experts) == pytest.approx(plain.mean(), rel=0.5)
-
-
-@pytest.mark.once
 def test_units_and_origins_of_targets_do_not_matter(plain):
     plain = plain[N // 2 :].mean()
     assert error(rows(factor=1e5, origin=-3e6)) == pytest.approx(1e5 * plain, rel=1e-4)
     assert error(rows(), scaling=None) < 1.5 * plain
-
-
-@pytest.mark.skipif(config.DISABLE_JIT, reason="it needs hundreds of rows")
-@pytest.mark.parametrize("effort", EFFORTS)
-def test_ahead_of_a_single_learner(effort):
-    single = np.abs(answers(BSCARegressor(gamma=0.3, seed=0), rows()) - TABLE[:N, 3])
-    assert error(rows(), effort=effort) < single[N // 2 :].mean()
-
-
-@pytest.mark.once
-def test_a_stream_in_which_the_last_target_says_most():
-    data = list(datasets.TrumpApproval())[: 100 if config.DISABLE_JIT else None]
-    found = errors(data, max_features=6)
-    repeated = np.abs(np.diff([y for _, y in data]))
-    assert found[50:].mean() < 1.3 * repeated[49:].mean()
 
 
 # Bad input -------------------------------------------------------------------------------------------------------------------

@@ -4,23 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from numba import config
-from river import base, checks, linear_model, metrics
+from river import base, linear_model, metrics
 
 import streamsvm
-from lists import first
 from refused import refused
 from streamsvm.learners.thresholds import THRESHOLDS, TunedThresholdClassifier
 
 ROWS = 330
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("model", first(1, list(TunedThresholdClassifier._unit_test_params())), ids=lambda of: str(sorted(of)))
-def test_river(model):
-    made = TunedThresholdClassifier(**model)
-    for check in checks.yield_checks(made):
-        check(made.clone())
 
 
 class Stub(base.Classifier):
@@ -191,42 +181,3 @@ def test_the_metric_of_the_caller_is_not_touched():
     for x, y, _ in rows(100):
         model.learn_one(x, y)
     assert (metric.cm.total_weight, metric.get()) == (1, 0.0)
-
-
-@pytest.mark.skipif(config.DISABLE_JIT, reason="tests of the classifier say the same")
-def test_saved_and_restored(tmp_path):
-    model = TunedThresholdClassifier(streamsvm.BSCAClassifier(budget=20, seed=0), metrics.F1())
-    data = rows(400)
-    for x, y, _ in data[:250]:
-        model.learn_one(x, y)
-    streamsvm.save(model, tmp_path / "model")
-    again = streamsvm.load(tmp_path / "model")
-    for each in (model, again):
-        for x, y, _ in data[250:]:
-            each.learn_one(x, y)
-    assert again.threshold == model.threshold != 0.5
-    assert (again._counts == model._counts).all()
-    streamsvm.save(model, tmp_path / "one")
-    streamsvm.save(again, tmp_path / "two")
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"_counts": np.zeros((2, 5))},
-        {"_counts": np.full((2, 102), -1.0)},
-        {"_counts": np.full((2, 102), math.nan)},
-        {"_best": 101},
-        {"_best": 1.0},
-        {"_labels": ["a", "b", "c"]},
-        {"_n_learned": -1},
-        {"horizon": 0},
-    ],
-    ids=str,
-)
-def test_a_wrong_state_is_refused(wrong):
-    model = TunedThresholdClassifier(linear_model.LogisticRegression())
-    state = model.__getstate__()
-    TunedThresholdClassifier.__new__(TunedThresholdClassifier).__setstate__(state)
-    refused("corrupt|horizon", TunedThresholdClassifier.__new__(TunedThresholdClassifier).__setstate__, {**state, **wrong})

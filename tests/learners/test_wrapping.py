@@ -1,6 +1,8 @@
 """Wrappers that choose labels, or count them: rows that come together are taken as one after the other; costs."""
 
 import copy
+import math
+import pickle
 import random
 
 import numpy as np
@@ -8,6 +10,7 @@ import pandas
 import pytest
 from river import checks, linear_model, metrics, preprocessing
 
+from problems import answers, learned_by
 from refused import raises, refused
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, table_model
@@ -17,13 +20,43 @@ from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.merging import merged
 
+KINDS = (CostSensitiveClassifier, TunedThresholdClassifier, ConformalClassifier, ConformalRegressor)
+WRAPPERS = [(kind, parameters) for kind in KINDS for parameters in kind._unit_test_params()]
+
 
 @pytest.mark.once
-@pytest.mark.parametrize("model", list(CostSensitiveClassifier._unit_test_params()), ids=lambda of: str(sorted(of)))
-def test_river(model):
-    made = CostSensitiveClassifier(**model)
+@pytest.mark.parametrize(("kind", "parameters"), WRAPPERS, ids=lambda of: getattr(of, "__name__", ""))
+def test_river(kind, parameters):
+    made = kind(**parameters)
     for check in checks.yield_checks(made):
         check(made.clone())
+
+
+WINDOWS = [np.full(51, 1.0), np.array([math.nan]), np.array([-1.0]), np.zeros((2, 2)), np.array(["a"]), np.array([], object)]
+SCORES = [{"_calibration": (0.1, scores)} for scores in WINDOWS] + [{"_calibration": (math.nan, np.zeros(3))}]
+COUNTS = [{"_counts": counts} for counts in (np.zeros((2, 5)), np.full((2, 102), -1.0), np.full((2, 102), math.nan))]
+
+
+@pytest.mark.parametrize(
+    ("model", "wrong"),
+    [
+        (
+            TunedThresholdClassifier(linear_model.LogisticRegression()),
+            [*COUNTS, {"_best": 101}, {"_best": 1.0}, {"_labels": ["a", "b", "c"]}, {"_n_learned": -1}, {"horizon": 0}],
+        ),
+        (ConformalClassifier(BSGDClassifier(), window=50), SCORES),
+        (
+            ConformalRegressor(BSGDRegressor(), window=50),
+            [*SCORES, {"_mean": -1.0}, {"_mean": math.nan}, {"_expected": None}, {"_rows": -1}],
+        ),
+    ],
+    ids=lambda of: type(of).__name__,
+)
+def test_wrong_states_are_refused(model, wrong):
+    state, kind = model.__getstate__(), type(model)
+    kind.__new__(kind).__setstate__(state)
+    for change in wrong:
+        refused("corrupt|horizon", kind.__new__(kind).__setstate__, state | change)
 
 
 def rows(n, seed=0, labels=("fine", "fraud")):
@@ -37,14 +70,18 @@ MADE = {
     "costs": lambda: CostSensitiveClassifier(BSGDClassifier(budget=20, seed=0), {"fraud": 5.0}),
     "threshold": lambda: TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0), metrics.F1(pos_val="fraud")),
     "conformal": lambda: ConformalClassifier(BSGDClassifier(budget=20, seed=0), 0.9, 50),
+    "numbers": lambda: ConformalRegressor(BSGDRegressor(budget=20, seed=0), 0.9, 50),
     "both": lambda: ConformalClassifier(TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0)), 0.8, 100),
     "committee": lambda: CostSensitiveClassifier(SVMClassifier("low", seed=0), {"fine": 0.2}),
 }
 
 
+OF_LABELS = [name for name in MADE if name != "numbers"]
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("probability", [False, True, "each"])
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", OF_LABELS)
 def test_rows_that_come_together_are_taken_as_one_after_the_other(name, probability):
     one, many = MADE[name](), MADE[name]()
     given = list(rows(620))
@@ -91,8 +128,8 @@ def test_costs_choose_the_label_of_the_least_expected_cost():
 
 
 def test_before_anything_was_learned():
-    for make in MADE.values():
-        assert make().predict_one({"a": 1.0}) is None
+    for name in OF_LABELS:
+        assert MADE[name]().predict_one({"a": 1.0}) is None
     binary = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
     assert binary.predict_one({"a": 1.0}) is True
 
@@ -118,15 +155,12 @@ def test_costs_that_are_none(costs, message):
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_saved_one_goes_on(name):
-    model = MADE[name]()
-    for x, y in rows(150):
-        model.learn_one(x, y)
-    loaded = loads(dumps(model))
-    for x, y in rows(150, 1):
-        assert loaded.predict_one(x) == model.predict_one(x)
-        loaded.learn_one(x, y)
-        model.learn_one(x, y)
-    assert dumps(loaded) == dumps(model)
+    labels = (0.5, 2.0) if name == "numbers" else ("fine", "fraud")
+    model, rest = learned_by(MADE[name](), rows(150, labels=labels)), list(rows(150, 1, labels))
+    loaded, other = loads(dumps(model)), pickle.loads(pickle.dumps(model))
+    said = [answers(each, rest) for each in (model, loaded, other)]
+    assert said[0] == said[1] == said[2]
+    assert dumps(loaded) == dumps(model) == dumps(other)
 
 
 def test_the_label_that_is_predicted_is_explained():
