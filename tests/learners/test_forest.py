@@ -1,4 +1,4 @@
-"""The expert of a committee that is a rolling forest, beside its twin."""
+"""The experts of committees that are rolling forests, of labels and of numbers, beside their twins."""
 
 import copy
 import math
@@ -9,17 +9,20 @@ from numba import config
 
 from forest_pairs import Pair, features_of, store_of
 from naive_forest import NaiveForest
-from problems import accuracy, learned_by, names_of, of_experts
-from streamsvm import SVMClassifier, edge
+from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
+from problems import accuracy, answers, dicts, learned_by, names_of, of_experts
+from streamsvm import SVMClassifier, SVMRegressor, edge
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.memory.forest import COUNTS, DIVIDING, IDLE, LABEL, OTHER, PLACE
+from streamsvm.core.memory.forest import COUNTING, COUNTS, DIVIDING, IDLE, LABEL, OPENING, OTHER, PLACE
 from streamsvm.core.steps import forest
 from streamsvm.export.describe import program_of
-from streamsvm.learners.committee import _ADDITIVE, _FOREST, _NEIGHBOURS, _ascent_expert
+from streamsvm.learners.committee import _ADDITIVE, _FOREST, _FOREST_OF_NUMBERS, _NEIGHBOURS, _ascent_expert, _regression_expert
 
 N = 70 if config.DISABLE_JIT else 450
 PLACES = 120
 FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=64), _FOREST._replace(budget=PLACES))
+CORRECTING = _regression_expert(1.0, 1.0, kinds.RESETTING, budget=10, corrects=kinds.ADDITIVE)
+FEW_OF_NUMBERS = (_ADDITIVE, CORRECTING, _NEIGHBOURS._replace(budget=64), _FOREST_OF_NUMBERS._replace(budget=PLACES))
 LABELS = [False, True, "a third", *range(3, 12)]
 
 
@@ -34,9 +37,24 @@ def rows(labels, n=N, seed=0):
         yield x, LABELS[int(np.clip((value + 2.0) / 4.0 * known, 0, known - 1))], float(rng.choice([1.0, 0.01, 300.0]))
 
 
-def few(scaling, **parameters):
+def rows_of_numbers(n=N, seed=0):
+    """Rows with a name, a time that is far from 0, and a feature that comes late; and targets that follow the last one."""
+    rng, last = np.random.default_rng(seed), 0.0
+    for t in range(n):
+        z = rng.normal(size=4)
+        x = features_of(t, n, z, rng)
+        last = (0.8 if x["name"] > 2.0 else -0.5) * last + (z[0] > 0.3) + 0.2 * z[2]
+        yield x, 100.0 + 10.0 * last, float(rng.choice([1.0, 0.01, 300.0]))
+
+
+def few(scaling, kind=SVMClassifier, **parameters):
     """A committee of few experts, of which one is a forest of 120 rows."""
-    return of_experts(SVMClassifier, *FEW, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
+    team = FEW if kind is SVMClassifier else FEW_OF_NUMBERS
+    return of_experts(kind, *team, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
+
+
+def rows_for(kind, n=N):
+    return rows(3, n) if kind is SVMClassifier else rows_of_numbers(n)
 
 
 class Beside(Pair):
@@ -66,34 +84,67 @@ class Beside(Pair):
         assert not node.second or names[leaf[OTHER]] == node.other
 
 
-@pytest.mark.parametrize(("labels", "scaling"), [(2, "auto"), (3, None), (12, "auto")])
+class BesideNumbers(Pair):
+    """The committee and its twin, of numbers."""
+
+    rtol = 1e-4
+
+    def __init__(self, model):
+        super().__init__(model, NaiveForestOfNumbers(PLACES, 1 + FEW_OF_NUMBERS.index(FEW_OF_NUMBERS[-1]), 16))
+
+    def compare_answers(self, x):
+        self.model.predict_one(x)
+        last, base = float(self.model._own[0]["last_target"]), predicted_before(self.model._store.views, self.first)
+        np.testing.assert_allclose(self.said()[0], self.twin.say(self.given(x), last, base), rtol=1e-6, atol=1e-6)
+
+    def learn(self, x, y, weight=1.0):
+        # A new feature, and a scale that moves, change what experts say of the row: they are asked once more when it is learned.
+        self.compare_answers(x)
+        self.learn_by_model(x, y, weight)
+        last, base = (float(number) for number in store_of(self.model).views.row[:2])
+        self.twin.learn(self.given(x), last, base, float(self.model._own[0]["last_target"]))
+        self.compare()
+        np.testing.assert_allclose(store_of(self.model).views.numbers, self.twin.numbers, atol=1e-6)
+
+    def compare_leaf(self, leaf, node):
+        np.testing.assert_allclose(leaf.view(np.float32), (node.mean, node.rows), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("labels", "scaling"), [(2, "auto"), (3, None), (12, "auto"), (0, "auto"), (0, None)])
 @pytest.mark.once
 def test_trees_grow_and_answer_as_their_twins(labels, scaling):
-    pair = Beside(few(scaling))
-    for t, (x, y, weight) in enumerate(rows(labels)):
+    pair = Beside(few(scaling)) if labels else BesideNumbers(few(scaling, SVMRegressor))
+    for t, (x, y, weight) in enumerate(rows(labels) if labels else rows_of_numbers()):
         pair.learn(x, y, weight)
         if t % 100 == 99:
             pair.compare_trees()
     pair.compare_trees()
     assert pair.twin.grown > (1 if config.DISABLE_JIT else 20)
-    assert (pair.twin.damping.max() > 0.3) == (scaling == "auto" and not config.DISABLE_JIT)
-    assert pair.twin.anchors.tolist().count(0.0) == 15  # all but the time
+    assert not labels or (pair.twin.damping.max() > 0.3) == (scaling == "auto" and not config.DISABLE_JIT)
+    assert np.count_nonzero(pair.twin.anchors) == 1  # the time
     before = pair.model._store.snapshot()
-    for x, _, _ in rows(labels, 20, seed=1):  # it says so of rows that it does not learn
+    for x, _, _ in rows(labels, 20, seed=1) if labels else rows_of_numbers(20, seed=1):  # of rows that it does not learn
         pair.model.predict_one(x)
         pair.compare_answers(x)
     assert pair.model._store.snapshot() == before
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("phase", range(IDLE, DIVIDING + 1))
-def test_a_model_that_is_saved_goes_on_wherever_its_tree_stands(phase):
-    model, data = few("auto", max_features=16), list(rows(3))
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [
+        *((SVMClassifier, phase) for phase in range(IDLE, DIVIDING + 1)),
+        *((SVMRegressor, phase) for phase in (IDLE, OPENING, COUNTING, DIVIDING)),  # rows are drawn at once
+    ],
+)
+def test_a_model_that_is_saved_goes_on_wherever_its_tree_stands(kind, phase):
+    n = N if config.DISABLE_JIT else 600
+    model, data = few("auto", kind, max_features=16), list(rows_for(kind, n))
     wide = [({**x, **{f"n{j}": float(j * t % 7) for j in range(11)}}, y, w) for t, (x, y, w) in enumerate(data)]
     stood = False
-    for t, row in enumerate(wide[: N - 20]):
+    for t, row in enumerate(wide[: n - 20]):
         model.learn_one(*row)
-        if t > N // 2 and store_of(model).views.header[0]["phase"] == phase:
+        if t > n // 2 and store_of(model).views.header[0]["phase"] == phase:
             stood = True
             break
     assert stood or config.DISABLE_JIT
@@ -101,6 +152,33 @@ def test_a_model_that_is_saved_goes_on_wherever_its_tree_stands(phase):
     for row in wide[t + 1 :]:
         model.learn_one(*row), again.learn_one(*row)
     assert model._store.snapshot() == again._store.snapshot()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_rows_that_weigh_nothing_are_not_learned(kind):
+    model = learned_by(few("auto", kind), rows_for(kind, 50))
+    before = store_of(model).learned, store_of(model).views.rows.copy()
+    model.learn_one({"a": 1.0}, True if kind is SVMClassifier else 3.0, 0.0)
+    assert store_of(model).learned == before[0]
+    np.testing.assert_array_equal(store_of(model).views.rows, before[1])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_features_beyond_512_are_not_taken(kind):
+    model, rng = few(None, kind, max_features=600), np.random.default_rng(0)
+    for t in range(60):
+        x = {f"{j:03}": float(rng.normal()) for j in (rng.permutation(600)[:50] if t else range(600))}
+        model.learn_one(x, sum(x.values()) > 0.0 if kind is SVMClassifier else sum(x.values()))
+    assert store_of(model).views.rows.shape == (PLACES, 512 if kind is SVMClassifier else 515)
+    assert store_of(model).grown > 0
+    predictor = edge.Predictor(program_of(model))
+    for x in ({"511": 5.0}, {"512": 5.0, "599": -5.0}):
+        if kind is SVMClassifier:
+            assert predictor.predict_proba_one(x) == pytest.approx(model.predict_proba_one(x), abs=1e-6)
+        else:
+            assert predictor.predict_one(x) == pytest.approx(model.predict_one(x), rel=1e-5)
 
 
 @pytest.mark.once
@@ -113,40 +191,26 @@ def test_the_seed_draws():
 
 
 @pytest.mark.once
-def test_rows_that_weigh_nothing_are_not_learned():
-    model = learned_by(few("auto"), rows(2, 50))
-    before = store_of(model).snapshot()
-    model.learn_one({"a": 1.0}, True, 0.0)
-    assert store_of(model).snapshot() == before
-
-
-@pytest.mark.once
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
-def test_rules_on_single_columns_are_learned():
-    """Twelve labels of a tree of depth 5 on ten features: kernels alone know it badly."""
-    rng = np.random.default_rng(0)
-    X, cuts, features = rng.random((4000, 10)), rng.uniform(0.3, 0.7, 31), rng.integers(0, 10, 31)
-    node = np.zeros(len(X), int)
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_what_other_experts_do_not_know_is_learned(kind):
+    """Labels of a tree of depth 4 on ten features, which kernels know badly; and what follows the last target by the hour."""
+    rng, labels = np.random.default_rng(0), kind is SVMClassifier
+    X, cuts, features = rng.random((3000, 10)), rng.uniform(0.3, 0.7, 31), rng.integers(0, 10, 31)
+    y, node, last = np.zeros(len(X), int if labels else float), np.zeros(len(X), int), 0.0
     for _ in range(4):
         node = 2 * node + 1 + (X[np.arange(len(X)), features[node]] > cuts[node])
-    data = list(zip([dict(enumerate(x)) for x in X.tolist()], (node % 5).tolist(), strict=True))
-    without = {"normal": tuple(e for e in SVMClassifier._experts["normal"] if e.kind != kinds.FOREST)}
-    other = type("Other", (SVMClassifier,), {"_experts": without})
-    assert accuracy(SVMClassifier(seed=0), data, 1000) > accuracy(other(seed=0), data, 1000) + 0.05
-
-
-@pytest.mark.once
-def test_features_beyond_512_are_not_taken():
-    model, rng = few(None, max_features=600), np.random.default_rng(0)
-    for t in range(60):
-        x = {f"{j:03}": float(rng.normal()) for j in (rng.permutation(600)[:50] if t else range(600))}
-        model.learn_one(x, sum(x.values()) > 0.0)
-    v = store_of(model).views
-    assert v.rows.shape == (PLACES, 512)
-    assert store_of(model).grown > 0
-    predictor = edge.Predictor(program_of(model))
-    for x in ({"511": 5.0}, {"512": 5.0, "599": -5.0}):
-        assert predictor.predict_proba_one(x) == pytest.approx(model.predict_proba_one(x), abs=1e-6)
+    y[:] = node % 5
+    for t in range(0 if labels else len(X)):
+        X[t, 0] = t % 6
+        y[t] = last = (1.0, 2.0, 0.5, -1.0, 0.25, 1.0)[t % 6] * last + 0.3 * rng.normal() + (t % 6 == 4)
+    without = {"normal": tuple(e for e in kind._experts["normal"] if e.kind != kinds.FOREST)}
+    other, data = type("Other", (kind,), {"_experts": without}), list(zip(dicts(X), y.tolist(), strict=True))
+    if labels:
+        assert accuracy(kind(seed=0), data, 1000) > accuracy(other(seed=0), data, 1000) + 0.05
+    else:
+        errors = [np.abs(np.subtract(answers(each(seed=0), data), y))[1000:].mean() for each in (kind, other)]
+        assert errors[0] < 0.8 * errors[1]
 
 
 @pytest.mark.once
