@@ -136,18 +136,16 @@ def test_rows_of_one_leaf_have_the_exact_machine(C):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("kernel", "parameters"), [("rbf", {"gamma": 0.5}), ("linear", {}), ("poly", {"gamma": 0.3, "coef0": 1.0})]
-)
+@pytest.mark.parametrize(("kernel", "parameters"), [("rbf", {"gamma": 0.5}), ("poly", {"gamma": 0.3, "coef0": 1.0})])
 def test_a_forest_comes_near_the_exact_machine(kernel, parameters):
-    X, y = two_classes(60 if SLOW else N, noise=0.2)
+    X, y = two_classes(60 if SLOW else 300, noise=0.2)
     exact = CSMOClassifier(kernel=kernel, **parameters).fit(X, y)
     trees = 2 if SLOW else 8
     ours = HierarchicalSVC(kernel=kernel, n_trees=trees, tol=0.01, max_iter=2000, **SMALL, **parameters).fit(X, y)
     assert (ours.predict(X) == exact.predict(X)).mean() > 0.9
     assert ours.n_trees_ == trees
     assert ours.gap_ <= 0.01
-    X, y = curve(60 if SLOW else N)
+    X, y = curve(60 if SLOW else 300)
     model = HierarchicalSVR(C=10.0, gamma=0.5, n_trees=trees, **SMALL).fit(X, y)
     assert model.score(X, y) > 0.9
 
@@ -175,7 +173,7 @@ def test_threads_change_nothing_and_seeds_do():
 
 @pytest.mark.once
 def test_three_classes_and_a_path_share_the_trees(monkeypatch):
-    X, y = (part[:: 3 if SLOW else 1] for part in load_iris(return_X_y=True))
+    X, y = (part[:: 3 if SLOW else 2] for part in load_iris(return_X_y=True))
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     grown = []
     monkeypatch.setattr(hierarchical, "grow", lambda *a: grown.append(1) or grow(*a))
@@ -343,14 +341,14 @@ def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
 
 @pytest.mark.once
 def test_saved_and_distilled_models():
-    X, y = two_classes()
+    X, y = two_classes(n := min(N, 300))
     model = HierarchicalSVC(gamma=0.5, **SMALL).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
-    for budget in (60, N):  # also one into which all rows fit: the model is no expansion over them
+    for budget in (60, n):  # also one into which all rows fit: the model is no expansion over them
         learner = model.to_budget(budget, X)
         assert (learner.predict_many(X) == model.predict(X)).mean() > 0.93
-    X, y = curve()
+    X, y = curve(n)
     model = HierarchicalSVR(C=10.0, gamma=0.5, **SMALL).fit(X, y)
     assert np.abs(model.to_budget(60, X).predict_many(X) - model.predict(X)).mean() < 0.1
 

@@ -10,7 +10,7 @@ import pytest
 from numba import config
 from river import base, datasets
 
-import naive
+from naive_baselines import NaiveBaseline
 from problems import dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import learners
@@ -43,8 +43,8 @@ RULES = {
 def test_decisions_are_those_of_the_twin(rule):
     kind, options, budget = RULES[rule]
     model = kind(budget=budget, gamma=0.8, scaling=None, **options)
-    twin = naive.NaiveBaseline(rule, budget, 0.8, **options)
-    for x, y in bananas(ROWS // 2):
+    twin = NaiveBaseline(rule, budget, 0.8, **options)
+    for x, y in bananas(ROWS // 3):
         row = [x["a"], x["b"]]
         expected = twin.decide(row)
         assert model.decision_function_one(x) == pytest.approx(expected, abs=2e-3 * (1.0 + np.abs(twin.a).max(initial=0.0)))

@@ -88,7 +88,7 @@ def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkey
 @pytest.mark.thorough
 @pytest.mark.skipif(SLOW, reason="takes a fit that lasts, and compiled code that is quick")
 def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
-    X, y = two_classes(20_000)
+    X, y = two_classes(8_000)
     with BlockWriter(tmp_path / "rows", block_bytes=20_000) as writer:
         writer.add(X, y.astype(float))
     program = f"""

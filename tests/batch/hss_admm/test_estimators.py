@@ -113,7 +113,7 @@ def test_three_classes_share_a_compression():
 
 
 @pytest.mark.thorough
-@settings(max_examples=4 if SLOW else 60)
+@settings(max_examples=4 if SLOW else 25)
 @given(
     n=st.integers(2, 120),
     log_h=st.floats(-2.0, 2.0),
@@ -150,7 +150,7 @@ def test_no_setting_diverges(n, log_h, tolerance, log_beta, relaxation, log_C, r
 
 @pytest.mark.once
 def test_a_path_costs_one_compression(monkeypatch):
-    X, y = two_classes()
+    X, y = two_classes(60 if SLOW else 250)
     compressions = []
     compress = HSSMatrix.compress
     monkeypatch.setattr(HSSMatrix, "compress", staticmethod(lambda *a, **k: compressions.append(1) or compress(*a, **k)))
