@@ -353,50 +353,37 @@ def test_saved_and_distilled_models():
     assert np.abs(model.to_budget(60, X).predict_many(X) - model.predict(X)).mean() < 0.1
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("part", "change"),
-    [
-        ("roots", lambda a: a + 10_000),
-        ("roots", lambda a: a - 1),
-        ("roots", lambda a: a[:0]),
-        ("right", lambda a: np.where(a >= 0, a + 10_000, a)),
-        ("right", lambda a: np.where(a >= 0, 0, a)),
-        ("right", lambda a: np.append(a[:-1], len(a))),
-        ("cut", lambda a: a + 10_000),
-        ("cut", lambda a: a - 1),
-        ("cut", lambda a: a[:-1]),
-        ("axes", lambda a: a[:, :-1].copy()),
-        ("axes", lambda a: np.where(a == a[0, 0], np.nan, a)),
-        ("thresholds", lambda a: a[:-1]),
-        ("thresholds", lambda a: a.astype(np.float32)),
-        ("starts", lambda a: a[::-1].copy()),
-        ("starts", lambda a: a + 1),
-        ("rows", lambda a: a + 10_000),
-        ("rows", lambda a: a - 1),
-        ("rows", lambda a: a[:-1]),
-        ("weights", lambda a: a[:, :-1].copy()),
-        ("weights", lambda a: np.vstack([a, a])),
-        ("weights", lambda a: a.T),
-        ("weights", lambda a: a.tolist()),
+#: What is done to the arrays of a forest.
+CHANGES = {
+    "roots": [lambda a: a + 10_000, lambda a: a - 1, lambda a: a[:0]],
+    "right": [
+        lambda a: np.where(a >= 0, a + 10_000, a),
+        lambda a: np.where(a >= 0, 0, a),
+        lambda a: np.append(a[:-1], len(a)),
     ],
-)
-def test_corrupt_trees_are_refused(part, change):
+    "cut": [lambda a: a + 10_000, lambda a: a - 1, lambda a: a[:-1]],
+    "axes": [lambda a: a[:, :-1].copy(), lambda a: np.where(a == a[0, 0], np.nan, a)],
+    "thresholds": [lambda a: a[:-1], lambda a: a.astype(np.float32)],
+    "starts": [lambda a: a[::-1].copy(), lambda a: a + 1],
+    "rows": [lambda a: a + 10_000, lambda a: a - 1, lambda a: a[:-1]],
+    "weights": [lambda a: a[:, :-1].copy(), lambda a: np.vstack([a, a]), lambda a: a.T, lambda a: a.tolist()],
+}
+
+
+@pytest.mark.once
+def test_corrupt_states_are_refused():
     X, y = two_classes(80)
     model = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
     state = model.__getstate__()
-    forest = model._forest._replace(**{part: change(getattr(model._forest, part))})
-    refused("corrupt", HierarchicalSVC().__setstate__, {**state, "_forest": tuple(forest)})
-
-
-def test_corrupt_states_are_refused():
-    X, y = two_classes(80)
-    state = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y).__getstate__()
     vectors = state["support_vectors_"]
     for changes in (
         *({"_forest": 3}, {"_forest": state["_forest"][:-1]}, {"_rows": ()}),
         *({"support_vectors_": vectors[:-1]}, {"support_vectors_": sparse.csr_array(vectors)}),
     ):
         refused("corrupt", HierarchicalSVC().__setstate__, state | changes)
+    for part, changes in CHANGES.items():
+        for change in changes:
+            forest = model._forest._replace(**{part: change(getattr(model._forest, part))})
+            refused("corrupt", HierarchicalSVC().__setstate__, {**state, "_forest": tuple(forest)})
     del state["_forest"]
     refused("corrupt", HierarchicalSVC().__setstate__, state)

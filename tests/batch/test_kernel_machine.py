@@ -32,71 +32,53 @@ def restored(machine, state):
     type(machine).__new__(type(machine)).__setstate__(state)
 
 
+PARTS = ("_kernel", "_coefficients", "_intercepts", "support_", "n_support_", "n_features_in_", "classes_")
+KERNELS = [
+    *((7, 1.0, 0.0, 3), (0, float("nan"), 0.0, 3), (0, -1.0, 0.0, 3), (0, 1.0, -1.0, 3), (2, 1.0, 0.0, 2**40)),
+    *((2, 1.0, 0.0, 2.5), (4, 1.0, 1e31, 3), (5, 1.0, 0.0, 1), (0, 1.0, 0.0), 3),
+]
+#: Values of attributes that are refused.
+WRONG = {
+    solver: {
+        "_coefficients": [np.ones((1, 500)), np.ones(5)],
+        "dual_coef_": [np.ones((1, 5))],
+        "support_vectors_": [np.ones((500, 2)), np.ones((500, 2), np.float32), [[1.0]]],
+        "n_features_in_": [9],
+        "_intercepts": [np.ones(3), np.array([np.nan])],
+        "_kernel": KERNELS,
+        "classes_": [np.array([0, 1, 2]), np.array([1, 1]), np.array([[0, 1]]), [0, 1]],
+        "support_": [None, np.arange(7)],
+        "n_support_": [np.array([1, 1], np.int32), np.array([-1, 1], np.int32), [1, 1]],
+        "shape_fit_": [7, (), (1, None)],
+        "predict": [len],
+        "_rows": [()],
+    },
+    one_class: {
+        "_coefficients": [np.ones((1, 500)), np.ones((2, 500))],
+        "_intercepts": [np.array([np.inf])],
+        "_kernel": [(3, 1.0, 0.0, 3)],
+        "offset_": [np.zeros(1)],
+        "predict": [len],
+    },
+    precomputed: {
+        "support_": [np.array([0, 1, 2, 6], np.int32), np.array([-1, 1, 2, 3], np.int32), np.arange(4.0), [0, 1, 2, 3]],
+        "_coefficients": [np.ones((1, 9))],
+        "_intercepts": [np.array([np.nan])],
+    },
+}
+
+
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("make", "name", "value"),
-    [
-        (solver, "_coefficients", np.ones((1, 500))),
-        (solver, "_coefficients", np.ones(5)),
-        (solver, "dual_coef_", np.ones((1, 5))),
-        (solver, "support_vectors_", np.ones((500, 2))),
-        (solver, "support_vectors_", np.ones((500, 2), np.float32)),
-        (solver, "support_vectors_", [[1.0]]),
-        (solver, "n_features_in_", 9),
-        (solver, "_intercepts", np.ones(3)),
-        (solver, "_intercepts", np.array([np.nan])),
-        (solver, "_kernel", (7, 1.0, 0.0, 3)),
-        (solver, "_kernel", (0, float("nan"), 0.0, 3)),
-        (solver, "_kernel", (0, -1.0, 0.0, 3)),
-        (solver, "_kernel", (0, 1.0, -1.0, 3)),
-        (solver, "_kernel", (2, 1.0, 0.0, 2**40)),
-        (solver, "_kernel", (2, 1.0, 0.0, 2.5)),
-        (solver, "_kernel", (4, 1.0, 1e31, 3)),
-        (solver, "_kernel", (5, 1.0, 0.0, 1)),
-        (solver, "_kernel", (0, 1.0, 0.0)),
-        (solver, "_kernel", 3),
-        (solver, "classes_", np.array([0, 1, 2])),
-        (solver, "classes_", np.array([1, 1])),
-        (solver, "classes_", np.array([[0, 1]])),
-        (solver, "classes_", [0, 1]),
-        (solver, "support_", None),
-        (solver, "support_", np.arange(7)),
-        (solver, "n_support_", np.array([1, 1], np.int32)),
-        (solver, "n_support_", np.array([-1, 1], np.int32)),
-        (solver, "n_support_", [1, 1]),
-        (solver, "shape_fit_", 7),
-        (solver, "shape_fit_", ()),
-        (solver, "shape_fit_", (1, None)),
-        (solver, "predict", len),
-        (solver, "_rows", ()),
-        (one_class, "_coefficients", np.ones((1, 500))),
-        (one_class, "_coefficients", np.ones((2, 500))),
-        (one_class, "_intercepts", np.array([np.inf])),
-        (one_class, "_kernel", (3, 1.0, 0.0, 3)),
-        (one_class, "offset_", np.zeros(1)),
-        (one_class, "predict", len),
-        (precomputed, "support_", np.array([0, 1, 2, 6], np.int32)),
-        (precomputed, "support_", np.array([-1, 1, 2, 3], np.int32)),
-        (precomputed, "support_", np.array([0.0, 1.0, 2.0, 3.0])),
-        (precomputed, "support_", [0, 1, 2, 3]),
-        (precomputed, "_coefficients", np.ones((1, 9))),
-        (precomputed, "_intercepts", np.array([np.nan])),
-    ],
-)
-def test_a_machine_that_was_changed_is_refused(make, name, value):
+@pytest.mark.parametrize("make", WRONG)
+def test_a_machine_that_was_changed_is_refused(make):
     machine = make()
-    X = np.random.default_rng(1).normal(size=(6, machine.n_features_in_))
+    X, state = np.random.default_rng(1).normal(size=(6, machine.n_features_in_)), machine.__getstate__()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(machine)).predict(X), machine.predict(X))
-    refused("the saved model is corrupt: ", restored, machine, {**machine.__getstate__(), name: value})
-
-
-@pytest.mark.parametrize(
-    "name", ["_kernel", "_coefficients", "_intercepts", "support_", "n_support_", "n_features_in_", "classes_"]
-)
-def test_a_solver_that_lacks_a_part_is_refused(name):
-    state = dict(solver().__getstate__())
-    del state[name]
-    refused("the saved model is corrupt: ", restored, solver(), state)
+    for name, values in WRONG[make].items():
+        for value in values:
+            refused("the saved model is corrupt: ", restored, machine, {**state, name: value})
+    for name in PARTS if make is solver else ():
+        refused("the saved model is corrupt: ", restored, machine, {key: state[key] for key in state if key != name})
 
 
 def test_a_regressor_is_one_machine():

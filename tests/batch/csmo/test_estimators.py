@@ -185,13 +185,6 @@ def test_optimal_on_rows_that_repeat(seed, n, levels, C, regression):
     assert naive_batch.gap(K, b, low + near, high - near, y, epsilon) <= 1.001e-3
 
 
-def test_balanced_weights_are_those_of_scikit_learn():
-    X, y = two_classes(60)
-    balanced = CSMOClassifier(gamma=0.5, class_weight="balanced").fit(X, y)
-    peer = SVC(gamma=0.5, class_weight="balanced").fit(X, y)
-    assert np.allclose(balanced.decision_function(X), peer.decision_function(X), atol=5e-3)
-
-
 @pytest.mark.once
 def test_warm_start_needs_fewer_steps():
     for model, (X, y) in ((CSMOClassifier, two_classes()), (CSMORegressor, curve())):

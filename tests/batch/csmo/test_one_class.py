@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
-from scipy import sparse
 from sklearn.svm import OneClassSVM
 
 import naive_batch
-from failing import Failing, interrupts
 from refused import refused
 from streamsvm.batch import CSMOOneClass
 from streamsvm.batch.csmo import solver
@@ -96,25 +94,6 @@ def test_nu_bounds_what_is_outside(nu):
     np.testing.assert_array_equal(model.offset_, -model.intercept_)
     far = model.predict(X + 50.0)
     assert (far == -1).all()
-
-
-def test_sparse_rows_are_dense_rows():
-    X = np.where(np.abs(rows()) > 1.0, rows(), 0.0)
-    dense, thin = (CSMOOneClass(nu=0.2, gamma=0.3, tol=1e-6).fit(part) for part in (X, sparse.csr_array(X)))
-    np.testing.assert_allclose(dense.decision_function(X), thin.decision_function(X), atol=1e-4)
-    assert sparse.issparse(thin.support_vectors_)
-    assert thin.dual_coef_.shape == (1, len(thin.support_))
-
-
-def test_an_interrupted_fit_keeps_the_last_iterate(monkeypatch):
-    monkeypatch.setattr(solver, "steps", Failing(solver.steps, 2))
-    monkeypatch.setattr(solver, "PAUSE", 1.0)  # the least number of steps at a time
-    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
-    model = CSMOOneClass(nu=0.5, gamma=0.3, shrinking=False, tol=1e-9)
-    interrupts(model.fit, rows())
-    assert 0 < model.n_iter_ <= 100
-    assert model._coefficients.sum() == pytest.approx(0.5 * N)
-    assert np.isfinite(model.decision_function(rows())).all()
 
 
 def test_refused():

@@ -61,13 +61,12 @@ CASES = {
 
 @pytest.mark.once
 @pytest.mark.parametrize("case", sorted(CASES))
-@pytest.mark.parametrize("jobs", [2, 3])
-def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
+def test_results_do_not_depend_on_the_number_of_threads(case):
     make, form, target = CASES[case]
     X, values = rows()
     y = {"two": values > 0.0, "four": np.digitize(values, [-0.6, 0.0, 0.6]), "targets": values}[target]
     X = form_of(X, form)
-    one, several = fitted(make, X, y, None), fitted(make, X, y, jobs)
+    one, several = fitted(make, X, y, None), fitted(make, X, y, 3)
     for a, b in zip(one, several, strict=True):
         same = (a != b).nnz == 0 if sparse.issparse(a) else np.array_equal(a, b)
         assert same
@@ -80,10 +79,10 @@ def test_fits_at_the_same_time_do_not_disturb_each_other():
     def fit(seed):
         return fitted(lambda **given: CSMOClassifier(C=1e3, gamma=0.5, **given), X, np.roll(values, seed) > 0.0, None)
 
-    alone = [fit(seed) for seed in range(4)]
+    alone = [fit(seed) for seed in range(2)]
     with ThreadPoolExecutor(4) as pool:
-        for seed, together in enumerate(pool.map(fit, [0, 1, 2, 3] * 5)):
-            assert all(map(np.array_equal, alone[seed % 4], together))
+        for seed, together in enumerate(pool.map(fit, [0, 1] * 4)):
+            assert all(map(np.array_equal, alone[seed % 2], together))
 
 
 def test_tiles_share_their_rows():
