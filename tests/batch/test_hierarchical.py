@@ -356,11 +356,7 @@ def test_saved_and_distilled_models():
 #: What is done to the arrays of a forest.
 CHANGES = {
     "roots": [lambda a: a + 10_000, lambda a: a - 1, lambda a: a[:0]],
-    "right": [
-        lambda a: np.where(a >= 0, a + 10_000, a),
-        lambda a: np.where(a >= 0, 0, a),
-        lambda a: np.append(a[:-1], len(a)),
-    ],
+    "right": [lambda a: np.where(a >= 0, a + 10_000, a), lambda a: np.where(a >= 0, 0, a), lambda a: np.append(a[:-1], len(a))],
     "cut": [lambda a: a + 10_000, lambda a: a - 1, lambda a: a[:-1]],
     "axes": [lambda a: a[:, :-1].copy(), lambda a: np.where(a == a[0, 0], np.nan, a)],
     "thresholds": [lambda a: a[:-1], lambda a: a.astype(np.float32)],

@@ -9,15 +9,7 @@ from river import base, linear_model, preprocessing
 
 from discovered import estimators
 from refused import raises
-from streamsvm import (
-    BSGDClassifier,
-    BSGDRegressor,
-    OneClassBSGD,
-    SVMClassifier,
-    SVMRegressor,
-    examples_one,
-    table_model,
-)
+from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier, SVMRegressor, examples_one, table_model
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.conformal import ConformalRegressor

@@ -56,15 +56,7 @@ STATES = {
     "linear": (
         lambda: OnlineLinearSVC(max_features=40),
         100,
-        {
-            "t": [-1],
-            "scale": [0.0],
-            "average_v": [-1.0],
-            "horizon": [1.0],
-            "loss": [1],
-            "slope": [[99.0, 0.0]],
-            "epsilon": [1.0],
-        },
+        {"t": [-1], "scale": [0.0], "average_v": [-1.0], "horizon": [1.0], "loss": [1], "slope": [[99.0, 0.0]], "epsilon": [1.0]},
     ),
     "least squares": (
         lambda: KernelRLSClassifier(10),

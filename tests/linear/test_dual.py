@@ -112,8 +112,7 @@ def exact_objective(w, C, X, y):
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("scale", "C"),
-    [(1e3, 1.0), *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((1e5, 1e4), (1e6, 1.0)))],
+    ("scale", "C"), [(1e3, 1.0), *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((1e5, 1e4), (1e6, 1.0)))]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_gap_of_rows_that_are_not_scaled_is_true(scale, C):

@@ -18,14 +18,7 @@ from patience import PATIENCE
 from problems import learned_by
 from refused import raises, refused
 from saved import dumps
-from streamsvm.batch import (
-    BatchAdapter,
-    CSMOClassifier,
-    CSMORegressor,
-    HierarchicalSVC,
-    HierarchicalSVR,
-    HSSADMMClassifier,
-)
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, HSSADMMClassifier
 from streamsvm.core.threads import one_blas_thread, stop_if_asked, stoppable
 from streamsvm.stream import CheckpointFolder, load
 
