@@ -190,7 +190,7 @@ def test_three_classes_and_a_path_share_the_trees(monkeypatch):
         np.testing.assert_allclose(alone.decision_function(X), m.decision_function(X), atol=0.1)
 
 
-@settings(max_examples=3 if SLOW else 40, deadline=None)
+@settings(max_examples=3 if SLOW else 25, deadline=None)
 @given(
     n=st.integers(2, 150),
     log_gamma=st.floats(-12.0, 12.0),

@@ -11,6 +11,7 @@ from river import datasets, preprocessing
 
 from problems import accuracy, learned_by, snapshot
 from streamsvm import BSGDClassifier, Merge, Projection, Removal
+from streamsvm.learners import KernelRLSClassifier
 
 ROWS = 150 if config.DISABLE_JIT else 600
 SEARCHES = ("gss", "gss-precise", "lookup-h", "lookup-wd")
@@ -70,9 +71,9 @@ def test_projection_of_a_linear_model_loses_nothing(scale):
     np.testing.assert_allclose(model.decision_function_many(X, "last"), X @ w, atol=2e-2 * np.abs(X @ w).max())
 
 
-def test_gamma_scale_is_one_over_the_variances_of_the_first_500_rows():
+@pytest.mark.parametrize("model", [BSGDClassifier(budget=5, scaling=None), KernelRLSClassifier(10)], ids=["bsgd", "rls"])
+def test_gamma_scale_is_one_over_the_variances_of_the_first_500_rows(model):
     X, y = arrays(520)
-    model = BSGDClassifier(budget=5, scaling=None)
     model.learn_many(X, y)
     assert model.effective_gamma == pytest.approx(1.0 / X[:500].astype(np.float32).astype(float).var(axis=0).sum(), rel=1e-9)
 

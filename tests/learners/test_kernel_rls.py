@@ -96,14 +96,6 @@ def test_the_first_landmarks_are_rows_that_no_landmark_is_near():
     np.testing.assert_array_equal(model.support_vectors, np.float32(L))
 
 
-@pytest.mark.once
-def test_gamma_is_that_of_the_first_500_rows():
-    X, y = blobs(rows=700)
-    model = KernelRLSClassifier(10)
-    model.learn_many(X, y.tolist())
-    assert model.effective_gamma == pytest.approx(1.0 / X[:500].astype(float).var(axis=0).sum(), rel=1e-6)
-
-
 def test_a_swap_projects_the_new_landmark_on_its_neighbours():
     X, y = sine_classes(2000, 2)
     model = KernelRLSClassifier(20, gamma=4.0, max_swaps=1)

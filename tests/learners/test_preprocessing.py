@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks, linear_model, preprocessing
 
@@ -36,6 +36,7 @@ def test_rivers_checks():
         check(BoundedScaler())
 
 
+@settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.floats(-1e6, 1e6)), max_size=80))
 def test_without_a_bound_it_is_rivers_scaler(rows):
     ours, rivers = BoundedScaler(deviations=None), preprocessing.StandardScaler()
@@ -51,6 +52,7 @@ def test_without_a_bound_it_is_rivers_scaler(rows):
             )
 
 
+@settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefghijklmn"), st.floats(-1e3, 1e3)), max_size=60))
 def test_it_is_read_as_rivers_scaler_is(rows):
     ours, rivers = (learned(rows, scaler) for scaler in (BoundedScaler(deviations=None), preprocessing.StandardScaler()))

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 from numba import config
-from river import datasets, evaluate, linear_model, metrics, preprocessing
 from sklearn.svm import OneClassSVM
 
 import naive
@@ -26,20 +25,6 @@ def test_a_bias_that_is_not_fitted_stays():
         model.learn_one(x, target)
         twin.learn(np.float32(row), target)
     assert model.intercept.tolist() == [50.0]
-
-
-@pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
-@pytest.mark.parametrize(("kind", "options"), [(BSGDRegressor, {}), (BSCARegressor, {"relaxation": 1.0})], ids=["bsgd", "bsca"])
-def test_curves_are_learned_that_lines_cannot_follow(kind, options):
-    X, y = waves(4000)
-    model = kind(budget=100, gamma=1.0, scaling=None)
-    model.learn_many(X[:3000], y[:3000])
-    assert np.abs(model.predict_many(X[3000:]) - y[3000:]).mean() < 0.25
-    scores = []
-    for regressor in (kind(budget=100, **options), linear_model.LinearRegression()):
-        pipeline = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(regressor)
-        scores.append(evaluate.progressive_val_score(datasets.TrumpApproval(), pipeline, metrics.MAE()).get())
-    assert scores[0] < scores[1]
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")

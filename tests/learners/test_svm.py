@@ -105,21 +105,6 @@ def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
 
 
 @pytest.mark.once
-def test_probabilities_begin_at_equal_ones_and_agree_with_predictions():
-    model, wrong = SVMClassifier(max_features=4, max_classes=2, seed=0), 0.0
-    for i, (x, y) in enumerate(rows(labels=(False, True))):
-        p = model.predict_proba_one(x)
-        assert sum(p.values()) == pytest.approx(1.0)
-        assert abs(p[True] - 0.5) <= 0.5 * (i + 1) / (i + 3) + 1e-9
-        if i:
-            assert model.predict_one(x) == (p[True] > 0.5)
-            assert (model.decision_function_one(x) > 0.0) == (p[True] > 0.5)
-        wrong -= np.log(p[y])
-        model.learn_one(x, y)
-    assert wrong / N < 0.6
-
-
-@pytest.mark.once
 def test_a_third_class_leaves_the_decision_between_the_first_two():
     data = list(rows(90))
     model = learned(data)

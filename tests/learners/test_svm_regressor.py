@@ -263,8 +263,7 @@ def test_units_and_origins_of_targets_do_not_matter(plain):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("absurd", [-1e30, 1e6] if config.DISABLE_JIT else [1e30, -1e30, 1e6])
-@pytest.mark.parametrize("place", [0, 5, N // 2])
+@pytest.mark.parametrize(("place", "absurd"), [(0, 1e6), (5, -1e30), (N // 2, 1e30)])
 def test_an_absurd_target_does_not_ruin_the_model(absurd, place, plain):
     data = list(rows())
     data[place] = data[place][0], absurd

@@ -118,7 +118,7 @@ def test_every_corrupt_byte_is_noticed(tmp_path):
 
 
 @pytest.mark.once
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_no_file_is_taken_for_another(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("blocks") / "rows"

@@ -82,13 +82,6 @@ def test_goes_on_from_there():
     assert (learner.predict_many(X) == y).mean() > (fitted.predict(X) == y).mean() - 0.01
 
 
-def test_follows_a_stream_that_turns():
-    X, f = problem(3000)
-    learner = to_online(OutOfCoreLinearSVC().fit(X[:1000], f[:1000] > 0.0))
-    learner.learn_many(X[1000:], f[1000:] < 0.0)
-    assert (learner.predict_many(X) == (f < 0.0)).mean() > 0.85
-
-
 @pytest.mark.parametrize("zero_based", [False, True])
 def test_libsvm_text_and_its_stream_name_columns_alike(tmp_path, zero_based):
     X, f = problem(d=5)
@@ -218,13 +211,6 @@ def test_labels_of_text_are_those_of_its_stream(tmp_path, labels):
     with closing(CSVSource(path, label="y")) as source:
         right = [learner.predict_one(x) == y or learner.learn_one(x, y) for x, y in source]
     assert np.mean([hit is True for hit in right]) > 0.95
-
-
-def test_columns_of_a_frame_are_called_what_it_calls_them():
-    X, f = problem(d=3)
-    frame = pd.DataFrame(X, columns=[10, 20, 30])
-    learner = to_online(OutOfCoreLinearSVC().fit(frame, f > 0.0))
-    assert learner.feature_names == [10, 20, 30]
 
 
 def test_defaults_are_those_of_the_machine():

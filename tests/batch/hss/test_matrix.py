@@ -29,8 +29,7 @@ def dense_error(K, exact):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
-@pytest.mark.parametrize("gamma", [0.005, 0.5, 50.0])
+@pytest.mark.parametrize(("gamma", "tolerance"), [(0.5, 0.3), (50.0, 0.03), (0.005, 0.03), (0.5, 0.003)])
 def test_error_is_what_was_asked_for(gamma, tolerance):
     X = blobs()
     K = HSSMatrix.compress(X, gamma=gamma, rel_tol=tolerance, leaf_size=64)
@@ -48,7 +47,7 @@ def test_kernels_of_low_rank_are_exact(kernel):
     assert K.ranks.max() <= 10  # of d = 3: three, or all products of two and fewer
 
 
-@settings(max_examples=5 if SLOW else 60)
+@settings(max_examples=5 if SLOW else 40)
 @given(
     n=st.integers(1, 200),
     d=st.integers(1, 4),
@@ -77,7 +76,7 @@ def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolera
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("log_shift", first(1, [-10, -2, -6]))
+@pytest.mark.parametrize("log_shift", first(1, [-10, -6]))
 @pytest.mark.parametrize(
     ("d", "parameters"), [(1, {"gamma": 1.0, "rel_tol": 1e-3}), (2, {"gamma": 0.5, "rel_tol": 1e-4}), (3, {"kernel": "linear"})]
 )

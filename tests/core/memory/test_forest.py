@@ -6,7 +6,7 @@ import pytest
 from refused import refused
 from spoilt import check_spoilt
 from streamsvm.core.memory import forest as memory
-from streamsvm.core.memory.forest import HEADER, LEAVES, NODES, TREES, ForestStore
+from streamsvm.core.memory.forest import LEAVES, NODES, TREES, ForestStore
 from streamsvm.core.steps import forest, forest_of_numbers
 from streamsvm.core.steps.forest_growth import grow_tree
 
@@ -68,15 +68,6 @@ def test_store_size_is_what_its_formula_says():
 def test_sizes_are_checked():
     refused("rows must be an integer between 12", ForestStore, 11, 3, 2)
     refused("max_features must be an integer between 1", ForestStore, 12, 0, 2)
-
-
-def test_arrays_of_a_block_do_not_overlap():
-    store = ForestStore(20, 17, 2)
-    for number, array in enumerate(store.views[1:], 1):
-        array[...] = number
-    assert all((array == number).all() for number, array in enumerate(store.views[1:], 1))
-    ends = [array.ctypes.data + array.nbytes - store.block.ctypes.data for array in store.views]
-    assert max(ends) == ends[-1] == store.nbytes
 
 
 @pytest.mark.parametrize("n", [0, 300])
@@ -278,13 +269,3 @@ def test_a_tree_of_leaves_alone_is_refused(labels):
     v.header["node"] = v.header["leaf"] = n  # which would go on in the leaves of the next tree
     v.sizes[v.slots[TREES]], v.waiting[n:] = NODES - 1, (0, 9, 1, 3)
     refused(STANDS, ForestStore(120, 64, labels).restore, store._saved.tobytes())
-
-
-def test_other_bytes_are_refused():
-    store = made(7)
-    before = store.snapshot()
-    for bad in (b"", before[:-1], before + b"\0", ForestStore(240, 5, 3).snapshot(), ForestStore(120, 5, 12).snapshot()):
-        refused("does not fit a store|the store's", store.restore, bad)
-    for place in (HEADER.itemsize, memory.STATE_END - 1):
-        refused("beyond the header", store.restore, before[:place] + b"\1" + before[place + 1 :])
-    assert store.snapshot() == before

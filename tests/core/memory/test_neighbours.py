@@ -6,7 +6,7 @@ import pytest
 from refused import refused
 from spoilt import check_spoilt
 from streamsvm.core.memory import neighbours as memory
-from streamsvm.core.memory.neighbours import HEADER, NeighbourStore
+from streamsvm.core.memory.neighbours import NeighbourStore
 from streamsvm.core.steps import neighbours
 
 
@@ -55,15 +55,6 @@ def test_sizes_are_checked():
 def test_the_more_features_the_fewer_rows_there_is_room_for(laid, stride):
     assert memory.stride_of(128_000, 2000, laid) == stride
     assert grown(NeighbourStore(2000, 600), laid).stride == stride
-
-
-def test_arrays_of_a_block_do_not_overlap():
-    store = NeighbourStore(20, 17)
-    for number, array in enumerate(store.views[1:], 1):
-        array[...] = number
-    assert all((array == number).all() for number, array in enumerate(store.views[1:], 1))
-    ends = [array.ctypes.data + array.nbytes - store.block.ctypes.data for array in store.views]
-    assert max(ends) == ends[-1] == store.nbytes
 
 
 def test_the_oldest_row_makes_room():
@@ -177,16 +168,6 @@ NUMBERS = {
 @pytest.mark.parametrize(("n", "wrong"), [(40, HEADERS), (7, NUMBERS)])
 def test_snapshots_that_compiled_code_could_not_trust_are_refused(n, wrong):
     check_spoilt(filled(n), filled(5), wrong)
-
-
-def test_other_bytes_are_refused():
-    store = filled(7)
-    before = store.snapshot()
-    for bad in (b"", before[:-1], before + b"\0", NeighbourStore(48, 5).snapshot(), NeighbourStore(32, 17).snapshot()):
-        refused("does not fit a store|the store's", store.restore, bad)
-    for place in (HEADER.itemsize, memory.STATE_END - 1):
-        refused("beyond the rows", store.restore, before[:place] + b"\1" + before[place + 1 :])
-    assert store.snapshot() == before
 
 
 def test_no_more_than_512_features_are_laid_out():

@@ -106,18 +106,6 @@ def test_snapshots_with_numbers_that_compiled_code_could_not_trust():
     check_spoilt(store, other, {"corrupt: (window.*|gram) hold": WINDOWS})
 
 
-def test_arrays_of_a_block_do_not_overlap():
-    store = SupportVectorStore(20, 17, 3, gram=True, window=5)
-    for number, array in enumerate(store.views[1:], 1):
-        array[...] = number
-    for number, array in enumerate(store.views[1:], 1):
-        assert (array == number).all()
-        assert array.ctypes.data % 64 == 0
-    assert store.budget == 20
-    ends = [array.ctypes.data + array.nbytes - store.block.ctypes.data for array in store.views]
-    assert max(ends) == ends[-1] == store.nbytes
-
-
 def test_compiled_code_sees_the_same_arrays():
     @njit
     def fill(block):

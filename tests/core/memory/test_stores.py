@@ -1,0 +1,42 @@
+"""What all stores have: arrays that share no byte, and snapshots that are whole."""
+
+import pytest
+
+from refused import refused
+from streamsvm.core.memory import forest, neighbours
+from streamsvm.core.memory.forest import ForestStore
+from streamsvm.core.memory.neighbours import NeighbourStore
+from streamsvm.core.memory.support_vectors import SupportVectorStore
+from streamsvm.core.memory.weights import WeightStore
+
+
+@pytest.mark.parametrize(
+    "store",
+    [ForestStore(20, 17, 2), NeighbourStore(20, 17), SupportVectorStore(20, 17, 3, gram=True, window=5), WeightStore(17)],
+    ids=lambda store: type(store).__name__,
+)
+def test_arrays_of_a_block_do_not_overlap(store):
+    for number, array in enumerate(store.views[1:], 1):
+        array[...] = number
+    assert all((array == number).all() for number, array in enumerate(store.views[1:], 1))
+    if isinstance(store, SupportVectorStore):  # loops along them are SIMD code
+        assert all(array.ctypes.data % 64 == 0 for array in store.views[1:])
+        assert store.budget == 20
+    ends = [array.ctypes.data + array.nbytes - store.block.ctypes.data for array in store.views]
+    assert max(ends) == ends[-1] == store.nbytes
+
+
+@pytest.mark.parametrize(
+    ("module", "store", "others"),
+    [
+        (forest, ForestStore(120, 5, 3), [ForestStore(240, 5, 3), ForestStore(120, 5, 12)]),
+        (neighbours, NeighbourStore(32, 5), [NeighbourStore(48, 5), NeighbourStore(32, 17)]),
+    ],
+)
+def test_other_bytes_are_refused(module, store, others):
+    before = store.snapshot()
+    for bad in (b"", before[:-1], before + b"\0", *(other.snapshot() for other in others)):
+        refused("does not fit a store|the store's", store.restore, bad)
+    for place in (module.HEADER.itemsize, module.STATE_END - 1):
+        refused("beyond the (header|rows)", store.restore, before[:place] + b"\1" + before[place + 1 :])
+    assert store.snapshot() == before
