@@ -71,7 +71,11 @@ def test_projection_of_a_linear_model_loses_nothing(scale):
     np.testing.assert_allclose(model.decision_function_many(X, "last"), X @ w, atol=2e-2 * np.abs(X @ w).max())
 
 
-@pytest.mark.parametrize("model", [BSGDClassifier(budget=5, scaling=None), KernelRLSClassifier(10)], ids=["bsgd", "rls"])
+@pytest.mark.parametrize(
+    "model",
+    [BSGDClassifier(budget=5, scaling=None), pytest.param(KernelRLSClassifier(10), marks=pytest.mark.once)],
+    ids=["bsgd", "rls"],
+)
 def test_gamma_scale_is_one_over_the_variances_of_the_first_500_rows(model):
     X, y = arrays(520)
     model.learn_many(X, y)

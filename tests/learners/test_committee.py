@@ -357,7 +357,7 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
     assert v.damping.any() == (effort != "low" and scaling == "auto" and not config.DISABLE_JIT)
 
 
-@pytest.mark.parametrize("scaling", ["auto", None])
+@pytest.mark.parametrize("scaling", first(1, ["auto", None], pytest.mark.once))
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
 def test_features_that_say_nothing_count_less(kind, scaling):
     """A twin finds what each counts from the relevance, and gamma and the norms from that; vectors have moved with it."""
