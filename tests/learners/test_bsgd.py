@@ -9,7 +9,7 @@ import pytest
 from numba import config
 from river import datasets, preprocessing
 
-from problems import accuracy, learned_by, snapshot
+from problems import learned_by, snapshot
 from streamsvm import BSGDClassifier, Merge, Projection, Removal
 from streamsvm.learners import KernelRLSClassifier
 
@@ -43,15 +43,6 @@ def test_budget_memory_and_unused_slots(maintenance):
     assert len(set(views.stamps[: model.n_support])) == model.n_support
     expected = (views.vectors[:, : model.n_support].astype(float) ** 2).sum(axis=0)
     np.testing.assert_allclose(views.norms[: model.n_support], expected, rtol=1e-5)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("kernel", ["linear", "poly"])
-def test_other_kernels_learn(kernel):
-    model = preprocessing.StandardScaler() | BSGDClassifier(
-        budget=30, kernel=kernel, gamma=0.5, coef0=1.0, fit_intercept=True, l2=1e-2
-    )
-    assert accuracy(model, datasets.Phishing().take(400)) > 0.78
 
 
 @pytest.mark.once

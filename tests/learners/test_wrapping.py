@@ -33,9 +33,8 @@ def test_river(kind, parameters):
 
 
 WINDOWS = [np.full(51, 1.0), np.array([math.nan]), np.array([-1.0]), np.zeros((2, 2)), np.array(["a"]), np.array([], object)]
-SCORES = [{"_calibration": (0.1, scores)} for scores in WINDOWS] + [
-    {"_calibration": (misses, np.zeros(3))} for misses in (math.nan, -1.5, 2.5)
-]
+SCORES = [{"_calibration": (0.1, scores)} for scores in WINDOWS]
+SCORES += [{"_calibration": (misses, np.zeros(3))} for misses in (math.nan, -1.5, 2.5)]
 COUNTS = [{"_counts": counts} for counts in (np.zeros((2, 5)), np.full((2, 102), -1.0), np.full((2, 102), math.nan))]
 
 
