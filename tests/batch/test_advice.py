@@ -148,27 +148,22 @@ def test_a_pilot_without_a_class_is_no_error_and_an_interrupt_ends_it(monkeypatc
         path_machine.exact_seconds(prepared, [1.0], model._kernel, None)
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(2.9, False), (3.0, True)])
-def test_short_fits_ahead_are_not_worth_a_word(seconds, told):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert path_machine.warn_before("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.5)) == told
-        assert not path_machine.warn_before("This", seconds, 100, lambda: path_machine.Alternative("Other", 0.7))
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(9.9, False), (10.0, True), (60.0, True)])
-def test_short_fits_are_not_worth_a_word(seconds, told):
-    other = path_machine.Alternative("Other", 0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert path_machine.warn_meanwhile("This", seconds, 100, other) == told
-
-
-def test_nor_are_those_that_take_a_few_times_as_long():
-    other = path_machine.Alternative("Other", 20.0)
-    with pytest.warns(UserWarning, match="This has taken 200 s for 1,000 rows: Other would take about 20 s") as caught:
-        assert [path_machine.warn_meanwhile("This", seconds, 1000, other) for seconds in (199.0, 200.0)] == [False, True]
-    assert len(caught) == 1
+@pytest.mark.parametrize(
+    ("warn", "seconds", "other", "told"),
+    [
+        *((path_machine.warn_before, *case) for case in ((2.9, 0.5, False), (3.0, 0.5, True), (3.0, 0.7, False))),
+        *((path_machine.warn_meanwhile, *case) for case in ((9.9, 0.5, False), (10.0, 0.5, True), (60.0, 0.5, True))),
+        *((path_machine.warn_meanwhile, *case) for case in ((199.0, 20.0, False), (200.0, 20.0, True))),
+    ],
+)
+def test_short_fits_are_not_worth_a_word_nor_those_that_take_a_few_times_as_long(warn, seconds, other, told):
+    other = path_machine.Alternative("Other", other)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert warn("This", seconds, 1000, other if warn is path_machine.warn_meanwhile else lambda: other) == told
+    assert len(caught) == told
+    if seconds == 200.0:
+        assert str(caught[0].message).startswith("This has taken 200 s for 1,000 rows: Other would take about 20 s")
 
 
 def test_estimates_grow_as_times_do():

@@ -16,7 +16,7 @@ from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 
 SLOW = config.DISABLE_JIT
 #: Parameters that make a machine quicker.
-QUICK = {"HSSADMM": {"max_iter": 50 if SLOW else 2000}, "Hierarchical": {"n_trees": 2, "max_iter": 20 if SLOW else 500}}
+QUICK = {"HSSADMM": {"max_iter": 50 if SLOW else 2000}, "Hierarchical": {"n_trees": 2, "max_iter": 20 if SLOW else 150}}
 
 
 def machines():

@@ -48,34 +48,22 @@ def change_indices(some, number, change):
     change(indices[starts[row] : starts[row + 1]], starts)
 
 
-@pytest.mark.parametrize("value", [D, D + 1, 2**31 - 1, 2**31, 2**32 - 1])
-def test_features_that_there_are_not(some, value):
-    change_indices(some, 1, lambda row, starts: row.__setitem__(-1, value))
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        *((1, lambda row, starts, value=value: row.__setitem__(-1, value)) for value in (D, D + 1, 2**31 - 1, 2**31, 2**32 - 1)),
+        (0, lambda row, starts: row.__setitem__(slice(None), row[::-1].copy())),  # features that do not rise
+        (0, lambda row, starts: row.__setitem__(slice(None), row[0])),
+        (1, lambda row, starts: starts.__setitem__(0, 1)),
+        (1, lambda row, starts: starts.__setitem__(-1, starts[-1] - 1)),
+        (1, lambda row, starts: starts.__setitem__(slice(2, 4), [starts[4], starts[1]])),
+        (1, lambda row, starts: starts.__setitem__(2, 2**32 - 1)),
+    ],
+)
+def test_indices_and_starts_that_lead_nowhere(some, number, change):
+    change_indices(some, number, change)
     some.write()
-    unread(some, "block 1 is not what was written")
-
-
-@pytest.mark.parametrize("change", [lambda row: row[::-1].copy(), lambda row: np.full_like(row, row[0])])
-def test_features_that_do_not_rise(some, change):
-    change_indices(some, 0, lambda row, starts: row.__setitem__(slice(None), change(row)))
-    some.write()
-    unread(some, "block 0 is not what was written")
-
-
-@pytest.mark.parametrize("place", ["first", "last", "falls", "beyond"])
-def test_rows_that_begin_where_there_is_none(some, place):
-    starts = some.parts(1)[2]
-    if place == "first":
-        starts[0] = 1
-    elif place == "last":
-        starts[-1] -= 1
-    elif place == "falls":
-        starts[2] = starts[4]
-        starts[3] = starts[1]
-    else:
-        starts[2] = 2**32 - 1
-    some.write()
-    unread(some, "block 1 is not what was written")
+    unread(some, f"block {number} is not what was written")
 
 
 @pytest.mark.parametrize(
