@@ -39,6 +39,7 @@ ONCE = (
     "files",
     "kafka",
     "learners/test_wrapping.py",
+    "linear/test_fit.py",
     "stream",
     "test_docstrings.py",
     "test_extras.py",

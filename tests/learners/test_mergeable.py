@@ -95,8 +95,9 @@ def test_one_model_of_all_is_better_than_each(kind):
 NAMES = [("no", "yes"), ("yes", "no"), (-1, 1), (1, -1), (0.0, 1.0)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
-@pytest.mark.parametrize("names", first(1, NAMES, others=pytest.mark.once))
+@pytest.mark.parametrize("names", NAMES)
 def test_labels_that_came_in_another_order_are_the_same_labels(names, kind):
     X, y = rows(kind, 800)
     labels = np.array(names)[y].tolist()

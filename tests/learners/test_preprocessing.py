@@ -179,7 +179,7 @@ def test_targets_that_are_scaled_are_not_warned_of():
     assert model.predict_one({"a": 0.5}) > 1000.0
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.once)])
 def test_targets_are_scaled_at_once_as_one_after_the_other(weighted):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)).astype(np.float32)
