@@ -1,6 +1,5 @@
 """The first look at a table: what its columns are taken for, what looks odd, and flags that serve."""
 
-import argparse
 import importlib
 import json
 import math
@@ -9,65 +8,21 @@ import re
 import shlex
 import warnings
 from datetime import date, datetime, timedelta
-from functools import partial
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamsvm import BSGDClassifier, load
-from streamsvm.cli.arguments import add_table_flags
-from streamsvm.cli.tables import given_of, table_of
-from streamsvm.files.messages import quoted_name
-from streamsvm.stream import open_source
-from streamsvm.stream.look.beginnings import of_files
-from streamsvm.stream.look.first_look import NothingLeftError, reading_proposal, tried
-from streamsvm.stream.look.seen_columns import look
 from streamsvm.stream.loop import parameters_of
 from streamsvm.stream.tables import TableEncoder
-from streamsvm.stream.tables.options import flags_of
-
-CASES = {
-    "a text among numbers": (["a,y", *(f"{'oops' if i == 7 else i},{i % 2}" for i in range(60))], "--missing oops"),
-    "a number that counts up": (
-        ["id,city,y", *(f"{i},{'ab'[i % 2]},{i % 3}" for i in range(40))],
-        "--columns id:drop,city:category",
-    ),
-    "numbers that are texts": ([json.dumps({"a": str(i % 7), "b": i % 5, "y": i % 2}) for i in range(60)], "--columns a:number"),
-    "NaN": (['{"a": NaN, "y": 1}', '{"a": NaN, "y": 0}'], "--missing nan"),
-}
-WITH_FLAGS = {
-    "what is said to be a number": (CASES["a number that counts up"][0], "id:number", "--columns city:category,id:number"),
-    "dates": (["at,y", "31.12.2024,0", "30.11.2024,1"], "at:date", "--columns at:date=%d.%m.%Y"),
-    "a date that is none": (["at,y", "2024-12-31,0", "never,1"], "at:date", "--missing never"),
-    "a date that is none, and cannot be written": (["at,y", "2024-12-31,0", "n\u200b,1"], "at:date", "--columns at:date=FORMAT"),
-    "dates in another format, and a mark": (
-        ["at,y", "31.12.2024,0", "NA,1"],
-        "at:date",
-        "--columns at:date=%d.%m.%Y --missing NA",
-    ),
-    "texts for dates": (["at,y", "1st,0", "2nd,1", "3rd,0", "4th,1"], "at:date", "--columns at:date=FORMAT"),
-    "an ISO date": (["at,y", "2024-12-31,0"], "at:date=%d.%m.%Y", "--columns at:date"),
-}
-
-
-@pytest.mark.parametrize("case", [*CASES, *WITH_FLAGS])
-def test_flags_that_serve(file, call, case):
-    lines, *columns, served = (CASES | WITH_FLAGS)[case]
-    path = file(f"rows.{'jsonl' if lines[0][0] == '{' else 'csv'}", *lines)
-    learn = ["learn", path, "--label", "y", *(["--columns", *columns] if columns else [])]
-    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: {served}\n")
-    if case in CASES and case != "NaN":
-        call(*learn, *served.split())
 
 
 def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(file, call):
-    learn = ["learn", file("rows.csv", *CASES["a text among numbers"][0]), "--label", "y", "--on-error", "skip"]
+    learn = ["learn", "rows.csv", "--label", "y", "--on-error", "skip"]
+    learn[1] = file("rows.csv", "a,y", *(f"{'oops' if i == 7 else i},{i % 2}" for i in range(60)))
     assert call(*learn, "--quiet").end["learned"] == 59
-    path = file("rows.csv", "a,y", *(f"{f'x{i}' if i % 50 == 7 else i % 9},{i % 2}" for i in range(200)))
-    assert "4 not a number" in call("learn", path, *learn[2:], says="not a number in 4 rows").stderr
-    call("learn", path, "--label", "y", "--ask", status=1)
+    file("rows.csv", "a,y", *(f"{f'x{i}' if i % 50 == 7 else i % 9},{i % 2}" for i in range(200)))
+    assert "4 not a number" in call(*learn, says="not a number in 4 rows").stderr
+    call(*learn[:4], "--ask", status=1)
 
 
 def test_numbers_as_text_and_wide_tables(file, call):
@@ -96,22 +51,6 @@ def test_odd_values(file, call):
     call("learn", path, "--label", "y", "--columns", "id:drop", says="missing in 1")
 
 
-@pytest.mark.parametrize(
-    ("texts", "served"),
-    [
-        (["$6.73", "$12.00", "$1,024.50"], "."),
-        (["97%", "12.5%", "3 %"], "."),
-        (["1,200", "950", "12,345"], "."),
-        (["6,73", "12,00", "1.024,50"], ","),
-    ],
-)
-def test_numbers_as_people_write_them_are_told(file, call, texts, served):
-    path = file("rows.csv", "a;b;y", *(f"{texts[i % 3]};{i % 7};{i % 2}" for i in range(60)))
-    learn = ["learn", path, "--label", "y", "--delimiter", ";"]
-    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: --decimal {served}\n")
-    assert call(*learn, "--decimal", served, "--quiet").end["learned"] == 60
-
-
 def test_an_answer_is_not_given_where_it_does_not_serve(file, call):
     """Amounts with decimal commas beside numbers with points: no decimal mark reads both."""
     path = file("rows.csv", "a;b;y", *(f"{i},25;{i % 7}.5;{i % 2}" for i in range(60)))
@@ -121,28 +60,6 @@ def test_an_answer_is_not_given_where_it_does_not_serve(file, call):
     assert (
         "no column is left to learn from: a (looks like an id)" in call("learn", path, "--label", "y", "--ask", status=1).stderr
     )
-
-
-@pytest.mark.parametrize(
-    ("form", "served"),
-    [
-        ("%Y-%m-%d %H:%M:%S UTC", None),
-        ("%m/%d/%Y %I:%M:%S %p", None),
-        ("%a, %d %b %Y %H:%M:%S GMT", None),
-        ("%d/%b/%Y:%H:%M:%S +0000", "%d/%b/%Y:%H:%M:%S %z"),
-        ("%B %d, %Y %H:%M", None),
-        ("%d.%m.%y, %H:%M", None),
-        ("%Y%m%dT%H%M%SZ", ""),
-    ],
-)
-def test_dates_in_many_formats_are_told(file, call, form, served):
-    times = [datetime(2024, 1, 1) + timedelta(hours=7 * i) for i in range(150)]
-    path = file("rows.csv", "at;n;y", *(f"{time.strftime(form)};{i % 7};{i % 2}" for i, time in enumerate(times)))
-    learn = ["learn", path, "--label", "y", "--delimiter", ";"]
-    served = form if served is None else served
-    columns = f"at:date={quoted_name(served) if ',' in served else served}" if served else "at:date"
-    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: --columns {shlex.quote(columns)}\n")
-    assert call(*learn, "--columns", columns, "--quiet").end["learned"] == 150
 
 
 def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
@@ -200,88 +117,6 @@ def test_marks_of_missing_values_are_no_labels(file, call, suffix, regression):
         assert end["metric"] < 3.0
 
 
-def rows_of(values, n=60):
-    """Lines of CSV, with semicolons, of a column of these values in turns."""
-    return ["a;b;y", *(f"{value if (value := values[i % len(values)]) is not None else ''};{i % 7};{i % 2}" for i in range(n))]
-
-
-DATES = [f"2024-03-{day:02d}" for day in range(1, 26)]
-
-
-@pytest.mark.parametrize(
-    ("values", "served"),
-    [
-        ([*DATES, "NA"], "--columns a:date --missing NA"),
-        (["2024-03-01", "NA"], "--columns a:date --missing NA"),
-        (["2024-03-01", "NaT", "2024-03-02", "0000-00-00"], "--columns a:date --missing NaT,0000-00-00"),
-        (["31.12.2024", "30.12.2024", "00.00.0000"], "--columns a:date=%d.%m.%Y --missing 00.00.0000"),
-        ([*DATES, "soon", "never", "no idea", "-"], "--columns a:date --missing 'soon,never,no idea,-'"),
-        (["1,234.50", "12", "NA"], "--decimal . --missing NA"),
-        (["1,234.50", "2,234.50", "N/A", "null", "unknown"], "--decimal . --missing N/A,null,unknown"),
-        (["$1,234.50", "$12", "$-"], "--decimal . --missing '$-'"),
-        (["1,5", "NA"], "--decimal , --missing NA"),
-        (["1,5", "-", "12,25"], "--decimal , --missing=-"),
-        (["5", "--", "6"], "--missing '\"--\"'"),
-        (["5", "inf", "6"], "--missing inf"),
-        (["5", "-inf", "6", "NA"], "--missing=-inf,NA"),
-    ],
-)
-def test_marks_of_missing_values_beside_dates_and_amounts(file, call, values, served):
-    learn = ["learn", file("rows.csv", *rows_of(values)), "--label", "y", "--delimiter", ";"]
-    said = call(*learn, "--ask", status=1).stderr
-    assert said.endswith(f"Try: {served}\n")
-    assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
-
-
-@pytest.mark.parametrize(
-    ("values", "says", "kind"),
-    [
-        (["1", "none", "2"], "a ('none' in 50 rows is not a number)", "number=none"),
-        (["2024-03-01", "none", "2024-03-02"], "a ('none' is also a label)", "category"),
-        ([*(f"2024-{1 + i // 28:02}-{1 + i % 28:02}" for i in range(100)), "none"], "a ('none' is also a label)", "drop"),
-    ],
-)
-def test_a_label_is_never_called_missing(file, call, values, says, kind):
-    lines = ["a,b,y", *(f"{values[i % len(values)]},{i % 7},{['none', 'some'][i % 7 > 3]}" for i in range(150))]
-    learn = ["learn", file("rows.csv", *lines), "--label", "y"]
-    said = call(*learn, "--ask", status=1).stderr
-    assert says in said
-    assert said.endswith(f"Try: --columns a:{kind}\n")
-    assert call(*learn, "--columns", f"a:{kind}", "--quiet").end["learned"] == 150
-
-
-@pytest.mark.parametrize(
-    ("values", "served"),
-    [
-        ([1, "", 2], "--columns a:number"),
-        ([1, " ", "NA"], "--missing NA"),
-        ([1, 2, " - "], "--missing=-"),
-        (["1", "2.5", "NA"], "--missing NA"),
-        ([1, 2, "--"], "--missing '\"--\"'"),
-        (["2024-03-01", ""], "--columns a:date"),
-        ([1, 2, float("inf")], "--missing inf"),
-        ([1, 2, float("-inf"), float("nan")], "--missing=-inf,nan"),
-        ([1, "x" * 1000], "--columns a:category"),  # marks that cannot be written, or read by people
-        ([1, "n\u200b"], "--columns a:category"),
-        ([10**400, 1], "--columns a:drop"),
-        ([10**400], "--columns a:drop"),
-        ([10**400, 10**13, "NA"], "--columns a:drop"),
-    ],
-)
-def test_odd_values_of_json(file, call, values, served):
-    lines = [json.dumps({"a": values[i % len(values)], "b": i % 7, "y": i % 2}) for i in range(60)]
-    learn = ["learn", file("rows.jsonl", *lines), "--label", "y"]
-    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: {served}\n")
-    assert call(*learn, *shlex.split(served), "--quiet").end["refused"] == {}
-
-
-def test_lone_dashes_as_a_mark(file, call):
-    learn = ["learn", file("rows.csv", *rows_of(["5", "--", "6"])), "--label", "y", "--delimiter", ";", "--quiet"]
-    for flag in ("--missing=--", "--missing=NA,--"):
-        assert call(*learn, flag).end["learned"] == 60
-    call(*learn, "--missing", "a\rb", status=2, says="is no list with commas")
-
-
 def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
     rows = [{"m": {"id": i, "z": "t", "in": {"k": "v"}}, "b": i % 7, "y": i % 2} for i in range(60)]
     paths = [file("rows.jsonl", *map(json.dumps, rows)), tmp_path / "rows.parquet"]
@@ -300,105 +135,11 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
     assert call("learn", path, "--label", "y", "--columns", "m:drop", "--ask", status=1).stderr.endswith("m:drop,m.z:category\n")
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["(1,200.50)", "950.00"],
-        ["$(1,200.50)", "$3.00"],
-        ["\u221212.50", "3.25"],
-        ["12.50-", "3.00"],
-        ["EUR 12.50", "EUR 3.00"],
-        ["1,200 USD", "3 USD"],
-        ["1\u2019200.50", "3.00"],
-    ],
-)
-def test_amounts_of_many_kinds_are_told(file, call, texts):
-    learn = ["learn", file("rows.csv", *rows_of(texts)), "--label", "y", "--delimiter", ";"]
-    assert call(*learn, "--ask", status=1).stderr.endswith("Try: --decimal .\n")
-    assert call(*learn, "--decimal", ".", "--quiet").end["learned"] == 60
-
-
-CELLS = "1|2.5|NA|-|--|none|2024-03-01|31.12.2024|03/04/2024|1,234.50|1.234,50|1,5|12.345|1.234.567|$5|(1,200.50)|EUR 3|5%|x|y"
-CELLS += "|inf|-inf|nan|0000-00-00|| - |a,b|true|NaT|20240131|1709251200|$-|1-|unknown"
-VALUES = [1, 2.5, True, None, 10**400, math.inf, -math.inf, math.nan, [1], {"z": 1}, {"z": "t"}, *CELLS.split("|")]
-
-
-@given(
-    st.lists(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4), min_size=2, max_size=3),
-    st.sampled_from([("0", "1"), ("none", "some")]),
-)
-def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
-    """With the flags, nothing more is asked, and every row has finite numbers and its label."""
-    path = str(tmp_path_factory.mktemp("table") / "rows.jsonl")
-    rows = [{str(k): pool[i % len(pool)] for k, pool in enumerate(pools)} | {"y": labels[i % 2]} for i in range(30)]
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    parser = argparse.ArgumentParser()
-    add_table_flags(parser)
-
-    def ask(words):
-        table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
-        beginning = of_files(path, "jsonl")
-        try:
-            found = reading_proposal(look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
-        except NothingLeftError as error:
-            return table, str(error)
-        return table, "" if found is None else f"Try: {flags_of(found.question.options)}"
-
-    table, said = ask([])
-    if "no column is left" in said:
-        return
-    if said:
-        table, again = ask(shlex.split(said.partition("Try: ")[2]))
-        assert again == ""
-    model = TableEncoder(**table.encoder)
-    with open_source(path, label="y", format="jsonl", **table.source) as source:
-        for row in source:
-            x = row.x
-            if table.encoder:
-                model.learn_one(x)
-                x = model.transform_one(x)
-            assert all(math.isfinite(value) for value in x.values())
-            assert row.y in labels
-
-
 def test_a_name_that_no_flag_can_have(file, call):
     path = file("rows.csv", '"two\nlines",b,y', *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))
     said = call("learn", path, "--label", "y", "--ask", status=1).stderr
     assert "its name cannot be written in one: give it another name" in said
     assert "Try:" not in said
-
-
-def test_points_between_thousands(file, call):
-    def say(values, *words, **checks):
-        return call("learn", file("rows.csv", *rows_of(values)), "--label", "y", "--delimiter", ";", *words, **checks).stderr
-
-    note = "or with points between thousands (--decimal ,)"
-    assert note in say(["12.345", "567", "1.000"])
-    assert note in say(["12.345", "567", "NA"], "--missing", "NA")
-    for values in (["12.345", "567", "1.5"], ["12.345", "0.567", "8"], ["12.345", "4567"], ["12.345", "1.500"]):
-        assert note not in say(values)
-    assert note not in say(["12.345", "567"], "--decimal", ".")
-    assert say(["12.345", "567", "1.234.567"], "--ask", status=1).endswith("Try: --decimal ,\n")
-    assert re.search(r"^  a +number +567 to 1.23457e\+06$", say(["12.345", "567", "1.234.567"], "--decimal", ","), re.MULTILINE)
-
-
-def test_numbers_that_are_not_read_are_no_ids(file, call):
-    path = file("rows.csv", *rows_of([f"{i}.50 kg" for i in range(1000, 1060)]))
-    said = call("learn", path, "--label", "y", "--delimiter", ";", "--ask", status=1).stderr
-    assert said.endswith("a (numbers with the unit 'kg', which is not read). Try: --columns a:drop\n")
-    assert (
-        "looks like an id"
-        in call(
-            "learn",
-            file("rows.csv", *rows_of([f"INV-{i}" for i in range(1000, 1060)])),
-            "--label",
-            "y",
-            "--delimiter",
-            ";",
-            "--ask",
-            status=1,
-        ).stderr
-    )
 
 
 def test_an_answer_may_contradict_what_was_said(file, call):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,33 +32,25 @@ def open_file(path, flags, *more, **options):
         raise PermissionError(13, "Permission denied", str(path))
     return real(path, flags, *more, **options)
 os.open = open_file
+import json
 from streamsvm.cli.main import main
-sys.exit(main(sys.argv[1:]))
+sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
 """
 
 
-def command(*words, text=None):
-    return subprocess.run(
-        [sys.executable, "-c", START, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-
-
 def test_a_file_is_learned_resumed_and_predicted(tmp_path):
-    path, state, out = tmp_path / "rows.csv", tmp_path / "state", tmp_path / "out.csv"
-    path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(60)))
-    learn = ["learn", path, "--label", "y", "--checkpoint", state, "--to", out, "--checkpoint-every", 10]
-    for more, rows in ((["--max-rows", 25], 25), ([], 60)):
-        done = command(*learn, *more)
-        assert done.returncode == 0, done.stderr
-        assert len(out.read_text().splitlines()) == 1 + rows
-    assert [line.split(",")[0] for line in out.read_text().splitlines()[1:]] == [str(row) for row in range(60)]
-    predict = ["predict", path, "--model", state, "--to", tmp_path / "later.jsonl", "--checkpoint", tmp_path / "own"]
-    for more in (["--max-rows", 25], []):
-        done = command(*predict, *more)
-        assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["row"] for line in (tmp_path / "later.jsonl").read_text().splitlines()] == list(range(60))
-    done = command("predict", "-", "--format", "csv", "--model", state, "--to", "-", text=path.read_text())
+    path, state, out, later = (str(tmp_path / name) for name in ("rows.csv", "state", "out.csv", "later.jsonl"))
+    text = "a,b,y\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(60))
+    Path(path).write_text(text)
+    learn = ["learn", path, "--label", "y", "--learner", "bsgd", "--checkpoint", state, "--to", out, "--checkpoint-every", "10"]
+    predict = ["predict", path, "--model", state, "--to", later, "--checkpoint", str(tmp_path / "own")]
+    commands = [[*words, *more] for words in (learn, predict) for more in (["--max-rows", "25"], [])]
+    commands.append(["predict", "-", "--format", "csv", "--model", state, "--to", "-"])
+    command = [sys.executable, "-c", START, json.dumps(commands)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 60), done.stderr
+    assert [line.split(",")[0] for line in Path(out).read_text().splitlines()[1:]] == [str(row) for row in range(60)]
+    assert [json.loads(line)["row"] for line in Path(later).read_text().splitlines()] == list(range(60))
 
 
 def test_no_folder_is_opened_where_none_can_be(tmp_path, monkeypatch):

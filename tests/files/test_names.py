@@ -196,23 +196,25 @@ def test_usual_models_need_no_trust(folder, step):
 
 
 @pytest.mark.thorough
-def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
+def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path, monkeypatch):
     script = (
-        "import sys\nfrom river import preprocessing\nfrom streamsvm import BSGDClassifier\n"
+        "import sys\nfrom river import preprocessing\n"
         "from streamsvm.stream import CheckpointFolder\nfrom streamsvm.stream.checkpoint import read\n"
-        "model = preprocessing.OneHotEncoder() | BSGDClassifier(budget=5, seed=1)\n"
-        "for i in range(30): model.learn_one({'a': f'word {i % 11}', 'b': i % 7}, i % 2)\n"
+        "model = preprocessing.OneHotEncoder()\n"
+        "for i in range(30): model.learn_one({'a': f'word {i % 11}', 'b': i % 7})\n"
         "shared = {'x', 'y', ('z', 1), frozenset('pqrs')}\n"
         "with CheckpointFolder(sys.argv[1]) as folder:\n"
         "    path = folder.save([model, shared, [shared, frozenset('abc')]], None, rows=1, position={})\n"
         "model, first, (second, third) = read(path).model\n"
         "assert first is second and first == shared and third == frozenset('abc') and type(third) is frozenset\n"
-        "assert model['OneHotEncoder'].values['b'] == set(range(7))\n"
+        "assert model.values['b'] == set(range(7))\n"
     )
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", script, str(tmp_path / seed)], check=True, env=environment)
-    assert len({next((tmp_path / seed).glob("*.ckpt")).read_bytes() for seed in ("1", "2")}) == 1
+    places = [tmp_path / seed for seed in "12"]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    subprocess.run([sys.executable, "-c", script, str(places[0])], check=True, env=environment)
+    monkeypatch.setattr(sys, "argv", ["", str(places[1])])
+    exec(script, {})  # with the seed of this process
+    assert len({next(place.glob("*.ckpt")).read_bytes() for place in places}) == 1
 
 
 def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):

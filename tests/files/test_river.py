@@ -141,8 +141,8 @@ def instances(kind):
 
 def learned(model):
     """The model after some rows, as far as it takes them."""
-    forest = type(model).__module__.startswith("river.forest")  # slow, and of many equal parts
-    for i, (x, y) in enumerate(ROWS[: 120 if forest else 300]):
+    slow = type(model).__module__.split(".")[1] in SLOW - {"tree"}  # and of many equal parts
+    for i, (x, y) in enumerate(ROWS[: 60 if slow else 300]):
         try:
             if isinstance(model, base.Classifier):
                 model.predict_one(x)

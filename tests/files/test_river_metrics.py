@@ -5,6 +5,8 @@ import pytest
 
 IMPORTS = """
 import sys
+import streamsvm
+assert "river.metrics" not in sys.modules and callable(streamsvm.load)
 import streamsvm.cli.learn, streamsvm.cli.predict, streamsvm.learners.thresholds
 import streamsvm.cli.score, streamsvm.cli.report, streamsvm.cli.explain, streamsvm.cli.export, streamsvm.cli.inspect
 from streamsvm.files.river_metrics import metrics

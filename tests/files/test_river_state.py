@@ -23,8 +23,8 @@ from patience import PATIENCE
 from refused import raises
 from streamsvm.files.river_state import COMPILED, check_wrapper, make_vector_dict, restore, state_of, vector_dict_parts
 
-#: How many states of each class are spoilt: 20,000 of each take 5 s, 100,000 half a minute.
-SPOILT = int(os.environ.get("STREAMSVM_SPOILT_STATES", "20000"))
+#: How many states of each class are spoilt: 8,000 of each take 4 s, 100,000 half a minute.
+SPOILT = int(os.environ.get("STREAMSVM_SPOILT_STATES", "8000"))
 RS = river._river_rust.stats
 ADWIN = river._river_rust.drift.AdaptiveWindowing
 DEFAULT = (0.002, 32, 5, 5, 10)

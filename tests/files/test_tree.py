@@ -157,9 +157,9 @@ def test_nothing_of_the_process_changes(tmp_path):
 
 
 def fates_of(module):
-    """Counts of what became of 300 changed files of a script."""
+    """Counts of what became of 120 changed files of a script."""
     script = Path(module.__file__)
-    command = [sys.executable, script, "300", "0"]
+    command = [sys.executable, script, "120", "0"]
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.args}: {done.stdout}{done.stderr}"
     return json.loads(done.stdout)["fates"]
@@ -168,15 +168,15 @@ def fates_of(module):
 @pytest.mark.thorough
 def test_changed_models_crash_nothing():
     fates = fates_of(mutated_files)
-    assert fates["refused"] > 150
-    assert fates["used"] > 50
+    assert fates["refused"] > 60
+    assert fates["used"] > 20
 
 
 @pytest.mark.thorough
 def test_changed_checkpoints_and_blocks_crash_nothing():
     fates = fates_of(mutated_runs)
     assert len(fates) == 4
-    assert min(fates.values()) > 10
+    assert min(fates.values()) > 4
 
 
 def test_what_refers_to_itself_comes_back():

@@ -20,16 +20,7 @@ from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.stream import LearningLoop, load
 from streamsvm.stream.endpoints import BadRow, Prediction, Row, StreamError
-from streamsvm_kafka import (
-    BrokerUnreachableError,
-    Float32Codec,
-    JSONCodec,
-    KafkaSink,
-    KafkaSource,
-    connection,
-    publish,
-    reader,
-)
+from streamsvm_kafka import BrokerUnreachableError, Float32Codec, JSONCodec, KafkaSink, KafkaSource, connection, publish, reader
 from streamsvm_kafka.clients import kafka_python
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
@@ -109,10 +100,15 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
 
 
 @pytest.mark.kafka_python
-@pytest.mark.parametrize("writer", ["kafka-python", "librdkafka"])
-@pytest.mark.parametrize("compression", ["gzip", "lz4", "snappy", "zstd"])
+@pytest.mark.parametrize(
+    ("compression", "writer"),
+    [
+        *(("gzip", "kafka-python"), ("lz4", "kafka-python"), ("snappy", "kafka-python")),
+        *(("lz4", "librdkafka"), ("snappy", "librdkafka"), ("zstd", "librdkafka")),
+    ],
+)
 def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compression, writer):
-    rows = [Row({"a": i % 11 / 8, "b": i % 7}, i % 3) for i in range(2000)]
+    rows = [Row({"a": i % 11 / 8, "b": i % 7}, i % 3) for i in range(600)]
     plain, topic, unpacked = new_topic(), new_topic(), []
     publish(rows, bootstrap, plain, JSON)
     if writer == "librdkafka":

@@ -184,12 +184,13 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
         # In processes of their own: kafka-python leaves each socket open that a broker has refused.
         words = [sys.executable, "-m", "streamsvm", "learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
         words += ["--quiet", "--checkpoint-every", "200", "--checkpoint"]
-        for client in ("kafka-python", "confluent-kafka"):
-            alone, shared = tmp_path / client, tmp_path / f"{client}, shared"
-            for place, more in ((alone, []), (shared / "partition-0", ["--group", client, "--scope", "partition"])):
-                command = [*words, shared if more else alone, *more]
-                environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
-                learners.append((place, subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)))
+        alone, shared = tmp_path / "alone", tmp_path / "shared"
+        for client, place, how in (
+            ("kafka-python", shared / "partition-0", [shared, "--group", "of it", "--scope", "partition"]),
+            ("confluent-kafka", alone, [alone]),
+        ):
+            environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
+            learners.append((place, subprocess.Popen([*words, *how], stdout=subprocess.DEVNULL, env=environment)))
         for place, learner in learners:
             until(lambda place=place, learner=learner: [*place.glob("*800.ckpt")] or learner.poll() is not None)
             assert learner.poll() is None
@@ -201,7 +202,7 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
             assert learner.wait(PATIENCE) == 130
     whole = LearningLoop(IterableSource(list(map(tuple, rows))), load(learners[0][0]).clone())
     whole.run()
-    assert [dumps(load(place)) == dumps(whole.model) for place, _ in learners] == [True] * 4
+    assert [dumps(load(place)) == dumps(whole.model) for place, _ in learners] == [True] * 2
 
 
 def test_twenty_thousand_messages_of_anything(bootstrap, new_topic, producer):

@@ -14,12 +14,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import (
-    KafkaConnectionError,
-    KafkaTimeoutError,
-    RebalanceInProgressError,
-    TopicAuthorizationFailedError,
-)
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError, RebalanceInProgressError, TopicAuthorizationFailedError
 from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances

@@ -14,17 +14,7 @@ from chunks import check_chunks, chunks_of, text_of, write_text
 from patience import PATIENCE
 from reading import read
 from refused import raises
-from streamsvm.stream import (
-    BadRow,
-    CSVSource,
-    IterableSource,
-    JSONLinesSource,
-    Row,
-    StreamError,
-    lines,
-    open_source,
-    sources,
-)
+from streamsvm.stream import BadRow, CSVSource, IterableSource, JSONLinesSource, Row, StreamError, lines, open_source, sources
 
 ROWS = [{"a": 1.0, "b c": 2.0, "y": 1}, {"a": 3.0, "b c": None, "y": 0}, {"a": 4.0, "b c": 5.5, "y": 1}]
 TEXTS = {kind: text_of(ROWS, kind) for kind in ("csv", "jsonl", "libsvm")}
