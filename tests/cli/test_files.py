@@ -51,12 +51,6 @@ def test_predictions_of_several_files_go_on(folder, tmp_path, call):
     call(*predict, status=1, says="are not those 2 of the checkpoint: one is gone, changed or new")
 
 
-def test_a_row_has_the_place_in_its_file(folder, tmp_path, call):
-    (folder / "part-1.csv").write_text("a,b,y\n1,2,3,4\n")
-    call("learn", folder, "--label", "y", "--on-error", tmp_path / "dead.jsonl")
-    assert json.loads((tmp_path / "dead.jsonl").read_text())["place"] == f"{folder}/part-1.csv, line 2"
-
-
 def test_no_file_that_is_read_is_written(folder, tmp_path, call):
     for place, name in ((folder, "out.jsonl"), (f"{folder}/*", "out.jsonl"), (f"{folder}/*.csv", "out.csv")):
         words = ["learn", place, "--label", "y", "--to", folder / name]
@@ -69,12 +63,7 @@ def test_no_file_that_is_read_is_written(folder, tmp_path, call):
 
 def test_what_cannot_be_read_as_one_is_said(folder, tmp_path, call):
     call("learn", folder, status=2, says="has 'a', 'b', 'y'. Perhaps --label y")
-    call("learn", f"{folder}/none*.csv", "--label", "y", status=1, says="there is no such file")
     call("learn", tmp_path / "all.csv", "-", "--label", "y", status=1, says="- is no file: several sources are files")
-    (folder / "part-3.jsonl").write_text('{"a": 1, "y": 0}\n')
-    call("learn", folder, "--label", "y", status=1, says="have two formats")
-    (tmp_path / "empty").mkdir()
-    call("learn", tmp_path / "empty", "--label", "y", status=1, says="is a folder without a file of rows")
 
 
 def test_flags_from_a_file_may_name_a_folder(folder, tmp_path, call):

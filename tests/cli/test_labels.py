@@ -2,7 +2,6 @@
 
 import csv
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -37,16 +36,6 @@ def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
     assert files[0].read_bytes() == files[1].read_bytes()
     shown = json.loads(call("inspect", tmp_path / "whole", "--json").stdout)
     assert shown["delayed"]["counts"]["joined"] == whole["learned"]
-
-
-def test_one_row_of_a_wrong_clock_is_refused_and_makes_nothing_expire(tmp_path, call):
-    now = time.time()
-    rows = [{"id": i, "x": float(i % 3), "at": now - 1000 + i + (4000 if i == 100 else 0)} for i in range(300)]
-    labels = [{"id": i, "y": i % 2, "at": now - 1000 + i + 60} for i in range(300)]
-    stream = f"{write(tmp_path / 'labels.jsonl', labels)}?key=id&time=at&max_age=1800"
-    done = call("learn", write(tmp_path / "rows.jsonl", rows), "--labels", stream, *WORDS, "--on-error", "skip")
-    assert done.end["refused"] == {"malformed": 1}
-    assert (done.end["learned"], done.end["delayed"]["expired_rows"], done.end["delayed"]["expired_labels"]) == (299, 0, 0)
 
 
 def test_rows_are_predicted_without_their_key_and_time(files, tmp_path, call):

@@ -33,7 +33,7 @@ def test_a_run_is_told_from_its_start_to_its_end(bananas, tmp_path, call):
     newest = tmp_path / "state" / "checkpoint-000000000500.ckpt"
     assert lines[3]["path"] == str(newest)
     assert lines[3]["bytes"] == newest.stat().st_size
-    assert 0.0 < lines[3]["seconds"] < 60.0
+    assert lines[3]["seconds"] > 0.0
     assert lines[-1]["metric_name"] == "Accuracy"
     assert lines[-1]["interrupted"] is False
     again = call(*words, "--log-format", "json", "--quiet")

@@ -37,9 +37,9 @@ def on_a_terminal(*words):
 
 @pytest.mark.thorough
 def test_progress_and_the_next_step_on_a_terminal(bananas, tmp_path, call):
-    state, learn = tmp_path / "my state", ["learn", bananas(), "--label", "y"]
+    state, learn = tmp_path / "my state", ["learn", bananas(600), "--label", "y"]
     shown = on_a_terminal(*learn)
-    for text in ("5,300 rows", "Accuracy 0.8", "support vectors", "done after"):
+    for text in ("600 rows", "Accuracy 0.", "support vectors", "done after"):
         assert text in shown
     assert "the model was not saved: give --checkpoint FOLDER to keep it" in shown
     shown = on_a_terminal(*learn, "--max-rows", 50, "--checkpoint", state)

@@ -39,8 +39,7 @@ def test_standard_input_and_libsvm_text(file, call, monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
+def test_ctrl_c_ends_with_a_checkpoint(tmp_path):
     with start("learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path, "--quiet") as learner:
         learner.stdin.write(b"a,b,y\n")
         rows = [f"{x['1']},{x['2']},{y}\n".encode() for x, y in datasets.Bananas()]
@@ -49,7 +48,7 @@ def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
             for row in rows * 1000:
                 learner.stdin.write(row)
                 if not sent and any(tmp_path.glob("*.ckpt")):
-                    learner.send_signal(number)
+                    learner.send_signal(signal.SIGINT)
                     sent = True
             learner.stdin.close()
         except BrokenPipeError:
@@ -66,8 +65,7 @@ def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
+def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path):
     with start("learn", "-", "--format", "csv", "--label", "y", "--to", "-", "--checkpoint", tmp_path) as learner:
         learner.stdin.write(b"a,b,y\n")
         for row, line in enumerate((b"0.5,0.25,True\n", b"-1.5,0.5,False\n", b"1.0,1.0,True\n")):
@@ -75,7 +73,7 @@ def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
             assert json.loads(learner.stdout.readline())["row"] == row
         learner.stdin.write(b"0.5,0.")
         time.sleep(0.1)
-        learner.send_signal(number)
+        learner.send_signal(signal.SIGTERM)
         assert learner.wait(PATIENCE) == 130
         assert learner.stdout.read() == b""
         errors = learner.stderr.read().decode()

@@ -19,7 +19,7 @@ from refused import raises
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.stream import LearningLoop, load
-from streamsvm.stream.endpoints import BadRow, Prediction, Row, StreamError
+from streamsvm.stream.endpoints import Prediction, Row, StreamError
 from streamsvm_kafka import BrokerUnreachableError, Float32Codec, JSONCodec, KafkaSink, KafkaSource, connection, publish, reader
 from streamsvm_kafka.clients import kafka_python
 
@@ -47,23 +47,6 @@ def open_source(bootstrap):
     yield open_
     for opened in sources:
         opened.close()
-
-
-@pytest.mark.parametrize(
-    ("codec", "rows"),
-    [
-        (JSON, [Row({"a": i / 8, "b": f"word {i}"}, i % 3 or None) for i in range(2000)]),
-        (
-            Float32Codec(22),
-            [Row(dict(enumerate(x)), i % 2) for i, x in enumerate(np.random.default_rng(0).random((2000, 22), "f4").tolist())],
-        ),
-    ],
-    ids=["json", "float32"],
-)
-def test_rows_come_back(bootstrap, new_topic, open_source, codec, rows):
-    topic = new_topic()
-    assert publish(rows, bootstrap, topic, codec) == len(rows)
-    assert list(open_source(topic, codec)) == rows
 
 
 def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
@@ -144,10 +127,6 @@ def test_a_compression_whose_package_is_missing(bootstrap, new_topic, open_sourc
         list(open_source(topic))
 
 
-def test_empty_topic(new_topic, open_source):
-    assert list(open_source(new_topic(partitions=2))) == []
-
-
 @pytest.mark.parametrize("prefetch", [10, 1000])
 def test_partitions_of_unequal_length_take_turns(bootstrap, new_topic, open_source, monkeypatch, prefetch):
     monkeypatch.setattr(reader, "PREFETCH", prefetch)
@@ -165,24 +144,6 @@ def test_partitions_of_unequal_length_take_turns(bootstrap, new_topic, open_sour
         opened = open_source(topic)
         opened.seek(position)
     assert read == expected
-
-
-def test_pass_ends_where_the_topic_ended_when_it_was_opened(bootstrap, new_topic, open_source):
-    topic = new_topic(partitions=2)
-    for partition in range(2):
-        publish(rows_of(range(500)), bootstrap, topic, JSON, partition=partition)
-    first = open_source(topic)
-    iterator = iter(first)
-    read = list(itertools.islice(iterator, 300))
-    publish(rows_of(range(1000, 1100)), bootstrap, topic, JSON, partition=0)
-    resumed = open_source(topic)
-    resumed.seek(first.position)
-    rest = list(resumed)
-    assert rest == list(iterator)
-    assert len(read) + len(rest) == 1000
-    new = open_source(topic)
-    new.seek(resumed.position)
-    assert list(new) == rows_of(range(1000, 1100))
 
 
 def test_aborted_and_open_transactions_are_not_rows(bootstrap, new_topic, open_source):
@@ -223,25 +184,6 @@ def test_tombstones_are_not_rows(new_topic, open_source, producer):
     assert opened.position["partitions"] == {"0": 20}
 
 
-def test_malformed_message_is_a_bad_row(new_topic, open_source, producer):
-    topic = new_topic(partitions=2)
-    for value in (b'{"i": 0}', b'{"i": 1', b"[]", b'{"i": 3}'):
-        producer.send(topic, value, partition=1)
-    producer.flush()
-    opened = open_source(topic)
-    assert opened.read(1).row(0) == Row({"i": 0})
-    chunk = opened.read(1)
-    bad = chunk.row(0)
-    assert bad.place == chunk.place(0)
-    assert bad.place.endswith(f"/{topic}: message at partition 1, offset 1")
-    assert bad.reason.startswith("not JSON")
-    assert bad.raw == chunk.raw(0) == b'{"i": 1'
-    assert opened.position["partitions"] == {"0": 0, "1": 2}
-    again = open_source(topic)
-    again.seek(opened.position)
-    assert [type(row) for row in again] == [BadRow, Row]
-
-
 class NotText(str):
     """A text whose bytes are no UTF-8."""
 
@@ -280,15 +222,6 @@ def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstr
     assert second.lag() == {0: 0, 1: 0}
     second.close()
     second.lag()  # as another thread may ask for it
-
-
-def test_message_of_another_length_is_named(new_topic, open_source, producer):
-    topic = new_topic()
-    producer.send(topic, bytes(13))
-    producer.flush()
-    bad = next(iter(open_source(topic, Float32Codec(2))))
-    assert bad.place.endswith("partition 0, offset 0")
-    assert bad.reason == "13 bytes; 2 features and a label as float32 take 12"
 
 
 def test_message_larger_than_a_fetch_is_passed_over(new_topic, open_source, bootstrap):
@@ -495,25 +428,6 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     assert next(iter(opened)) == Row({"i": 1}, 1)
     feeder.join()
     assert "no Kafka broker at 127.0.0.1:1 (Connection refused)" in caplog.text
-
-
-def test_predictions_come_back(bootstrap, new_topic, open_source):
-    topic = new_topic(partitions=3)
-    first = KafkaSink(bootstrap, topic)
-    predictions = [Prediction(i, i % 3, i % 2, i / 1000) for i in range(1000)]
-    for prediction in predictions[:600]:
-        first.write(prediction)
-    assert first.flush() == {"topic": topic}
-    first.close()
-    resumed = KafkaSink(bootstrap, topic)
-    resumed.seek({"topic": topic})
-    for prediction in predictions[500:]:
-        resumed.write(prediction)
-    resumed.flush()
-    resumed.close()
-    found = [row.x for row in open_source(topic, JSONCodec(None))]
-    assert len(found) == 1100
-    assert {fields["row"]: Prediction(**fields) for fields in found} == dict(enumerate(predictions))
 
 
 def test_prediction_that_the_topic_refuses(bootstrap, new_topic):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from delayed_twin import FATES, check_replayed, check_sums, replay, streams
+from delayed_twin import check_replayed, check_sums, streams
 from killing import kill_at_random_rows, whole_and_killed
 from loops import make_model
 from patience import until
@@ -139,20 +139,6 @@ def test_killed_on_endless_topics_each_row_is_learned_once(topics, bootstrap, tm
     keys, labelled = ({str(message["id"]) for message in messages} for messages in (rows, labels))
     assert end.learned == end.delayed["joined"] == len(keys & labelled)
     assert (end.delayed["pending"], end.delayed["early"]) == (len(keys - labelled), len(labelled - keys))
-
-
-def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, call):
-    rows, labels = streams(9, 200, 60.0)
-    urls = []
-    for messages in (rows, labels):
-        topic = new_topic()
-        for message in messages:  # their own times are those of their writing: first all rows, then all labels
-            producer.send(topic, json.dumps(message).encode())
-        producer.flush()
-        urls.append(f"kafka://{bootstrap}/{topic}")
-    words = "--label", "y", "--labels", f"{urls[1]}?key=id&time=t&max_age=1m", "--stop-at-end", "--quiet"
-    end = call("learn", urls[0], *words).end
-    assert {name: end["delayed"][name] for name in FATES} == replay(rows, labels, make_model(), 60.0)[1]
 
 
 def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path):

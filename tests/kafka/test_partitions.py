@@ -414,22 +414,6 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
     assert learner_of(load(tmp_path)).n_learned == 1000
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
-def test_weights_of_rows(bootstrap, new_topic, tmp_path, call):
-    name = new_topic(partitions=2)
-    rows = [Row({"a": float(i % 7), "w": float(i % 3)}, i % 7 > 3) for i in range(90)]
-    for partition in range(2):
-        publish(rows, bootstrap, name, JSONCodec("y"), partition=partition)
-    words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--stop-at-end", "--learner", "bsgd", "--group", name]
-    call(*words, "--scope", "partition", "--checkpoint", tmp_path / "each", "--weight", "w", "--quiet")
-    call(*words, "--checkpoint", tmp_path / "one", "--weight", "w", "--quiet")
-    found = [load(tmp_path / "each" / f"partition-{partition}") for partition in range(2)]
-    assert dumps(found[0]) == dumps(found[1])
-    for model in (*found, load(tmp_path / "one")):
-        assert learner_of(model).feature_names == ["a"]
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

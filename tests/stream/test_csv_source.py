@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chunks import check_chunks, chunks_of, text_of, write_text
 from reading import read
 from refused import raises
-from streamsvm.stream import BadRow, CSVSource, JSONLinesSource, StreamError
+from streamsvm.stream import BadRow, CSVSource, StreamError
 
 CSV = "id;zip;since;n;y\na1;01234;02.01.1970;-;ja\na2;75001;03.01.1970;2,5;nein\n"
 cells = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -115,18 +115,6 @@ def test_the_line_that_names_the_columns_stands_once(tmp_path, most):
     assert len(rows) == 83
     assert rows[-1][0] == ({"a": 1.0, "b c": 2.0}, 1)
     assert check_chunks(lambda: CSVSource(path, "y", categorical=["a", "b c"]), most + 2) == 80
-
-
-def test_options_of_tables(tmp_path):
-    path, lines = tmp_path / "rows.csv", tmp_path / "rows.jsonl"
-    path.write_bytes(("\ufeff" + CSV.replace("2,5", '"2.5"')).encode())
-    lines.write_text('{"id": "a1", "zip": "01234", "since": "02.01.1970", "n": "-", "y": "ja"}\n')
-    options = {"drop": "id", "categorical": ["zip"], "dates": {"since": "%d.%m.%Y"}, "missing": "-"}
-    expected = [({"zip": "01234", "since": 86400.0}, "ja"), ({"zip": "75001", "since": 172800.0, "n": 2.5}, "nein")]
-    assert read(path, delimiter=";", **options)[0] == expected
-    assert read(path, features=["n"], delimiter=";")[0] == [({"n": "-"}, "ja"), ({"n": 2.5}, "nein")]
-    with JSONLinesSource(lines, "y", **options) as source:
-        assert list(source) == expected[:1]
 
 
 def test_encodings(tmp_path):

@@ -110,17 +110,6 @@ def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
     raises("the learning curve is corrupt", LearningCurve.of, state, rows)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x, max_size=4)))
-def test_whatever_the_points_are_it_is_a_curve_or_a_value_error(points):
-    state = {"metric": "Accuracy", "window": 1, "every": 1, "points": points}
-    try:
-        assert [
-            point[: len(given)] for point, given in zip(LearningCurve.of(state, 9).state["points"], points, strict=True)
-        ] == points
-    except ValueError as error:
-        assert "corrupt" in str(error)
-
-
 def make_loop(folder=None, rows=1000, labelled=lambda i: True):
     data = [(x, y if labelled(i) else None) for i, (x, y) in enumerate(datasets.Bananas().take(rows))]
     model = preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)

@@ -8,6 +8,7 @@ import pytest
 from river import datasets, drift, metrics, preprocessing
 from river.datasets import synth
 
+from chunks import InChunks
 from lists import first
 from loops import make_model
 from streamsvm import BSCARegressor, BSGDClassifier
@@ -27,6 +28,7 @@ from streamsvm.stream import (
 
 DETECTORS = {"ADWIN": drift.ADWIN, "KSWIN": lambda: drift.KSWIN(seed=0), "DDM": drift.binary.DDM}
 BANANAS = list(datasets.Bananas().take(1000))
+METRICS = ["LogLoss", "F1", "ROCAUC", "AveragePrecision", "BrierScore", "ConfusionMatrix", "ClassificationReport", "Thresholds"]
 #: Labels are flipped half way.
 FLIPPED = [(x, bool(y) ^ (i >= 1000)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(2000))]
 ROWS = [({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(FLIPPED)]
@@ -55,6 +57,10 @@ def with_a_metric(metric):
     return lambda _, **how: LearningLoop(IterableSource(BANANAS), make_model(), metric.clone(), window=100, **how)
 
 
+def with_metrics_of_rows_together(_, **how):
+    return LearningLoop(InChunks(BANANAS), BSGDClassifier(20, seed=1), METRICS, window=70, **how)
+
+
 def flipped_model():
     return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=0)
 
@@ -77,6 +83,7 @@ RUNS = [
     pytest.param(of_a_file, 2000, id="file"),
     pytest.param(of_targets, 400, id="targets"),
     pytest.param(of_predictions, 1000, id="predictions"),
+    pytest.param(with_metrics_of_rows_together, 1000, id="metrics"),
     *(
         pytest.param(with_a_metric(metric), 1000, id=type(metric).__name__)
         for metric in (metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC())

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from saved import dumps
 from streamsvm.stream import Table
 from streamsvm.stream.tables import TableEncoder
-from streamsvm.stream.tables.encode import fill_means
 
 NUMBERS = ([0.5, -3.0, 2.25], [1, -2, None], ["2.5", 1.0, ""], [True, 0.0, 4])
 NAMES = (["Oslo", "Rome", None], ["Oslo", " Oslo ", "NA", "Bari"], [1, 1.0, "1", True], [75001.0, "75001", 2.5])
@@ -171,17 +170,3 @@ def test_what_was_learned_is_encoded_to_the_end(when_missing):
     wide = Table((*table.names, "new"), [*table.columns, np.ones(n)])
     assert encoder.encode(wide, 0, n, None, None).names == found.names
     assert len(encoder.encode(wide, 0, n, learned, None).X) == 0
-
-
-@given(st.lists(st.sampled_from([0.1, -1e300, 2.0, math.nan, -0.0]), max_size=9), st.data())
-def test_means_are_those_before_each_row(values, data):
-    learned = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), bool)
-    out = np.empty(len(values))
-    found = fill_means(np.array(values), learned, 3, 0.5, out)
-    count, mean, expected = 3, 0.5, []
-    for value, is_learned in zip(values, learned, strict=True):
-        expected.append(mean if value != value else value)
-        if value == value and is_learned:
-            count, mean = count + 1, mean + (value - mean) / (count + 1)
-    assert found == (count, mean)
-    assert out.tobytes() == np.array(expected).tobytes()
