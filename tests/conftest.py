@@ -10,6 +10,7 @@ from hypothesis import settings
 
 import checkpoints
 from command_words import Done, main
+from patience import PATIENCE
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
 
@@ -87,8 +88,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def call(capfd):
+def call(capfd, monkeypatch):
     """Calls the command line in this process, with `with_a_model`; checks its status, and something that it says as an error."""
+    monkeypatch.setattr("streamsvm.stream.look.seen_columns._SECONDS", PATIENCE)  # so that a slow machine sees as many rows
 
     def run(*words, status=0, says=""):
         capfd.readouterr()

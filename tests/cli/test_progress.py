@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from command_words import with_a_model
+from patience import PATIENCE
 from streamsvm import BSGDClassifier
 from streamsvm.cli.arguments import Output
 from streamsvm.cli.learn import _show_rows
@@ -66,7 +67,8 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path,
     assert 'scaling="auto"' in shown
 
 
-def test_no_figures_of_nothing(rows, tmp_path, call):
+def test_no_figures_of_nothing(rows, tmp_path, call, monkeypatch):
+    monkeypatch.setattr("streamsvm.stream.stream_loop._PROGRESS_SECONDS", PATIENCE)  # nothing is said before the end
     words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
     assert call(*words, "--max-rows", 1).last.startswith("1 row  1 support vector")
     assert "Accuracy" in (last := call(*words).last)

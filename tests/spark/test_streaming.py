@@ -124,8 +124,10 @@ def kill(patch, owner, name, after, when):
     patch.setattr(owner, name, killed)
 
 
-@pytest.mark.parametrize("where", KILLS)
-@pytest.mark.parametrize("again", ["the same learner", "a new one"])
+@pytest.mark.parametrize(
+    ("where", "again"),
+    [*((where, "a new one") for where in KILLS), ("inside", "the same learner"), ("before the commit", "the same learner")],
+)
 def test_a_query_that_is_killed_ends_with_the_same_bytes(stream, tmp_path, monkeypatch, whole, where, again):
     with StreamLearner(new_model(), tmp_path / "model") as learner:
         with monkeypatch.context() as patch:

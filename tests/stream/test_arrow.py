@@ -42,34 +42,12 @@ def table_file(request, tmp_path):
     return path
 
 
-def test_tables_resume_after_any_row(table_file):
-    options = {"drop": "ok", "dates": "at"}
-    rows, positions = read(table_file, **options)
-    assert rows[0] == ({"n": 1, "city": "Paris", "at": 0.0}, "a")
-    assert rows[2] == ({"n": 3, "at": 2 * 86400.0}, "a")
-    assert rows[3][1] is None
-    assert len(rows) == 5
-    for done, position in enumerate(positions):
-        assert read(table_file, position, **options)[0] == rows[done:]
-    with open_source(str(table_file), label="y", **options) as source:
-        next(iter(source))
-        raises("read already", source.seek, positions[0], error=RuntimeError)
-
-
 def test_what_a_file_refuses(table_file, tmp_path):
     with open_source(str(table_file), label="y") as source:
-        assert source.read(1).place(0).endswith("row 1")
-        position = source.position
+        source.read(1)
         source.stop()
         assert list(source) == []
-    for label, options, place, words in (
-        ("n", {}, position, "label 'y', not 'n'"),
-        ("y", {"drop": "n"}, position, "no options, not with"),
-        ("y", {}, {"rows": 1}, "another kind"),
-        ("y", {}, {**position, "file": "0"}, "not the file"),
-        ("z", {}, None, r"no column 'z' for the label\. It has: n, city"),
-    ):
-        raises(words, read, table_file, place, label, error=StreamError, **options)
+    raises(r"no column 'z' for the label\. It has: n, city", read, table_file, None, "z", error=StreamError)
     kind = table_file.suffix[1:]
     for content in (b"", b"n,y\n1,2\n", table_file.read_bytes()[:-8]):
         (tmp_path / f"bad.{kind}").write_bytes(content)

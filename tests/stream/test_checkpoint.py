@@ -6,7 +6,6 @@ from pathlib import Path
 
 import portalocker
 import pytest
-from river import datasets, linear_model, preprocessing
 
 import streamsvm
 from checkpoints import save
@@ -184,14 +183,6 @@ def test_a_failed_write_leaves_the_previous_one(folder, model, monkeypatch):
         raises("No space left", save, folder, model, 2, error=CheckpointError)
     assert folder.newest().header["rows"] == 1
     assert not list(folder.path.glob("*.part"))
-
-
-def test_any_river_model_can_be_kept(folder):
-    model = preprocessing.StandardScaler() | linear_model.LogisticRegression()
-    for x, y in datasets.Phishing().take(50):
-        model.learn_one(x, y)
-    x = next(iter(datasets.Phishing()))[0]
-    assert load(save(folder, model, 50)).predict_proba_one(x) == model.predict_proba_one(x)
 
 
 def test_a_folder_that_is_taken_over_while_a_checkpoint_is_written(tmp_path, monkeypatch):

@@ -88,18 +88,6 @@ def test_files_before_the_position_stay_as_they_were(tmp_path):
     assert len(paths) == 3
 
 
-def test_what_grows_after_it_was_read_is_told(tmp_path):
-    paths = write(tmp_path / "data", "jsonl")
-    with open_source(paths, label="y") as source:
-        while source.position["files"] < 1:
-            source.read(1)
-        position = source.position
-    with open(paths[0], "a") as file:  # noqa: PTH123
-        file.write('{"a": 1, "y": 0}\n')
-    with open_source(paths, label="y") as source:
-        raises("one is gone, changed or new", source.seek, position, error=StreamError)
-
-
 def test_columns_must_agree_in_any_order(tmp_path):
     folder = tmp_path / "data"
     write(folder, "csv", [ROWS[:2], [{name: row[name] for name in "yba"} for row in ROWS[2:4]]])

@@ -7,7 +7,6 @@ import pytest
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
     CheckpointFolder,
-    FileSink,
     FollowedFolder,
     IterableSource,
     LearningLoop,
@@ -141,10 +140,3 @@ def test_a_wait_for_the_first_model(tmp_path):
     assert stopped.wait() is None  # although there is one
     thread.join()
     learner.close()
-
-
-def test_without_newer_models_records_are_as_they_were(tmp_path, learner):
-    learner.learn(50)
-    with FileSink(tmp_path / "out.csv") as sink:
-        PredictionLoop(IterableSource(rows(3)), load(tmp_path / "state"), sink).run()
-    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "row,y_pred,y_true,probability"

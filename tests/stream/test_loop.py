@@ -205,10 +205,3 @@ def test_many_rows_without_a_label_are_warned_of_before_the_end():
     with pytest.warns(UserWarning, match=r"none of the first 1,000 rows has a label, .* The last row had 'a'"):
         end = LearningLoop(labelled((1000, [None]), (10, ["no", "yes"])), BSGDClassifier(budget=5)).run()
     assert (end.learned, end.unlabelled) == (20, 1000)
-
-
-def test_progress_has_the_accuracy_of_the_commonest_label():
-    end = LearningLoop(labelled((30, ["no", "yes", "no"])), BSGDClassifier(budget=5)).run()
-    assert end.majority[0] == "no"
-    assert end.majority[1] == pytest.approx(2 / 3, abs=0.01)  # the first row is not scored
-    assert LearningLoop(labelled((30, ["no", "yes"])), BSGDClassifier(budget=5), metrics.MacroF1()).run().majority is None

@@ -73,35 +73,24 @@ def loop_of(source, **options):
 
 
 def test_figures_are_those_of_the_loop():
-    loop = loop_of(rows(), on_error="skip", window=50)
+    bad = [({"a": "x"}, 0), "no row"]
+    loop = loop_of([*rows(), *bad], metric=["F1", "LogLoss", "ConfusionMatrix"], on_error="skip", window=50)
     end, found = run(loop)
-    assert found["streamsvm_rows_total",] == end.rows == 300
+    assert found["streamsvm_rows_total",] == end.rows == 302
     assert found["streamsvm_learned_rows_total",] == end.learned == 294
     assert found["streamsvm_unlabelled_rows_total",] == 6
-    assert found["streamsvm_metric", ("name", "Accuracy"), ("window", "all")] == end.metric
-    assert found["streamsvm_metric", ("name", "Accuracy"), ("window", "50")] == end.windowed
+    refused = {labels[0][1]: value for (name, *labels), value in found.items() if name == "streamsvm_refused_rows_total"}
+    assert refused == loop.refused == {"not a number": 1, "malformed": 1}
+    for score in end.scores[:2]:
+        assert found["streamsvm_metric", ("name", score.name), ("window", "all")] == score.value
+        assert found["streamsvm_metric", ("name", score.name), ("window", "50")] == score.windowed
+    assert len([name for name, *_ in found if name == "streamsvm_metric"]) == 4
     assert found["streamsvm_support_vectors",] == loop.model.n_support
     assert found["streamsvm_merges_total",] == loop.model.n_merges
     assert found["streamsvm_predict_seconds_count",] == 300
     assert found["streamsvm_learn_seconds_count",] == 294
     assert found["streamsvm_learn_seconds_bucket", ("le", "+Inf")] == 294
     assert ("streamsvm_consumer_lag",) not in found
-
-
-def test_refused_rows_by_reason():
-    loop = loop_of([({"a": 1.0}, 0), ({"a": "x"}, 0), ({"a": 2.0}, 1), "no row"], on_error="skip")
-    _, found = run(loop)
-    refused = {labels[0][1]: value for (name, *labels), value in found.items() if name == "streamsvm_refused_rows_total"}
-    assert refused == loop.refused
-    assert len(refused) == 2
-
-
-def test_each_metric_has_its_name():
-    end, found = run(loop_of(rows(), metric=["F1", "LogLoss", "ConfusionMatrix"], on_error="skip", window=50))
-    for score in end.scores[:2]:
-        assert found["streamsvm_metric", ("name", score.name), ("window", "all")] == score.value
-        assert found["streamsvm_metric", ("name", score.name), ("window", "50")] == score.windowed
-    assert len([name for name, *_ in found if name == "streamsvm_metric"]) == 4
 
 
 def test_regression_and_prediction(tmp_path):

@@ -3,8 +3,7 @@
 import pytest
 from river import datasets, preprocessing, tree
 
-from refused import raises
-from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointFolder, CSVSource, FileSink, IterableSource, PredictionLoop, StreamError
 from streamsvm.stream.tables import TableEncoder
 
@@ -49,14 +48,6 @@ def test_rows_without_any_known_feature(model, tmp_path):
         assert PredictionLoop(IterableSource([*strange, *rows(5)]), model, sink).run().predicted == 10
 
 
-def test_regressors_have_no_probability(tmp_path):
-    model = BSGDRegressor(budget=5)
-    model.learn_one({"a": 1.0}, 0.5)
-    with FileSink(tmp_path / "out.csv") as sink:
-        PredictionLoop(IterableSource([({"a": 1.0}, None)]), model, sink).run()
-    assert (tmp_path / "out.csv").read_text().splitlines()[1] == f"0,{model.predict_one({'a': 1.0})},,"
-
-
 @pytest.mark.parametrize(
     ("suffix", "first"), [("csv", "0,,False,"), ("jsonl", '{"row":0,"y_pred":null,"y_true":false,"probability":null}')]
 )
@@ -64,24 +55,6 @@ def test_a_model_that_does_not_predict_before_it_has_learned(tmp_path, suffix, f
     with FileSink(path := tmp_path / f"out.{suffix}") as sink:
         assert PredictionLoop(IterableSource(rows(3)), tree.HoeffdingTreeClassifier(), sink).run().predicted == 3
     assert path.read_text().replace(" ", "").splitlines()[suffix == "csv"] == first
-
-
-def test_stopping_and_progress(model, tmp_path):
-    seen = []
-
-    def stopping():
-        for i, row in enumerate(rows()):
-            if i == 40:
-                loop.stop()
-            yield row
-
-    with FileSink(tmp_path / "out.csv") as sink:
-        loop = PredictionLoop(IterableSource(stopping()), model, sink, on_progress=seen.append)
-        end = loop.run()
-    assert (end.rows, end.interrupted) == (41, True)
-    assert seen[-1] == end
-    raises("was stopped", loop.run, error=RuntimeError)
-    raises("checkpoint_every must be at least 1", PredictionLoop, IterableSource([]), model, sink, checkpoint_every=0)
 
 
 def test_a_table_without_a_column_that_was_learned_is_warned_of(tmp_path):

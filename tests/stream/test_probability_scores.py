@@ -19,7 +19,6 @@ from streamsvm.stream.scores import ranks
 from streamsvm.stream.scores.probability_scores import (
     PROBABILITY_SCORES,
     ROCAUC,
-    AveragePrecision,
     BrierScore,
     LogLoss,
     Thresholds,
@@ -242,18 +241,6 @@ def test_what_the_shares_of_labels_give(ys, part):
             score.update_many(some, {label: np.full(len(some), 0.25) for label in "abcd"})
         ((_, found),) = score.guesses
         assert found == pytest.approx(naive_shares(ys, kind._loss_of))
-
-
-def test_what_guessing_gives_where_a_label_is_positive():
-    y, p = synthetic("rare", 3000)
-    labels = np.where(y, "spam", "ham")
-    score, average = BrierScore(100, positive="spam"), AveragePrecision(100, positive="spam")
-    for each in (score, average):
-        each.update_many(labels.tolist(), {"ham": 1.0 - p, "spam": p})
-    (((_, share),),) = (average.guesses,)
-    assert share == y.mean()
-    ((_, found),) = score.guesses
-    assert found == pytest.approx(y.mean() * (1.0 - y.mean()), abs=1e-3)
 
 
 WILD = [None, 0, -1, 1.5, math.nan, True, "x", [], [1], {}, {"a": 1}, np.zeros(3), np.array([-1]), np.full(50, 2.0), 2**70]

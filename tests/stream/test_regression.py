@@ -63,23 +63,6 @@ def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
         LearningLoop(source, Learns(stats.Mean())).run()
 
 
-@pytest.mark.parametrize("scaler", [preprocessing.TargetStandardScaler, BoundedTargetScaler])
-@pytest.mark.parametrize("piped", [True, False])
-def test_a_refused_row_leaves_the_scale_of_targets_alone(scaler, piped):
-    def learned(rows):
-        model = scaler(BSGDRegressor(budget=10, max_features=2, seed=0))
-        model = preprocessing.StandardScaler() | model if piped else model
-        LearningLoop(IterableSource(rows), model, on_error="skip").run()
-        return model
-
-    good = [({"a": i % 7 - 3.0, "b": i % 5 - 2.0}, float(i % 11)) for i in range(60)]
-    bad = [({"a": 1.0, "c": 2.0}, 1e6), ({"a": math.inf}, 1e6), ({"a": "text"}, 1e6), ({"a": 1.0}, math.nan), ({"a": 1.0}, "x")]
-    mixed = [*good[:30], *bad, *good[30:]]
-    one, other = learned(good), learned(mixed)
-    for x, _ in good:
-        assert one.predict_one(x) == other.predict_one(x)
-
-
 def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
     with CheckpointFolder(tmp_path) as folder:
         LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()

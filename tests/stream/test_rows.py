@@ -15,6 +15,7 @@ from streamsvm.stream.rows import parse_label
 from streamsvm.stream.tables import TableEncoder
 
 PIPELINES = {
+    "nothing": lambda last: last,
     "standard": lambda last: preprocessing.StandardScaler() | last,
     "min_max": lambda last: preprocessing.MinMaxScaler() | last,
     "max_abs": lambda last: preprocessing.MaxAbsScaler() | last,
@@ -37,13 +38,16 @@ LAST = {
     "river's target scaler": lambda: preprocessing.TargetStandardScaler(LAST["regressor"]()),
 }
 #: Each pipeline in front of a classifier, and some in front of what else there is.
-ENDS = [(name, "classifier") for name in PIPELINES] + list(itertools.product(("standard", "union", "table"), [*LAST][1:]))
+ENDS = [(name, "classifier") for name in PIPELINES] + list(
+    itertools.product(("nothing", "standard", "union", "table"), [*LAST][1:])
+)
 BAD = {
     "infinity": ({"a": 1.0, "b": math.inf}, True),
     "text": ({"a": 1.0, "b": "text"}, True),
     "a text of a new name": ({"a": 1000.0, "c": "text"}, True),
     "a long name": ({"a": 1.0, "n" * 2000: 1.0}, True),
     "a long label": ({"a": 1.0}, "x" * 2000),
+    "no number as a label": ({"a": 1.0, "b": 1.0}, math.nan),
     "one name too many": ({"a": 1.0, "b": 1.0} | {f"c{i}": 1.0 for i in range(20)}, True),
 }
 
